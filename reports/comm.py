@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.comm_charts import bandwidths, times
+from reports.facts import noise_words
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.comparability import FOREIGN
@@ -98,6 +99,7 @@ def context(folder: CommFolder) -> dict[str, Any]:
         "gradients": [gradients(link) for link in measured if link.case.workload],
         "overlaps": [link for link in found if link.overlaps],
         "failed": once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN)),
+        "noise": noise_words([(link.case.label, link.noise) for link in found if link.noise and link.outcome == "ok"]),
         "size": written,
         "clock_error": max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0),
     }
@@ -118,12 +120,18 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
     ]
 
 
+def disturbed(group: Sequence[Link]) -> list[str]:
+    """The operations that something else had a part in."""
+    names = [link.case.operation for link in group if link.disturbed]
+    return [f"disturbed: {', '.join(names)}"] if names else []
+
+
 def _note(group: Sequence[Link]) -> str:
     first = group[0]
     simulated = [SIMULATED] if first.simulated else []
     # Of an imported link, where it was printed; of ours, by what its messages went, and what started its ranks.
     way = [first.reason] if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
-    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *simulated])
+    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *disturbed(group), *simulated])
 
 
 def panels(found: Sequence[Link]) -> list[Panel]:

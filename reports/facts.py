@@ -8,6 +8,7 @@ from statistics import median
 
 from reports.text import number, share
 from suite.analysis.measured import Provenance
+from suite.analysis.noise import Noise
 from suite.analysis.rows import Row
 from suite.groups import Refused, once_per_reason
 from suite.plain import without_codes
@@ -95,7 +96,12 @@ def software_of(rows: list[Row]) -> list[Software]:
 
 def noise_of(rows: list[Row]) -> list[str]:
     """How noisy the machine was, and which rows it hit; nothing where no record tells."""
-    every = [(row, process.noise) for row in rows for process in row.processes if process.outcome == "ok"]
+    ok = [(row.case.label, process) for row in rows for process in row.processes if process.outcome == "ok"]
+    return noise_words([(label, process.noise) for label, process in ok])
+
+
+def noise_words(every: Sequence[tuple[str, Noise]]) -> list[str]:
+    """The same of processes by the label of what they measured."""
     kinds = (
         ("other programs took", [noise.busy_share for _, noise in every if noise.busy_share is not None]),
         (
@@ -110,7 +116,7 @@ def noise_of(rows: list[Row]) -> list[str]:
     ]
     slow = [noise.reference_slowdown for _, noise in every if noise.reference_slowdown is not None]
     if slow:
-        lines.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best")
+        lines.append(f"a fixed computation took up to {number(max(slow))} times as long as at its best in this run")
     again = [noise.set_aside_share for _, noise in every if noise.set_aside_share]
     if again:
         lines.append(
@@ -119,7 +125,7 @@ def noise_of(rows: list[Row]) -> list[str]:
         )
     if not lines:
         return []
-    hit = Counter(row.case.label for row, noise in every if noise.disturbed)
+    hit = Counter(label for label, noise in every if noise.disturbed)
     count = f"{hit.total()} of {len(every)} processes were disturbed"
     shown = ", ".join(f"{label} ({times})" for label, times in hit.most_common(5))
     more = f" and {len(hit) - 5} other rows" if len(hit) > 5 else ""

@@ -15,7 +15,7 @@ from reports.figure import Figure
 from reports.text import FILTERS
 from suite import __version__
 from suite.files import disk, write_whole
-from suite.plain import without_homes
+from suite.worker.homes import without_homes
 
 ASSETS = ("site.css", "site.js", "charts.js", "case_table.js", "case.js", "model.js", "what_if.js")
 HEADING = re.compile(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>')

@@ -11,7 +11,7 @@ from typing import Any
 from reports.frame import asset
 from reports.many import runs_in, write
 from suite.errors import RequestError, StagebenchError, StoreError
-from suite.plain import without_homes
+from suite.worker.homes import without_homes
 
 CHANGED = "/changed.js"
 HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here as well would let others read along

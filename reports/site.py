@@ -10,8 +10,8 @@ from reports.frame import Frame, Link, made, rendered, write_assets
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise, uncollected
 from suite.files import write_whole
-from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
+from suite.worker.homes import without_homes
 
 BEST = "best.toml"  # beside the pages, where a run has compared configurations
 CASE = "case.html"  # shows the case that its address names

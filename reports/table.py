@@ -11,8 +11,8 @@ from suite.analysis.links import Link, Point
 from suite.analysis.rows import Row
 from suite.comm.records import CommFolder
 from suite.foreign.folder import UNKNOWN
-from suite.plain import without_homes
 from suite.results.run_folder import RunFolder
+from suite.worker.homes import without_homes
 
 Cell = str | int | float | bool | None
 Line = TypeVar("Line")

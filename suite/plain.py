@@ -1,9 +1,10 @@
 """Text of others, fit for a terminal and for a page: no control characters, no escape codes, no home folders."""
 
-import os
 import re
 import shutil
 import textwrap
+
+from suite.worker.homes import without_home
 
 # ECMA-48's sequences (CSI, OSC and its kin, two-character ones), then what is left of the control characters, and what
 # makes text run the other way.
@@ -11,10 +12,6 @@ CODES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
-# Of a path, not of a part of one: /data/root is nobody's home, -I/root is root's. The slash comes first, and what may
-# not stand before it after it: what begins with a plain character is looked for eighty times as fast.
-BEGINS, ENDS = r"/(?<![\w.]{2}/)", r"(?=/|\W|$)"
-HOMES = re.compile(rf"{BEGINS}(?:(?:home|Users)/[\w.-]+|root){ENDS}")
 
 
 def plain(text: str) -> str:
@@ -32,14 +29,3 @@ def wrapped(text: str) -> str:
     columns = shutil.get_terminal_size().columns
     lines = text.split("\n")
     return "\n".join(textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False) for line in lines)
-
-
-def without_home(text: str) -> str:
-    """The text with `~` for this person's home folder; a HOME of / is none, and some users have none."""
-    home = os.path.expanduser("~").removeprefix("/")
-    return text if home in ("", "~") else re.sub(f"{BEGINS}{re.escape(home)}{ENDS}", "~", text)
-
-
-def without_homes(text: str) -> str:
-    """The same for anybody's, as it is published: a run may have been measured by somebody else."""
-    return HOMES.sub("~", without_home(text))

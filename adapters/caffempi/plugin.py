@@ -109,8 +109,9 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     trainer = "adapters.caffempi.worker:trainer"
     requires = ("torch", "mpi4py", "lmdb")
-    arithmetic_variables = ("ATEN_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
-    other_variables = ("TORCH_HOME",)
+    # CXX compiles TorchInductor's kernels.
+    arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
+    other_variables = ("TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
     out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
     environment = "caffempi"
     remedy = "tox run -e caffempi"

@@ -47,7 +47,8 @@ class Jax(Adapter):
     title = "JAX"
     trainer = "adapters.jax.worker:trainer"
     requires = ("jax", "jaxlib")
-    arithmetic_variables = ("JAX_", "XLA_")
+    arithmetic_variables = ("JAX_", "TF_", "XLA_")  # XLA's own begin with TF_ where it shares code with TensorFlow
+    other_variables = ("JAX_COMPILATION_CACHE_DIR", "TF_CLI_", "TF_CPP_", "TF_VAR_")  # TF_CLI_, TF_VAR_: Terraform's
     out_of_memory = ("Failed to allocate request for",)  # XLA's bfc_allocator; elsewhere it says "Out of memory"
     environment = "jax"
     remedy = "tox run -e jax"

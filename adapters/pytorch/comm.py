@@ -1,6 +1,6 @@
 """torch.distributed by itself: gloo between CPUs, NCCL between GPUs."""
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ class TorchCommunicator(Communicator):
     def synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
+
+    def peak_device_bytes(self) -> Optional[int]:
+        return torch.cuda.max_memory_allocated() if self._device.type == "cuda" else None
 
     def compute(self) -> None:
         """On a GPU a product of matrices, queued."""

@@ -195,8 +195,9 @@ class PyTorch(Adapter):
     title = "PyTorch"
     trainer = "adapters.pytorch.worker:trainer"
     requires = ("torch",)
-    arithmetic_variables = ("ATEN_", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
-    other_variables = ("TORCH_HOME",)
+    # CXX compiles TorchInductor's kernels.
+    arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
+    other_variables = ("TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
     out_of_memory = (
         "DefaultCPUAllocator",
     )  # c10/core/impl/alloc_cpu.cpp: "can't allocate memory", "not enough memory"

@@ -149,8 +149,8 @@ class TensorFlow(Adapter):
     title = "TensorFlow"
     trainer = "adapters.tensorflow.worker:trainer"
     requires = ("tensorflow", "keras")
-    arithmetic_variables = ("TF_", "XLA_")
-    other_variables = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
+    arithmetic_variables = ("KERAS_", "TF2_", "TF_", "XLA_")
+    other_variables = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TF_CLI_", "TF_VAR_")  # the latter two: Terraform's
     # bfc_allocator and the CPU's; a copy to a full GPU (tensorflow/tensorflow#7025); XLA.
     out_of_memory = ("OOM when allocating", "Dst tensor is not initialized", "Failed to allocate request for")
     environment = "tensorflow"

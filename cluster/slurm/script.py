@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.slurm.printed import FAILED
 from suite.contracts.case import Placement
+from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import Request
 from suite.errors import Unavailable
 
@@ -19,10 +20,20 @@ NAME, LOG, MARK = "job.sbatch", "slurm.log", "slurm.mark"
 MARGIN = 120.0  # seconds beyond the case's own limit: the watchdog is to end it, Slurm only when nobody does
 
 # Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
-NUMBERS = """\
+# Without memory cgroups Slurm does not notice that a node's kernel ended a rank for want of memory. The kernel's count
+# shows it (suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
+NUMBERS = f"""\
 numbers='export STAGEBENCH_RANK=$SLURM_PROCID STAGEBENCH_WORLD=$SLURM_NTASKS STAGEBENCH_LOCAL_RANK=$SLURM_LOCALID
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID
-exec "$@"'
+kills() {{ sed -n "s/^oom_kill //p" /proc/vmstat; }}
+before=$(kills)
+"$@"
+code=$? more=$(($(kills) - before))
+if test $more -gt 0; then
+    printf "{{\\"type\\": \\"oom kills\\", \\"host\\": \\"%s\\", \\"processes\\": %d}}\\n" "$(uname -n)" $more >>{FILE}
+fi
+if test $code -gt 128; then ulimit -c 0; kill -$((code - 128)) $$; fi
+exit $code'
 """
 # The trap at the shell's end is set again, with more to do.
 BESIDE = f"""\

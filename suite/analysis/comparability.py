@@ -10,6 +10,8 @@ DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
     "no proof": "nothing shows that it trains the same network",
     "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
+    "proof under other variables": "its proof's ranks saw other variables that change what is computed, or which "
+    "libraries do it, than those that were measured",
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "nearly every process was still getting faster, or slower, while it was measured",
@@ -30,7 +32,8 @@ NOTED = {
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
     "CPU quota": "a control group limits the time of its cores: whoever has used it up waits, and what takes a moment, "
     "such as the machine's peak, may be faster than what lasts",
-    "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process",
+    "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process, "
+    "or these were slower than at other times of the run",
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",
     "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",

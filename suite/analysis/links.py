@@ -1,7 +1,7 @@
 """From the records of `stagebench comm` to links: times over sizes, bandwidths, the fit, what can be hidden."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,11 +9,13 @@ import numpy as np
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.noise import Noise, Reference, beside_run, best_of_run, noise_of, references_of
 from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
 from suite.foreign.folder import Exchange, ForeignComm, stated
 from suite.groups import Refused
+from suite.results.rank_report import Memory
 from suite.results.run_folder import case_of
 from suite.worker import messages
 
@@ -85,6 +87,9 @@ class Link:
     fit: Fit | None
     skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
     tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: format 1 did not keep them
+    noise: Noise | None = None  # None: nothing was measured, or not here
+    references: tuple[Reference, ...] = ()  # of its ranks
+    memory: tuple[Memory, ...] = ()  # of each rank at most; () unknown
     simulated: bool = False  # whether one kernel runs all of its hosts, as in `stagebench lab`
 
     @property
@@ -96,6 +101,11 @@ class Link:
     def singles(self) -> list[Point]:
         """One message each, by size; of a network's tensors the flat buffer is the largest."""
         return [point for point in self.points if point.kind == "single"]
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else had a part in its figures."""
+        return self.noise is not None and self.noise.disturbed
 
     @property
     def bus_limit(self) -> float | None:
@@ -112,6 +122,8 @@ class Link:
             "settings": self.settings,
             "hosts": list(self.hosts),
             "simulated": self.simulated,
+            "noise": self.noise and asdict(self.noise),
+            "memory": [each.model_dump() for each in self.memory],
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
             "skipped": list(self.skipped),
@@ -136,6 +148,13 @@ def links(folder: CommFolder) -> Iterator[Link]:
     if isinstance(folder, ForeignComm):
         yield from imported_links(folder)
         return
+    found = list(_measured_links(folder))
+    best = best_of_run(each for one in found for each in one.references)
+    for one in found:
+        yield replace(one, noise=beside_run(one.noise, one.references, best)) if one.noise else one
+
+
+def _measured_links(folder: CommFolder) -> Iterator[Link]:
     method = folder.about.method
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
@@ -188,6 +207,9 @@ def link(record: CommRecord) -> Link:
         fit=fitted([each.bytes for each in singles], [each.seconds for each in singles]),
         skipped=tuple(size for each in skipped for size in each.bytes),
         tensors=record.tensors,
+        noise=noise_of(record),
+        references=references_of(record),
+        memory=tuple(rank.memory for rank in ranks if rank.memory),
         simulated=len(hosts) > 1 and "" not in hosts.values() and len(set(hosts.values())) == 1,
     )
 

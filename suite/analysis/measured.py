@@ -14,7 +14,7 @@ from suite.analysis.budget import Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.machines import adjusted, described
-from suite.analysis.noise import Noise, noise_of
+from suite.analysis.noise import Noise, Reference, noise_of, references_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Round, Values
@@ -52,6 +52,7 @@ class Provenance:
     versions: dict[str, str]
     hosts: list[str]
     processors: frozenset[str]  # models
+    environments: dict[str, dict[str, str]]  # the variables that change what is computed, of ranks, by their digest
     machines: frozenset[str]  # as `described` has them; empty where nobody kept them
     adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
     wire: dict[str, Carrier] | None  # by host
@@ -81,6 +82,7 @@ class Process:
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
+    references: tuple[Reference, ...]  # of its ranks
     peak: Peak | None  # measured in a case's first process
     joules: float | None  # of the native pass, on all hosts
     about: Provenance
@@ -140,6 +142,7 @@ def process_of(record: Record, method: int) -> Process:
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
         noise=noise_of(record),
+        references=references_of(record),
         peak=peak_of(record),
         joules=joules_of(record),
         about=_about(record),
@@ -238,11 +241,18 @@ def _about(record: Record) -> Provenance:
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
         processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine, _ in machines)),
+        environments=_environments(ranks),
         machines=frozenset(described(machine, cores) for machine, cores in machines),
         adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
         wire=carriers(ranks),
         notes=notes,
     )
+
+
+def _environments(ranks: Sequence[Rank]) -> dict[str, dict[str, str]]:
+    """Empty where no rank told them apart."""
+    told = [(own, rank.hello.settings or {}) for rank in ranks if rank.hello and (own := rank.hello.arithmetic)]
+    return {own.digest: {name: settings.get(name, "") for name in own.names} for own, settings in told}
 
 
 def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:

@@ -9,6 +9,7 @@ import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,6 +19,7 @@ from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machines import measured_elsewhere
 from suite.analysis.measured import RESIDUAL, Process
+from suite.analysis.noise import beside_run, best_of_run
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
@@ -67,6 +69,9 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for case_id, process in chain.from_iterable(two_readers.read(folder, processes, about.method)):
         processes[case_id].append(process)
+    best = best_of_run(each for several in processes.values() for process in several for each in process.references)
+    for several in processes.values():
+        several[:] = [replace(one, noise=beside_run(one.noise, one.references, best)) for one in several]
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
     every = [(row.id, row.case.placement, one.about) for row in rows for one in row.processes]
@@ -169,6 +174,8 @@ def _of_the_proof(row: Row) -> Iterable[str]:
         yield "proof failed"
     elif _elsewhere(row):
         yield "proof of another machine"
+    elif _other_variables(row):
+        yield "proof under other variables"
 
 
 def _elsewhere(row: Row) -> set[str]:
@@ -177,10 +184,29 @@ def _elsewhere(row: Row) -> set[str]:
     return measured - set(row.proof.processors) if row.proof and row.proof.processors else set()
 
 
+def _other_variables(row: Row) -> str:
+    """What ranks that measured saw and none that proved did, in words; "" where that is nothing, or was not kept."""
+    proven = {each.digest: each.values for each in row.proof.environments} if row.proof else {}
+    measured: dict[str, dict[str, str]] = {}
+    for process in row.processes:
+        measured |= process.about.environments
+    unproven = [values for digest, values in measured.items() if digest not in proven]
+    if not proven or not unproven:
+        return ""
+    before, after = next(iter(proven.values())), unproven[0]
+    named = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    words = [f"{name}: proven {_value(before, name)}, measured {_value(after, name)}" for name in named]
+    return "; ".join(words) or "proven and measured with paths in different home folders"
+
+
+def _value(variables: dict[str, str], name: str) -> str:
+    return f"with {variables[name]!r}" if name in variables else "without it"
+
+
 def _proof_reason(row: Row, keys: set[str]) -> str:
     if row.proof:
         others = ", ".join(sorted(_elsewhere(row)))
-        return f"proven on {', '.join(row.proof.processors)}, measured on {others}" if others else ""
+        return f"proven on {', '.join(row.proof.processors)}, measured on {others}" if others else _other_variables(row)
     if len(keys) > 1:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from suite.analysis.comparability import NOTED
 from suite.analysis.links import SIMULATED, Link, Point, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
@@ -221,6 +222,9 @@ def summary(found: Sequence[Link]) -> None:
     ]
     if rows:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
+    disturbed = [link.case.label for link in found if link.disturbed]
+    if disturbed:
+        typer.echo(f"disturbed: {', '.join(disturbed)}: {NOTED['disturbed']}.")
     if any(link.simulated for link in found):
         typer.echo(f"{SIMULATED}.")
 

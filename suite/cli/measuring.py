@@ -12,12 +12,12 @@ import typer
 from suite import __version__
 from suite.analysis.machines import moved
 from suite.environments.commit import commit_of
-from suite.plain import without_home
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import ResultFolder
 from suite.results.this_host import this_host
 from suite.session.resumable import FAILURES, Session
+from suite.worker.homes import without_home
 from workloads.graph import Graph
 
 

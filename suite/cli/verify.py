@@ -28,6 +28,7 @@ def verify(
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each device: its plan's.")] = 1,
     optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
     changing_rate: Annotated[
         bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")
@@ -61,6 +62,7 @@ def verify(
         tunings=tuning or [],
         devices=devices,
         device=device,
+        threads=threads,
         optimiser=optimiser,
         changing_rate=changing_rate,
         knobs=knobs_from(knob or []),

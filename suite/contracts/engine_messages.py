@@ -28,7 +28,10 @@ class EngineFailed(NamedTuple):
 
 
 class OomKills(NamedTuple):
-    """Processes that the kernel of another host ended for want of memory while ranks ran there; none: no message."""
+    """Processes that the kernel of another host ended for want of memory while ranks ran there; none: no message.
+
+    Whoever watches a rank there reports it, so that several may report the same.
+    """
 
     host: str
     processes: int

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from suite.proofs.tolerances import Tolerance, tolerance
-from suite.results.proof import Finding, Identity, ProofLosses, Verdict
-from suite.results.rank_report import models
+from suite.results.proof import Environment, Finding, Identity, ProofLosses, Verdict
+from suite.results.rank_report import Memory, models
 from suite.supervision import Attempt
 from suite.worker import messages
 from suite.worker.messages import of_type
@@ -48,6 +48,8 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
         processors=tuple(sorted(_models(hellos, device))),
+        environments=_environments(hellos),
+        memory=tuple(Memory.model_validate(each) for each in of_type(messages.Memory, sent)),
         tolerance={key: value for key, value in asdict(bounds).items() if isinstance(value, float)},
         looser_because=bounds.reason,
     )
@@ -56,6 +58,19 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
 def _models(hellos: Sequence[messages.Hello], device: str) -> set[str]:
     machines = [hello.machine for hello in hellos if hello.machine]
     return set().union(*(models(machine.cpu, machine.gpus, device) for machine in machines))
+
+
+def _environments(hellos: Sequence[messages.Hello]) -> tuple[Environment, ...]:
+    """What the ranks saw themselves: a login on another host has variables of its own."""
+    return tuple({each.digest: each for hello in hellos if (each := environment_of(hello))}.values())
+
+
+def environment_of(hello: messages.Hello) -> Environment | None:
+    """Of one rank; None where it does not say."""
+    if hello.arithmetic is None:
+        return None
+    values = {name: hello.settings.get(name, "") for name in hello.arithmetic.names}
+    return Environment(values=values, digest=hello.arithmetic.digest)
 
 
 def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Identity | None]:

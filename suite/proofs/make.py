@@ -8,7 +8,6 @@ run keeps a copy of the proofs that its records name.
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,12 @@ class Proofs:
         except (StagebenchError, OSError) as error:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
+    def forget(self, proof: Proof) -> None:
+        """Have it made again: it was made where ranks saw other variables than now, as no key of ours can tell."""
+        (self._folder / f"{proof.key}.json").unlink(missing_ok=True)
+
     def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
-        proven = configuration_of_proof(case, launch.adapter, launch.workload, launch.here)
+        proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits)
@@ -125,8 +128,8 @@ def _remembered(path: Path) -> Proof | None:
     return None if found.misfit(path, text) else found
 
 
-def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, local: bool = True) -> Configuration:
-    """What proves a case, on this machine or not: the same strategy, a small batch, a learning rate of its own."""
+def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
+    """What proves a case: the same strategy, threads and cores, a small batch, a learning rate of its own."""
     placement = case.placement
     if not adapter.synchronous(case):
         # What it does between devices is another thing by design; what one of them computes is not.
@@ -134,23 +137,27 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload, loc
     microbatches = adapter.microbatches(case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     samples += -samples % microbatches
-    # What cannot change the verdict keeps its default, so that plans share their proofs; threads are this machine's, so
-    # that a proof is quick, or as many as the placement has on another.
-    cores = len(os.sched_getaffinity(0))
-    shared = max(1, cores // (placement.ranks_per_node * placement.devices))
+    # What cannot change the verdict keeps its default, so that plans share their proofs. Threads and cores can: how a
+    # library cuts a matrix or a sum into pieces, and with which kernel it goes over them, depends on their number.
     changing = Schedule(warmup_epochs=1.0) if case.schedule != Schedule() else Schedule()  # all are proven by one
     return Configuration(
         case.adapter,
         case.strategy,
         case.workload,
-        replace(placement, threads=shared if local else placement.threads),
+        placement,
         batch=samples,
         precision=case.precision,
         tuning=case.tuning,
         **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload), "schedule": changing},
-        readers=0,
+        readers=_readers(case),
         knobs=case.knobs,
     )
+
+
+def _readers(case: Case) -> int:
+    """Readers for which a rank that has cores of its own has some more: a proof has those too, and reads nothing."""
+    reads = case.data != "synthetic" and case.input.mode != "memory"
+    return case.readers if reads and case.placement.binding == "cores" else 0
 
 
 def networks(adapter: Adapter, case: Configuration) -> int:

@@ -29,6 +29,7 @@ class Wanted:
     tunings: list[str] = field(default_factory=list)
     devices: int = 2  # of the distributed strategies
     device: str = "cpu"
+    threads: int = 1  # of each device, as a plan has them by default: a proof vouches for its own number alone
     optimiser: str = "sgd"
     changing_rate: bool = False
     knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
@@ -84,11 +85,12 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
     ranks = wanted.devices if strategy.distributed and strategy.synchronous else 1
     driven = wanted.devices if strategy.several_devices and strategy.synchronous and ranks == 1 else 1
     launcher = usual(strategy, launchers())
+    placement = Placement(1, ranks, wanted.device, driven, wanted.threads, launcher)
     case = Case(
         adapter=adapter.name,
         strategy=strategy.name,
         workload=workload.name,
-        placement=Placement(ranks_per_node=ranks, devices=driven, device=wanted.device, launcher=launcher),
+        placement=placement,
         batch=workload.proof_batch,
         tuning=tuning,
         **settings(wanted.optimiser, workload, workload.proof_batch),

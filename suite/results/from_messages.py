@@ -19,8 +19,6 @@ def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
         rank=rank,
         **life(sent),
         passes={each.name: Pass.model_validate(each) for each in of_type(messages.Pass, sent)},
-        noise=_as(Noise, last(messages.Noise, sent)),
-        memory=_as(Memory, last(messages.Memory, sent)),
         peaks=_as(Peaks, last(messages.Peaks, sent)),
         layers=tuple(Layer.model_validate(each) for each in layers.layers) if layers else None,
         training=_as(Training, last(messages.Training, sent)),
@@ -35,6 +33,8 @@ def life(sent: Sequence[Message]) -> dict[str, Any]:
         "hello": _as(Hello, last(messages.Hello, sent)),
         "joined": _as(Joined, last(messages.Joined, sent)),
         "wire": {name: Traffic.model_validate(each) for name, each in wire.interfaces.items()} if wire else None,
+        "noise": _as(Noise, last(messages.Noise, sent)),
+        "memory": _as(Memory, last(messages.Memory, sent)),
         "failed": _as(Failed, last(messages.Failed, sent)),
     }
 

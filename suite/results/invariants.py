@@ -15,7 +15,9 @@ OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 def broken(record: AnyRecord) -> str | None:
     """The first invariant that a record breaks, in words; None when all hold."""
     ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
-    return next(chain(_of_counts(record), _of_steps(record, ranks), *(_of_rank(record, rank) for rank in ranks)), None)
+    noises = (_of_noise(rank.rank, rank.noise) for rank in record.ranks if rank.noise)
+    found = (_of_counts(record), _of_steps(record, ranks), *noises, *(_of_rank(record, rank) for rank in ranks))
+    return next(chain(*found), None)
 
 
 def _of_counts(record: AnyRecord) -> Iterator[str]:
@@ -47,8 +49,6 @@ def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
         yield from (f"rank {rank.rank}: {problem}" for problem in _of_training(rank.training, record.seconds))
         if record.outcome == "ok" and record.case.passes == (TRAIN,) and not rank.training.epochs:
             yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
-    if rank.noise:
-        yield from (f"rank {rank.rank}: {problem}" for problem in _of_noise(rank.noise))
     if rank.peaks and min(rank.peaks.flop_per_s, rank.peaks.bytes_per_s) <= 0:
         yield f"rank {rank.rank}: its peaks are {rank.peaks.flop_per_s:g} FLOP/s and {rank.peaks.bytes_per_s:g} bytes/s"
     spent = sum(each.wall_s + sum(each.warmup_s) + sum(each.set_aside_s or ()) for each in rank.passes.values())
@@ -79,12 +79,12 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
         yield "an epoch of some samples took no time"
 
 
-def _of_noise(noise: Noise) -> Iterator[str]:
+def _of_noise(rank: int, noise: Noise) -> Iterator[str]:
     if min((*noise.reference_before_s, *noise.reference_after_s), default=1.0) <= 0:
-        yield "its reference computation took no time"
-    for name, use in (("native", noise.native), ("train", noise.train)):
+        yield f"rank {rank}: its reference computation took no time"
+    for name, use in (("native", noise.native), ("train", noise.train), ("comm", noise.comm)):
         if use and (use.seconds <= 0 or use.cores < 1):
-            yield f"the system counted for {use.seconds:g} s on {use.cores} cores during {name}"
+            yield f"rank {rank}: the system counted for {use.seconds:g} s on {use.cores} cores during {name}"
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from suite.results.rank_report import Memory
 from suite.results.records import FORMAT
 from suite.results.stored import FileName, Finite, Stored, intact, sealed
 
@@ -25,6 +26,13 @@ class ProofLosses(Stored):
     oracle: tuple[Finite, ...]
 
 
+class Environment(Stored):
+    """The variables that change what is computed, as ranks of a proof found them."""
+
+    values: dict[str, str]  # without home folders
+    digest: str  # of the true values
+
+
 class Verdict(Stored):
     """What came of one run beside the oracle; one that could not be run has not passed."""
 
@@ -40,6 +48,8 @@ class Verdict(Stored):
     weights: str = ""
     versions: dict[str, str] = {}
     processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on; () before they were kept
+    environments: tuple[Environment, ...] = ()  # of the ranks, each once; () before they were kept
+    memory: tuple[Memory, ...] = ()  # of each rank; () before it was kept
     tolerance: dict[str, float] = {}
     looser_because: str = ""
 

@@ -35,6 +35,13 @@ def models(cpu: str | None, gpus: Iterable[str], device: str) -> set[str]:
     return {cpu or "unknown", *named}
 
 
+class Arithmetic(Stored):
+    """The variables that change what a rank computes, as it found them when it began."""
+
+    names: tuple[str, ...]  # their values are among its settings
+    digest: str  # of the values, home folders and all
+
+
 class Hello(Stored):
     """A rank's process, before anything of the framework was imported."""
 
@@ -49,7 +56,8 @@ class Hello(Stored):
     host_cores: int | None = None
     boot: str = ""  # tells the running kernel from every other
     threads: dict[str, str] = {}  # the variables that say how many threads a library runs
-    settings: dict[str, str] | None = None  # those that libraries of communication read; None: format 1, early
+    settings: dict[str, str] | None = None  # those that libraries read; None: format 1, early
+    arithmetic: Arithmetic | None = None  # which of these change what is computed; None: before they were told apart
 
 
 class Joined(Stored):
@@ -118,10 +126,11 @@ class Noise(Stored):
     reference_after_s: tuple[float, ...]
     native: HostUse | None = None  # None: no native pass, or a system that does not count
     train: HostUse | None = None  # of the pass `train`: all of its epochs, and the tests between them
+    comm: HostUse | None = None  # of communication by itself: all of it
 
 
 class Memory(Stored):
-    """The most that a rank held at a time, from its start to the end of its passes."""
+    """The most that a rank held at a time, from its start to the end of what it was asked to do."""
 
     host_bytes: int  # resident, of the process itself
     device_bytes: int | None = None  # that the framework allocated on its devices; None: it does not say
@@ -181,6 +190,8 @@ class AnyRank(Stored):
     hello: Hello | None = None
     joined: Joined | None = None
     wire: dict[str, Traffic] | None = None  # by interface
+    noise: Noise | None = None  # None: format 2 and before; so is the next one. Of communication: before it was kept
+    memory: Memory | None = None
     failed: Failed | None = None
 
 
@@ -188,8 +199,6 @@ class Rank(AnyRank):
     """What a rank of a training reports."""
 
     passes: dict[str, Pass] = {}
-    noise: Noise | None = None  # None: format 2 and before; so is the next one
-    memory: Memory | None = None
     peaks: Peaks | None = None  # measured in a case's first process; None: format 3 and before
     layers: tuple[Layer, ...] | None = None
     training: Training | None = None

@@ -25,6 +25,7 @@ from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
 from suite.supervision import Attempt, Limits, Measuring
+from suite.worker.messages import Hello, of_type
 
 # (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
 OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
@@ -63,6 +64,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         self._run, self._open_cases = folder, settings.open_cases
         self._proofs = Proofs(interpreters) if settings.proofs else None
         self._proof_of: dict[str, Proof] = {}
+        self._doubted: set[str | None] = set()  # keys of proofs
 
     def launch(self, case: Case, bundles: Path) -> Launch:
         """In the adapter's own interpreter; Unavailable, too, where its data set is missing."""
@@ -106,6 +108,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
         task = measuring(case, repeat, launch.workload, data)
         found = yield from launch.running(folder, task, on_message, in_turns)
+        self._doubt(item, found)
         return replace(found, reason=found.reason + slowed(case, found))
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
@@ -124,8 +127,24 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
             self._observer.proved(case, proof)
         return self._proof_of[case.id]
 
+    def _doubt(self, item: Runnable[Case], attempt: Attempt) -> None:
+        """Have a proof made again, once, whose ranks saw other variables: another host's login has changed."""
+        proof = self._proof_of.get(item.case.id)
+        if self._proofs is None or proof is None or proof.key in self._doubted or not unlike(proof, attempt):
+            return
+        self._doubted.add(proof.key)
+        self._proofs.forget(proof)
+        self._proof_of = {id_: each for id_, each in self._proof_of.items() if each.key != proof.key}
+
 
 LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by why a watchdog ended an attempt
+
+
+def unlike(proof: Proof, attempt: Attempt) -> bool:
+    """Whether ranks saw other variables that change what is computed than those that the proof's ranks saw."""
+    hellos = [hello for sent in attempt.messages.values() for hello in of_type(Hello, sent) if hello.arithmetic]
+    proven = {each.digest for each in proof.environments}
+    return bool(proven) and any(hello.arithmetic.digest not in proven for hello in hellos if hello.arithmetic)
 
 
 def slowed(case: Case, attempt: Attempt) -> str:

@@ -20,7 +20,7 @@ from suite.supervision.evidence import Evidence
 from suite.supervision.line_reader import LineReader
 from suite.supervision.lost_logins import lost
 from suite.supervision.mailbox import Mailbox
-from suite.supervision.oom import oom_kills
+from suite.supervision.oom import by_host, oom_kills
 from suite.supervision.outcome import judge
 from suite.supervision.pipes import Pipes
 from suite.supervision.processes import Group
@@ -135,7 +135,7 @@ def running(
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
-        oom_kills=oom_kills() - kills + sum(each.processes for each in reported if isinstance(each, OomKills)),
+        oom_kills=by_host(oom_kills() - kills, [each for each in reported if isinstance(each, OomKills)]),
         out_of_memory=tuple(out_of_memory),
         folder=folder,
     )

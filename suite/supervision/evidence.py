@@ -1,5 +1,6 @@
 """All that is known when an attempt is over."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Evidence:
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
     stopped: Stopped | None
-    oom_kills: int  # of the kernels of all hosts that tell, meanwhile
+    oom_kills: Mapping[str, int]  # of the kernel of each host that tells, meanwhile
     out_of_memory: tuple[str, ...]  # the framework's phrases for it
     folder: Path
 
@@ -38,7 +39,7 @@ class Evidence:
             "stopped": asdict(self.stopped) if self.stopped else None,
             "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
             "lost_logins": [asdict(login) for login in self.lost],
-            "oom_kills": self.oom_kills,
+            "oom_kills": sum(self.oom_kills.values()),
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }
 
@@ -57,6 +58,11 @@ class Evidence:
     def host(self, rank: int) -> str | None:
         hello = self.hello(rank)
         return hello.host if hello else None
+
+    def kills(self, rank: int | None) -> int:
+        """Processes that the kernel of a rank's host ended for want of memory; of all, where nobody knows the host."""
+        host = None if rank is None else self.host(rank)
+        return sum(self.oom_kills.values()) if host is None else self.oom_kills.get(host, 0)
 
     @property
     def engine_name(self) -> str:

@@ -3,8 +3,11 @@
 A SIGKILL alone proves nothing: people, engines and sites send it, too.
 """
 
+import socket
 from collections.abc import Iterable
 from pathlib import Path
+
+from suite.contracts.engine_messages import OomKills
 
 ROOT = Path("/")
 
@@ -34,6 +37,17 @@ def oom_kills(root: Path = ROOT) -> int:
         if count is not None:
             return count
     return 0
+
+
+def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
+    """Kills of each host: `ours` on this one, and what others reported.
+
+    Several logins or ranks of a host read the same kernel's count: the highest is its own.
+    """
+    found = {socket.gethostname(): ours}
+    for each in reported:
+        found[each.host] = max(each.processes, found.get(each.host, 0))
+    return found
 
 
 def _group_files(root: Path) -> list[Path]:

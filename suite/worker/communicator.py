@@ -111,6 +111,10 @@ class Communicator(ABC):
     def synchronize(self) -> None:  # noqa: B027 - a CPU has done it already
         """Return when everything asked of the device has been done."""
 
+    def peak_device_bytes(self) -> Optional[int]:
+        """The most that the library has held on this rank's device at a time; None where it does not say."""
+        return None
+
     def compute(self) -> None:
         """A slice of computation, tens of microseconds long: what an exchange may be hidden behind."""
         for _ in range(PASSES):

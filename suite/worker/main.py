@@ -15,14 +15,14 @@ import numpy as np
 from suite.worker import binding, gpus, messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Setup, Unavailable, Unsupported
-from suite.worker.job import FORMAT, Communicate, Group, Job, read_job
+from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
-from suite.worker.variables import THREADS, Variables, settings
+from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings
 
 
 class WrongWorld(Exception):
@@ -66,6 +66,7 @@ def main(argv: List[str]) -> int:
 
 def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
     """What this process is and where it runs; `own` are the adapter's variables."""
+    decisive = arithmetic(os.environ, own)
     return messages.Hello(
         format=FORMAT,
         rank=rank.rank,
@@ -81,6 +82,7 @@ def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
         boot=wire.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
+        arithmetic=messages.Arithmetic(list(decisive), digest(decisive)),
     )
 
 
@@ -108,8 +110,9 @@ def bind(job: Job, rank: Rank) -> List[int]:
     group, allowed = job.group, os.sched_getaffinity(0)
     if group.binding == "cores":
         wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
-        # Readers and the library of communication have threads beside the training's.
-        beside = (group.readers if getattr(job.task, "data", None) else 0) + (group.ranks > 1)
+        # Readers and the library of communication have threads beside the training's. A proof has its case's cores.
+        reads = isinstance(job.task, Prove) or getattr(job.task, "data", None) is not None
+        beside = (group.readers if reads else 0) + (group.ranks > 1)
         try:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:

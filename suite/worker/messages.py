@@ -33,6 +33,13 @@ class Machine(NamedTuple):
     cpu_quota: Optional[float] = None  # cores' worth of time that its control groups allow; None: no limit
 
 
+class Arithmetic(NamedTuple):
+    """The variables that change what a rank computes, as it found them (suite.worker.variables)."""
+
+    names: List[str]  # their values are among its settings
+    digest: str  # of the values, of which settings show less
+
+
 class Hello(NamedTuple):
     """First of all: the process runs, nothing has been imported from the adapter yet."""
 
@@ -50,6 +57,7 @@ class Hello(NamedTuple):
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
     core_of: List[int] = []  # the physical core under each of `cores`, by the lowest CPU on it
+    arithmetic: Optional[Arithmetic] = None
 
 
 class Joined(NamedTuple):
@@ -143,10 +151,11 @@ class Noise(NamedTuple):
     reference_after_s: List[float]
     native: Optional[HostUse] = None  # None: no native pass, or a system that does not count
     train: Optional[HostUse] = None  # of the pass `train`: all of its epochs, and the tests between them
+    comm: Optional[HostUse] = None  # of the task `comm`: all of it
 
 
 class Memory(NamedTuple):
-    """The most that this rank held at a time, from its start to the end of its passes."""
+    """The most that this rank held at a time, from its start to the end of what it was asked to do."""
 
     host_bytes: int  # resident, of the process itself
     device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: it does not say

@@ -2,12 +2,13 @@
 
 import os
 import resource
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
 
 from suite.worker import behaviour, evidence, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
+from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
@@ -69,18 +70,18 @@ def send_layers(passes: Passes, outbox: Outbox) -> None:
         outbox.send(messages.Notes({"layers": "not timed: %s" % error}))
 
 
-def reference(trainer: Trainer) -> List[float]:
+def reference(made: "Union[Trainer, Communicator]") -> List[float]:
     """How fast this host is when no rank has anything else to do."""
-    trainer.synchronize()
-    trainer.maximum(0.0)
+    made.synchronize()
+    made.maximum(0.0)
     return noise.reference()
 
 
-def send_memory(trainer: Trainer, outbox: Outbox) -> None:
+def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
     """The most so far; a note where the framework fails to say, which must not cost a measurement that is done."""
     resident, on_devices = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None  # Linux counts it in KiB
     try:
-        on_devices = trainer.peak_device_bytes()
+        on_devices = made.peak_device_bytes()
     except Exception as error:
         outbox.send(messages.Notes({"memory": "of devices not known: %s: %s" % (type(error).__name__, error)}))
     outbox.send(messages.Memory(resident, on_devices))
@@ -191,6 +192,7 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
     """Compare this trainer's results with the oracle's."""
     outbox.send(messages.Phase("proof"))
     outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
+    send_memory(trainer, outbox)
 
 
 def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
@@ -231,8 +233,14 @@ def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
     """Nothing more: that it joined is the answer."""
 
 
-def communicate(communicator: Any, task: job.Communicate, output: str, outbox: Outbox) -> None:
+def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
+    """Measure the exchanges, and how quiet the host was meanwhile."""
+    before, meter = reference(communicator), noise.Meter()
+    meter.begin()
     comm(communicator, task, outbox)
+    use = meter.end()
+    outbox.send(messages.Noise(before, reference(communicator), comm=use))
+    send_memory(communicator, outbox)
 
 
 # By the task's type: (trainer or communicator, task, the job's output folder, outbox).

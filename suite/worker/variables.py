@@ -1,12 +1,21 @@
 """Variables of the environment that change what is computed, or with which library, or how ranks exchange.
 
-A proof holds only where the first are the same: they are part of its key. Every rank reports all that it has. Those of
-libraries that many frameworks stand on are known here; an adapter declares its framework's.
+The rule: a variable is of arithmetic if, by it, the same program on the same cores may round in another way, take
+another kernel, or load or compile other code. A proof holds only where those are the same: the controller's are part of
+its key, and the ranks that proved and those that measured report theirs. How ranks exchange may change the order of a
+sum, but no order is beyond a proof's bounds; where something is (a device, a cache of compiled kernels), how many
+threads there are (the placement's), and what is written to a log are neither.
+
+A whole family is named rather than its known members: one too many costs a proof, one too few vouches for what did not
+run. Those of libraries that many frameworks stand on are known here; an adapter declares its framework's.
 """
 
-import os
+import hashlib
+import json
 import re
 from typing import Dict, List, Mapping, NamedTuple
+
+from suite.worker.homes import without_homes
 
 # What tells the libraries of computation how many threads to run; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -26,18 +35,23 @@ class Variables(NamedTuple):
 
 COMMON = Variables(
     arithmetic=[
-        *("BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD"),
-        *("MALLOC_", "MKL_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "TCMALLOC_"),
+        # Which libraries are loaded, what they find in the processor, and where they get memory.
+        *("FLEXIBLAS", "GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_", "TCMALLOC_"),
+        # Kernels of matrices and convolutions, NumPy's too: it feeds what is trained.
+        *("ARMPL_", "BLIS_", "DNNL_", "GOTO_", "MKL_", "MKLDNN_", "NPY_", "ONEDNN_", "OPENBLAS_", "ZENDNN_"),
+        *("CUBLAS_", "CUBLASLT_", "CUDA_", "CUDNN_", "NVIDIA_TF32_OVERRIDE"),
+        # How threads share the work.
+        *("GOMP_", "KMP_", "OMP_", "TBB_"),
     ],
     # Of Open MPI's not those by which its daemons find each other.
     exchange=[
         *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
         *("FI_", "GLOO_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
     ],
-    neither=["CUDA_VISIBLE_DEVICES", *THREADS],  # the number of threads is the placement's
+    neither=["CUDA_CACHE_PATH", "CUDA_VISIBLE_DEVICES", *THREADS],  # the number of threads is the placement's
 )
-# Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, ...
-SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)")
+# Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, OMP_password, ...
+SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)", re.IGNORECASE)
 
 
 def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
@@ -47,11 +61,18 @@ def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
 
 
 def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
-    """How computation and communication are set up here, by the launcher, the adapter or a person."""
+    """How computation and communication are set up here, by the launcher, the adapter or a person, as a record says it.
+
+    Nobody's home folder is named: records are published.
+    """
     named = COMMON.joined(own)
     found = _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
-    home = os.path.expanduser("~")  # a person's name may be a part of it, and records are published
-    return found if len(home) < 2 else {name: value.replace(home + "/", "~/") for name, value in found.items()}
+    return {name: without_homes(value) for name, value in found.items()}
+
+
+def digest(variables: Mapping[str, str]) -> str:
+    """Tells environments apart by their true values, of which a record shows less; twelve hexadecimal digits."""
+    return hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _beginning(these: List[str], others: List[str], variables: Mapping[str, str]) -> Dict[str, str]:

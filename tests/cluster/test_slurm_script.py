@@ -1,6 +1,8 @@
 """The batch script: its text is a file that a person can read, and bash can."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +13,7 @@ import pytest
 from cluster.slurm import script
 from cluster.slurm.launcher import Slurm, stagebench_launchers
 from suite.contracts.case import Placement
+from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.contracts.launcher import Request
 from suite.environments.hosts import refused
 from suite.errors import RequestError, Unavailable
@@ -61,6 +64,21 @@ def test_bash_can_read_it(name):
         ["bash", "-n", GOLDEN / f"slurm-{name}.sbatch"], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("killed", "told"), [(1, [OomKills(socket.gethostname(), 1)]), (0, [])])
+def test_a_rank_reports_its_node_s_kills_and_ends_as_it_was_ended(killed, told, tmp_path):
+    """Where Slurm has no memory cgroups: on the count of a node's kernel, as a file that this rank raises."""
+    count = tmp_path / "vmstat"
+    count.write_text("pgfault 9\noom_kill 7\n")
+    rank = ["sh", "-c", f"echo oom_kill {7 + killed} >{count}; kill -9 $$"]
+    lines = script.NUMBERS.replace("/proc/vmstat", str(count)) + 'bash -c "$numbers" rank "$@"\n'
+    done = subprocess.run(["bash", "-c", f"{lines}exit $?", "script", *rank], cwd=tmp_path, check=False)
+    assert done.returncode == 128 + signal.SIGKILL
+    reported = tmp_path / FILE
+    assert list(map(CODEC.decode, reported.read_text().splitlines() if reported.exists() else [])) == told
+    ended = subprocess.run(["bash", "-c", f"{lines}exit $?", "script", "sh", "-c", "exit 3"], cwd=tmp_path, check=False)
+    assert ended.returncode == 3
 
 
 SCONTROL = """#!/bin/sh

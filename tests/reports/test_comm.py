@@ -30,6 +30,15 @@ def seconds(size):
     return [ALPHA + BETA * size] * 5
 
 
+def disturbed(folder, operation):
+    """Rewrite the record of an operation: others used half of the host's cores."""
+    entry = next(entry for entry in folder.cases if entry.case.operation == operation)
+    record = folder.record(entry.id, 0)
+    use = {"seconds": 10.0, "cores": 2, "busy_cpu_s": 20.0, "own_cpu_s": 10.0, "steal_cpu_s": 0.0}
+    noise = {"reference_before_s": (0.01,), "reference_after_s": (0.01,), "comm": {**use, "involuntary_switches": 0}}
+    folder.write_record(record.but(digest="", ranks=tuple(rank.but(noise=noise) for rank in record.ranks)))
+
+
 def row(size, kind="single", operation="all-reduce", messages=1):
     late = [] if operation == "point-to-point" else [0.0] * 5
     found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "late_s": late}
@@ -205,3 +214,14 @@ def test_a_run_without_anything_measured_has_a_page(tmp_path):
 
 def test_the_charts_of_a_link_are_found_by_name(folder):
     assert list(dict(charts_of(render(folder)))) == ["links-wire-2-ranks", "links-wire-2-ranks-2"]
+
+
+def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsys):
+    assert not any(link.disturbed for link in links(folder))
+    disturbed(folder, "point-to-point")
+    page = render(folder)
+    assert "disturbed: point-to-point" in page
+    assert "How noisy it was" in page
+    assert "1 of 3 processes were disturbed" in page
+    summary(list(links(folder)))
+    assert "disturbed: wire point-to-point, 2 ranks: other programs" in capsys.readouterr().out

@@ -118,6 +118,7 @@ def test_the_first_failure_decides_and_the_others_are_still_received(tmp_path, k
 OUT = (
     "os.write(log, b'W0000 bfc_allocator.cc:501] Allocator (mklcpu) ran out of memory trying to allocate 98.00MiB\\n');"
 )
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 ABORTS = "os.write(log, b\"terminate called after throwing an instance of 'std::bad_alloc'\\n\"); os.abort()"
 
 
@@ -138,11 +139,15 @@ def test_out_of_memory_is_what_the_framework_calls_so(tmp_path, end, outcome):
     assert attempt.run(processes, 1, tmp_path, LIMITS, lambda *_: None, ["Arena is full"]).outcome == outcome
 
 
-def test_a_reader_that_another_host_s_kernel_killed_is_oom(tmp_path):
-    line = "{'type': 'oom kills', 'host': 'b', 'processes': 2}"
-    reports = f"import json; open('engine.jsonl', 'a').write(json.dumps({line}) + chr(10))"
-    result = run(tmp_path, f"{reports}; out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)")
-    assert (result.outcome, result.evidence["oom_kills"]) == ("oom", 2)
+@pytest.mark.parametrize(("host", "outcome"), [("a", "oom"), ("b", "crash")])
+@pytest.mark.parametrize("end", ["out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)", KILLED])
+def test_what_the_kernel_of_the_rank_s_own_host_killed_is_oom(tmp_path, host, outcome, end):
+    """The rank's host is "a". Two logins there report the same two kills."""
+    line = f"{{'type': 'oom kills', 'host': {host!r}, 'processes': 2}}"
+    reports = f"import json; open('engine.jsonl', 'a').write(2 * (json.dumps({line}) + chr(10)))"
+    result = run(tmp_path, f"{reports}; {end}")
+    assert (result.outcome, result.evidence["oom_kills"]) == (outcome, 2)
+    assert ("the kernel ended 2 process(es)" in result.reason) is (outcome == "oom")
 
 
 def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):

@@ -168,6 +168,23 @@ def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wir
         assert all(point["late"] >= 0 for point in link["points"])
         assert link["fit"]["alpha"] > 0
         assert link["transport"] == "text"
+        assert [memory["host_bytes"] > 1 << 20 for memory in link["memory"]] == [True, True]
+        assert link["noise"]["reference_slowdown"] >= 1.0
+
+
+def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: object, tmp_path: Path) -> None:
+    told = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
+    assert told.code == 0, told.out
+    folder = CommFolder.open(tmp_path / "run")
+    (record,) = (folder.record(entry.id, 0) for entry in folder.cases)
+    for rank in record.ranks:
+        assert min(rank.noise.reference_before_s + rank.noise.reference_after_s) > 0
+        assert rank.noise.comm.seconds > 0
+        assert rank.noise.native is None
+        assert rank.memory.host_bytes > 1 << 20
+    assert folder.broken(record) is None
+    no_time = tuple(rank.but(noise=rank.noise.but(reference_after_s=(0.0,))) for rank in record.ranks)
+    assert folder.broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 
 
 def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_path: Path) -> None:

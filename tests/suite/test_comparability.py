@@ -29,6 +29,11 @@ def unsteady_elsewhere(record):
     record["ranks"][0]["passes"]["io_only"]["steady"] = False
 
 
+def slow_clock(record):
+    for when in ("before", "after"):
+        record["ranks"][0]["noise"][f"reference_{when}_s"] = [0.02]
+
+
 def lost_rank(record):
     record["ranks"] = []
 
@@ -112,6 +117,17 @@ def test_marks(run, change, sampling, repeats, marks):
     assert row.marks == marks
     assert row.comparable == (not set(marks) & set(DISQUALIFYING))
     assert set(marks) <= {*DISQUALIFYING, *NOTED}
+
+
+def test_a_process_that_was_slow_from_beginning_to_end_is_disturbed(run):
+    case = run.proven(case_of(sampling=FULL))
+    quiet = {"reference_before_s": [0.01], "reference_after_s": [0.01]}
+    run.changed(case, lambda record: record["ranks"][0].update(noise=quiet))
+    assert run.only().marks == []
+    run.changed(case, slow_clock, [1])
+    row = run.only()
+    assert row.marks == ["disturbed"]
+    assert [one.noise.reference_slowdown for one in row.processes] == [1.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize(("device", "marked"), [("cpu", False), ("cuda", True)])

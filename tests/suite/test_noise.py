@@ -3,10 +3,10 @@
 import pytest
 
 from suite.analysis import noise
-from suite.analysis.noise import Noise, noise_of
+from suite.analysis.noise import Noise, beside_run, best_of_run, noise_of, references_of
 from suite.results.rank_report import HostUse, Pass, Rank
 from suite.results.rank_report import Noise as Reported
-from suite.results.records import Record
+from suite.results.records import Interpreter, Record
 from suite.worker import noise as of_ranks
 from tests.reports.made_run import case_of, record_of
 
@@ -52,6 +52,26 @@ def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> Non
     quiet, used = (Rank(rank=0, passes={"native": native.but(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
     assert noise_of(record(quiet)).set_aside_share == 0.0
     assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
+
+
+def slow_throughout(*host_s: tuple[str, str, float, float]) -> list[bool]:
+    """Whether processes are disturbed: of each its host, its interpreter, and the seconds of its computation."""
+    records = []
+    for host, python, *seconds in host_s:
+        one = rank(0, None, *seconds).but(hello={"host": host, "cores": [0]})
+        records.append(record(one).but(interpreter=Interpreter(path=python, origin="", version="3.11")))
+    every = [references_of(one) for one in records]
+    best = best_of_run(each for several in every for each in several)
+    pairs = zip(records, every, strict=True)
+    return [beside_run(noise_of(one), several, best).disturbed for one, several in pairs]
+
+
+def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host() -> None:
+    """As where the host's clock was halved: beside its own best it always took the same time."""
+    assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python", 0.20, 0.21)) == [False, True]
+    assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python", 0.12, 0.12)) == [False, False]
+    assert slow_throughout(("a", "/python", 0.10, 0.11), ("b", "/python", 0.20, 0.21)) == [False, False]
+    assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python3.6", 0.20, 0.21)) == [False, False]
 
 
 def test_what_nobody_could_tell_is_none() -> None:

@@ -1,7 +1,6 @@
 """The proof of an out-of-memory kill: the kernel's count, as it is, and a real kill where groups can be made."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from cluster import remote
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.plugins import adapters
 from suite.supervision.oom import oom_kills, ran_out
+from tests.support.control_group import small_group
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20
@@ -69,21 +69,8 @@ print(json.dumps([result.outcome, result.reason, result.evidence["oom_kills"]]))
 
 @pytest.fixture
 def group():
-    """A control group with little memory; where none can be made, the reason is told."""
-    for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-        folder = Path(place, f"stagebench-test-{os.getpid()}")
-        try:
-            folder.mkdir()
-            if (folder / limit).exists():
-                (folder / limit).write_text(str(LIMIT))
-                break
-            folder.rmdir()
-        except OSError:
-            continue
-    else:
-        pytest.skip("no control group with a memory limit can be made here (needs root and cgroup's memory controller)")
-    yield folder
-    folder.rmdir()
+    with small_group(LIMIT) as folder:
+        yield folder
 
 
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_oom(group, tmp_path):

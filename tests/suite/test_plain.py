@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from suite.contracts.launcher import Process
-from suite.plain import plain, without_homes
+from suite.plain import plain
 from suite.supervision import Limits, run
 from suite.supervision.logs import last_lines
-from suite.worker.variables import Variables, settings
+from suite.worker.homes import without_homes
+from suite.worker.variables import Variables, arithmetic, digest, settings
 
 PLAN = """\
 name = "home"
@@ -77,8 +78,24 @@ def test_a_log_s_last_lines_and_a_reason_are_plain(tmp_path):
 
 def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
-    given = {"HOROVOD_SECRET_KEY": "1", "TF_API_TOKEN": "1", "NCCL_DEBUG": "INFO", "LD_PRELOAD": "/home/ada/x.so"}
+    given = {
+        "HOROVOD_SECRET_KEY": "1",
+        "TF_API_TOKEN": "1",
+        "TF_db_password": "1",
+        "NCCL_DEBUG": "INFO",
+        "LD_PRELOAD": "/home/ada/x.so",
+    }
     assert settings(given, Variables(["TF_"], ["HOROVOD_"])) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
+
+
+def test_variables_that_lead_into_anybody_s_home_do_not_name_them(monkeypatch):
+    monkeypatch.setenv("HOME", "/root")  # as of a service, or of a container
+    given = {"LD_LIBRARY_PATH": "/home/ada/lib:/usr/lib:/root", "XLA_FLAGS": "--xla_dump_to=/Users/grace/x"}
+    shown = {"LD_LIBRARY_PATH": "~/lib:/usr/lib:~", "XLA_FLAGS": "--xla_dump_to=~/x"}
+    own = Variables(["XLA_"])
+    assert settings(given, own) == shown
+    assert arithmetic(given, own) == given, "a proof's key has the true values"
+    assert digest(given) != digest({**given, "LD_LIBRARY_PATH": "/home/bob/lib:/usr/lib:/root"})
 
 
 @pytest.mark.slow

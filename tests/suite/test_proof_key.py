@@ -27,7 +27,7 @@ def test_it_is_the_same_for_the_same(launch):
     assert key(launch) == key(launch)
 
 
-@pytest.mark.parametrize("name", ["ONEDNN_DEFAULT_FPMATH_MODE", "LUMEN_FAST", "LD_PRELOAD", "NVIDIA_TF32_OVERRIDE"])
+@pytest.mark.parametrize("name", ["ONEDNN_DEFAULT_FPMATH_MODE", "LUMEN_FAST", "LD_PRELOAD", "NPY_DISABLE_CPU_FEATURES"])
 def test_a_variable_that_changes_arithmetic_changes_it(launch, monkeypatch, name):
     """LUMEN_: of a framework's own, as its adapter declares."""
     monkeypatch.setattr(type(launch.adapter), "arithmetic_variables", ("LUMEN_",))
@@ -62,6 +62,10 @@ def test_a_launcher_that_chooses_hosts_may_take_others(launch):
     assert not replace(launch, launcher=chooser).here
 
 
-def test_on_another_machine_it_takes_the_placement_s_own_threads(launch):
-    case = Case("reference", "single", "mnist_small", Placement(threads=3), precision="float64")
-    assert configuration_of_proof(case, launch.adapter, NETWORK, local=False).placement.threads == 3
+def test_it_takes_the_placement_s_own_threads_and_cores(launch):
+    placement = Placement(threads=3, binding="cores")
+    case = Case("reference", "single", "mnist_small", placement, precision="float64", readers=2)
+    assert configuration_of_proof(case, launch.adapter, NETWORK).placement == placement
+    read = [case.on(data="photographs"), case, case.on(data="photographs", placement=Placement(threads=3))]
+    readers = [configuration_of_proof(each, launch.adapter, NETWORK).readers for each in read]
+    assert readers == [2, 0, 0], "a bound rank that reads has cores for its readers, too"

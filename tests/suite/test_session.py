@@ -27,7 +27,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable
 from suite.session.training import Settings, TrainingSession
-from suite.worker.messages import Phase, Progress
+from suite.worker.messages import Hello, Phase, Progress, decode, of_type
 from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
@@ -386,6 +386,47 @@ def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
     proof = folder.proofs()[record.proof]
     assert proof.passed, proof.reason
     assert proof.parameter_count == 402_442
+    assert [memory.host_bytes > 1 << 20 for memory in (*proof.memory, record.ranks[0].memory)] == [True, True]
+
+
+@pytest.mark.parametrize("binding", ["none", "cores"])
+def test_a_proof_has_the_threads_and_the_cores_of_its_case(folder, tmp_path, monkeypatch, binding):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    bound = case(placement=Placement(binding=binding))
+    run(folder, [bound], settings=Settings(proofs=True))
+    lines = (folder.attempt(bound.id, "proof") / "rank-0.jsonl").read_text().splitlines()
+    (proving,), measuring = of_type(Hello, map(decode, lines)), folder.record(bound.id, 0).ranks[0].hello
+    assert (tuple(proving.cores), proving.threads) == (measuring.cores, measuring.threads)
+    assert proving.threads["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_proof_vouches_for_the_variables_that_its_ranks_saw(tmp_path, monkeypatch):
+    """As on another host: a login's own variables, of which the controller knows nothing."""
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    plainly = Local.processes
+
+    def measured(core_type, processes):
+        there = {"OPENBLAS_CORETYPE": core_type}
+
+        def processes_there(self, request):
+            return [replace(each, environ={**each.environ, **there}) for each in plainly(self, request)]
+
+        monkeypatch.setattr(Local, "processes", processes_there)
+        folder = RunFolder(tmp_path / f"{core_type}-{processes}").begin(About(plan="test"), "plan")
+        one = case(sampling=replace(BRIEF, processes=processes))
+        run(folder, [one], settings=Settings(proofs=True))
+        ((row,), (proof,)) = summarise(folder), folder.proofs().values()
+        seen = folder.record(one.id, 0).ranks[0].hello.arithmetic.names
+        assert "OPENBLAS_CORETYPE" in seen
+        return row, [each.values["OPENBLAS_CORETYPE"] for each in proof.environments]
+
+    row, proven = measured("Haswell", 1)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["Haswell"])
+    row, proven = measured("Nehalem", 1)
+    assert ("proof under other variables" in row.marks, proven) == (True, ["Haswell"])
+    assert row.proof_reason == "OPENBLAS_CORETYPE: proven with 'Haswell', measured with 'Nehalem'"
+    row, proven = measured("Nehalem", 2)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["Nehalem"]), "made again"
 
 
 @pytest.fixture

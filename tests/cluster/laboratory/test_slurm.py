@@ -23,6 +23,7 @@ from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
 from suite.errors import Unavailable
 from suite.worker.messages import Hello, Joined, of_type
+from tests.support.control_group import small_group
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
@@ -181,6 +182,16 @@ def test_the_death_of_one_rank_ends_the_job_and_names_it(knobs, reason, job, sub
     result = submitted(job(TWO, real("mpich"), knobs=knobs))
     assert result.outcome == "crash", "neither the time limit nor silence had to end it"
     assert result.reason.startswith(reason)
+
+
+def test_a_rank_that_its_node_s_kernel_ended_for_want_of_memory_is_oom(job, submitted):
+    """This Slurm has no memory cgroups: it takes that for any other end."""
+    with small_group(120 << 20) as group:
+        eats = f"echo $$ >{group}/cgroup.procs && exec {HERE} -c 'x = b\"x\" * (400 << 20)'"
+        command = ("sh", "-c", f"test $STAGEBENCH_RANK = 0 && exec sleep 60; {eats}")
+        result = submitted(replace(job(TWO, HERE, strategy="alone"), command=command))
+    assert (result.outcome, result.evidence["oom_kills"]) == ("oom", 1), result.reason
+    assert result.reason.startswith("rank 1 was ended by SIGKILL before its first message")
 
 
 def test_a_silent_rank_is_a_timeout(job, submitted):
