@@ -7,8 +7,8 @@ step is that of its slowest rank.
 
     exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
     exposed communication = native - compute_only, in turns, both on resident batches
-    hidden communication  = comm_only - exposed communication, of which no more than `overlappable` could be
-                            (suite.analysis.overlappable, where the adapter times its layers)
+    hidden communication  = comm_only - exposed communication, in the same turns, of which no more than `overlappable`
+                            could be (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 Of exposed communication, `waiting` is the part that no faster link would spare: each exchange waits for the last rank
@@ -20,8 +20,9 @@ adds to both. All are means, over steps and over processes, since only means add
 it is negative where the fused native step is quicker than its stages one by one. Differences may be negative too, by
 noise or because exchanging disturbs computing; they stay as they are.
 
-Records of method 1 keep theirs: io is the host's wait for input, exposed communication the difference of two passes one
-after the other, both of them reading; stages are medians over steps, and a row's values medians over processes.
+Records of methods before 8 keep theirs: `comm_only` was a pass by itself, after the turns. In those of method 1, io is
+the host's wait for input, exposed communication the difference of two passes one after the other, both of them reading;
+stages are medians over steps, and a row's values medians over processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,7 +122,7 @@ def of_process(
     stages = {name: timed.get(name, 0.0) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
-    compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
+    compute_only, comm_only = wall_per_step(ranks, "compute_only"), _comm_only(ranks)
     several = (devices or len(ranks)) > 1
     exchange, reading = (pairs(ranks, "compute_only") if several else None), pairs(ranks, "resident")
     exposed = difference(exchange) if exchange else None
@@ -225,8 +226,17 @@ def _overlappable(rank: Rank, comm_only: float, stages: dict[str, float], method
     return overlappable(rank.layers or (), comm_only, stages["update"], stages["backward"])
 
 
+def _comm_only(ranks: Sequence[Rank]) -> float | None:
+    """Seconds of the exchange alone: of each block the slowest rank's, where it took turns."""
+    blocks = pairs(ranks, "comm_only")
+    return fmean(alone for _, alone in blocks) if blocks else wall_per_step(ranks, "comm_only")
+
+
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:
-    """The exchange alone less its exposed part; both have their noise."""
+    """The exchange alone less its exposed part, in every round; before method 8 both had a noise of their own."""
+    blocks = pairs(ranks, "comm_only")
+    if blocks:
+        return mean([alone - (native - other) for (native, other), (_, alone) in zip(exchange, blocks, strict=True)])
     steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
     noise = variance(steps, fmean(steps)) / len(steps) if len(steps) > 1 else 0.0
     return mean([comm_only - (native - other) for native, other in exchange], noise)

@@ -56,6 +56,18 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
+def test_hidden_communication_is_told_round_by_round():
+    """A machine that gets twice as slow from round to round: each has 0.3 s to hide of every second, and hides them."""
+    slower = (1.0, 2.0, 4.0, 8.0)
+    alone = turns(*[(one, 0.8 * one) for one in slower])
+    exchange = turns(*[(one, 0.5 * one) for one in slower])
+    budget = of_process([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
+    assert budget.comm_only == pytest.approx(0.5 * 15 / 4)
+    assert budget.hidden == pytest.approx(0.3 * 15 / 4)
+    found, spread = budget.hidden_communication, mean([0.3 * one for one in slower])
+    assert (found.value, found.low, found.high) == pytest.approx((spread.value, spread.low, spread.high))
+
+
 def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
     """Three ranks take turns in being late: no rank is a straggler, and yet each exchange waits for one."""
     arrivals, barrier = [(0.1, 0.3, 0.1), (0.3, 0.1, 0.1), (0.1, 0.2, 0.2), (0.2, 0.1, 0.1)], 0.01
