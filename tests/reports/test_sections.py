@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from reports.overview import chart, groups_of, sentence
 from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
+from suite.analysis.budget import STAGES
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
@@ -172,6 +174,19 @@ def test_the_runner_ups_stage_is_named_only_where_stages_add_up(folder):
         row.marks.append("large residual")
     assert "mostly because of" not in sentence(group)
     assert "the stages cannot tell (large residual: " in sentence(group)
+
+
+def uneven(process, factor):
+    budget = process.budget
+    return replace(process, budget=replace(budget, **{one: factor * (getattr(budget, one) or 0) for one in STAGES}))
+
+
+def test_the_runner_ups_stage_is_named_only_where_processes_agree(folder):
+    group = next(group for group in groups_of(summarise(folder)) if "mostly because of" in sentence(group))
+    for row in group.rows:
+        row.processes = [uneven(process, 0.1 + 0.9 * at) for at, process in enumerate(row.processes)]
+    assert "mostly because of" not in sentence(group)
+    assert "where it loses most is not determined" in sentence(group)
 
 
 def test_tables_hold_what_the_charts_draw(page, folder):
