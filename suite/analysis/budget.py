@@ -13,7 +13,8 @@ step is that of its slowest rank.
 
 Of exposed communication, `waiting` is the part that no faster link would spare: each exchange waits for the last rank
 to arrive, and that is not always the same one. A rank's wait is its time in the staged pass's barrier, less that of the
-last rank to come; what the rank that waits least waits is the group's. The rest of the exposed part is transfer.
+last rank to come; what the rank that waits least waits is the group's. The staged pass may wait longer than the native
+one: `waiting` is no more than the exposed part, of which the rest is transfer.
 
 So a step that reads is explained from the inside out: computing, then what exchanging adds to it, then what reading
 adds to both. All are means, over steps and over processes, since only means add up. `other` is signed and never spread:
@@ -68,7 +69,7 @@ class Budget:
     exposed_input: Difference | None = None
     exposed_communication: Difference | None = None
     hidden_communication: Difference | None = None
-    waiting: Difference | None = None  # for the last rank, of the rank that waits least; None with one rank
+    barrier: Difference | None = None  # the wait for the last rank, of the rank that waits least; None with one rank
     waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
 
     @property
@@ -80,6 +81,15 @@ class Budget:
     def exposed_share(self) -> float | None:
         """Exposed communication as a share of the iteration."""
         return None if self.communication is None else self.communication / self.native
+
+    @property
+    def waiting(self) -> Difference | None:
+        """For the last rank, as a part of exposed communication, where that is known."""
+        found, whole = self.barrier, self.communication
+        if found is None or whole is None:
+            return found
+        most = max(whole, 0.0)
+        return Difference(min(found.value, most), min(found.low, most), min(found.high, most), found.of)
 
     @property
     def hidden_share(self) -> float | None:
@@ -94,8 +104,8 @@ class Budget:
         return determined(self.hidden / whole, (found.high - found.low) / 2 / whole if found else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, with the instrumentation overhead and the hidden share."""
-        derived = {"instrumentation_overhead": self.instrumentation_overhead, "hidden_share": self.hidden_share}
+        """JSON-ready values, with those that follow from them."""
+        derived = {name: getattr(self, name) for name in ("instrumentation_overhead", "hidden_share", "waiting")}
         return {**asdict(self), **derived}
 
 
@@ -158,7 +168,7 @@ def of_process(
         exposed_input=added,
         exposed_communication=exposed,
         hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
-        waiting=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
+        barrier=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
         waits=tuple(map(fmean, waits)),
     )
 
@@ -178,7 +188,7 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
         exposed_input=_joined([budget.exposed_input for budget in budgets]),
         exposed_communication=_joined([budget.exposed_communication for budget in budgets]),
         hidden_communication=_joined([budget.hidden_communication for budget in budgets]),
-        waiting=_joined([budget.waiting for budget in budgets]),
+        barrier=_joined([budget.barrier for budget in budgets]),
         waits=tuple(map(fmean, zip(*(budget.waits for budget in budgets), strict=False))),
         other=columns["native"] - sum(rest),
         hidden=None if exposed is None or alone is None else alone - exposed,

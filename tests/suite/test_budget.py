@@ -56,6 +56,19 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
+def test_waiting_for_the_last_rank_is_no_more_than_what_is_exposed():
+    """The staged barrier holds every rank for 0.4 s in the mean, and the native step has 0.1 s exposed."""
+    exchange = turns((1.0, 0.9), (1.0, 0.9))
+    ranks = [rank(0, compute_only=exchange), rank(1, compute_only=exchange)]
+    for own, skew in zip(ranks, ([0.8, 0.0, 0.8, 0.0], [0.0, 0.8, 0.0, 0.8]), strict=True):
+        own.passes["staged"].stage_s["skew"] = skew
+    for budget in (of_process(ranks), over_processes([of_process(ranks)] * 2)):
+        assert budget.barrier.value == pytest.approx(0.4)
+        assert budget.waiting.value == budget.communication == pytest.approx(0.1)
+        assert budget.waiting.high == budget.communication
+        assert budget.to_dict()["waiting"] == budget.waiting
+
+
 def test_hidden_communication_is_told_round_by_round():
     """A machine that gets twice as slow from round to round: each has 0.3 s to hide of every second, and hides them."""
     slower = (1.0, 2.0, 4.0, 8.0)
