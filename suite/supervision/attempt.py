@@ -4,9 +4,11 @@ The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended a
 and what stands in their logs. Whatever happens, nothing that was started stays behind.
 """
 
+import socket
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -135,13 +137,22 @@ def running(
         processes=processes,
         deaths=group.deaths(),
         stopped=watchdog.stopped,
-        oom_kills=oom_kills() - kills + sum(each.processes for each in reported if isinstance(each, OomKills)),
+        oom_kills=by_host(oom_kills() - kills, reported),
         out_of_memory=tuple(out_of_memory),
         folder=folder,
     )
     outcome, reason = judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
     return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
+
+
+def by_host(own: int, reported: Iterable[EngineMessage]) -> dict[str, int]:
+    """Kills by the kernel: this host's own, and what others reported."""
+    found = Counter({socket.gethostname(): own})
+    for each in reported:
+        if isinstance(each, OomKills):
+            found[each.host] += each.processes
+    return dict(found)
 
 
 def pipes_of(folder: Path, ranks: int) -> Pipes:

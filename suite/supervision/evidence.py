@@ -26,7 +26,7 @@ class Evidence:
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
     stopped: Stopped | None
-    oom_kills: int  # of the kernels of all hosts that tell, meanwhile
+    oom_kills: dict[str, int]  # of the kernels meanwhile, by host; hosts that do not tell are not there
     out_of_memory: tuple[str, ...]  # the framework's phrases for it
     folder: Path
 
@@ -38,7 +38,7 @@ class Evidence:
             "stopped": asdict(self.stopped) if self.stopped else None,
             "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
             "lost_logins": [asdict(login) for login in self.lost],
-            "oom_kills": self.oom_kills,
+            "oom_kills": sum(self.oom_kills.values()),
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }
 
@@ -57,6 +57,11 @@ class Evidence:
     def host(self, rank: int) -> str | None:
         hello = self.hello(rank)
         return hello.host if hello else None
+
+    def kills(self, rank: int | None) -> int:
+        """The kernel's kills on the host of a rank; on all hosts where nobody knows which that is."""
+        host = None if rank is None else self.host(rank)
+        return sum(self.oom_kills.values()) if host is None else self.oom_kills.get(host, 0)
 
     @property
     def engine_name(self) -> str:

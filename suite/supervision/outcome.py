@@ -1,7 +1,7 @@
 """From the evidence of an attempt to its outcome and the sentence that says why.
 
 The rank that failed first is blamed, not those that its end brought down. `oom` needs
-proof (`suite.supervision.oom`): words of a library, or a SIGKILL while the kernel's count of such kills rose.
+proof (`suite.supervision.oom`): words of a library, or a SIGKILL while that host's kernel counted such a kill.
 """
 
 import re
@@ -66,7 +66,7 @@ def judge(evidence: Evidence) -> tuple[str, str]:
 def reported(evidence: Evidence) -> Iterator[Failure]:
     for rank, messages in evidence.messages.items():
         for failed in of_type(Failed, messages):
-            killed = evidence.oom_kills > 0 and OF_A_KILL.search(failed.message)
+            killed = evidence.kills(rank) > 0 and OF_A_KILL.search(failed.message)
             proven = failed.kind == "crash" and (killed or ran_out(failed.message, evidence.out_of_memory))
             yield Failure(failed.time_s, rank, "oom" if proven else failed.kind, failed.message)
 
@@ -94,7 +94,7 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
         elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
             at -= AHEAD
-        proven = _by(signal.SIGKILL, code) and evidence.oom_kills > 0
+        proven = _by(signal.SIGKILL, code) and evidence.kills(rank) > 0
         if rank is not None and any(_by(number, code) for number in ANSWERS):
             written = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
             proven = ran_out(written, evidence.out_of_memory)
@@ -161,6 +161,7 @@ def sentence(evidence: Evidence, failure: Failure) -> str:
         who = f"the host {failure.host}"
     own = failure.host is None and failure.rank is not None and evidence.sent(failure.rank, Failed)
     text = f"{who}: {failure.what}" if own else f"{who} {failure.what}{doing(evidence, failure.rank)}"
-    if evidence.oom_kills > 0:
-        text += f" (the kernel ended {evidence.oom_kills} process(es) for want of memory meanwhile)"
+    kills = evidence.kills(failure.rank)
+    if kills > 0:
+        text += f" (the kernel ended {kills} process(es) for want of memory meanwhile)"
     return text + ("" if own else lines(evidence, failure.rank, failure.sidecar)) + full_disk(evidence)

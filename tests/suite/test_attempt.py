@@ -138,11 +138,21 @@ def test_out_of_memory_is_what_the_framework_calls_so(tmp_path, end, outcome):
     assert attempt.run(processes, 1, tmp_path, LIMITS, lambda *_: None, ["Arena is full"]).outcome == outcome
 
 
-def test_a_reader_that_another_host_s_kernel_killed_is_oom(tmp_path):
-    line = "{'type': 'oom kills', 'host': 'b', 'processes': 2}"
+@pytest.mark.parametrize(("host", "outcome"), [("a", "oom"), ("b", "crash")])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ],
+)
+def test_a_kill_by_the_kernel_of_the_rank_s_own_host_is_oom(tmp_path, host, outcome, end):
+    """The rank is on host a."""
+    line = f"{{'type': 'oom kills', 'host': {host!r}, 'processes': 2}}"
     reports = f"import json; open('engine.jsonl', 'a').write(json.dumps({line}) + chr(10))"
-    result = run(tmp_path, f"{reports}; out.send(failed('E: reader 7 was killed by signal 9')); os._exit(1)")
-    assert (result.outcome, result.evidence["oom_kills"]) == ("oom", 2)
+    result = run(tmp_path, f"{reports}; {end}")
+    assert (result.outcome, result.evidence["oom_kills"]) == (outcome, 2)
+    assert ("the kernel ended 2 process(es)" in result.reason) == (host == "a")
 
 
 def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
