@@ -26,7 +26,7 @@ the host's wait for input, exposed communication the difference of two passes on
 stages are medians over steps, and a row's values medians over processes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
@@ -49,10 +49,10 @@ class Budget:
     method: int
     native: float
     io: float | None  # exposed; None when the pass `resident` was not run on data that are read
-    h2d: float
-    forward: float
-    backward: float
-    update: float
+    h2d: float | None  # this one and those below: None where it happens inside another stage
+    forward: float | None
+    backward: float | None
+    update: float | None
     bubble: float  # waiting for other parts of the same network; 0.0 where it is not held in parts
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
@@ -118,11 +118,16 @@ AVERAGED = tuple(
 
 
 def of_process(
-    ranks: Sequence[Rank], devices: int | None = None, reads: bool = False, method: int = METHOD
+    ranks: Sequence[Rank],
+    devices: int | None = None,
+    reads: bool = False,
+    method: int = METHOD,
+    separable: Collection[str] = STAGES,
 ) -> Budget | None:
     """One process group's budget, or None when its native or staged pass is missing on a rank.
 
     `devices` are all of the case's; a rank has one where none are given. `reads`: its data are not synthetic.
+    `separable`: the stages that the strategy tells apart; what happens inside another one has no figure of its own.
     """
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
@@ -148,14 +153,18 @@ def of_process(
     elif added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
         io = added.value - stages["h2d"]
+    if reads and "io" not in separable:
+        io = None  # it stands in the stage that takes the batch
+    bubble, told = stages["bubble"], {name: stages[name] if name in separable else None for name in COMPUTE}
     waits = _waits(ranks)
     return Budget(
         method=method,
         native=native,
         io=io,
-        **stages,
+        **told,
+        bubble=bubble,
         communication=communication,
-        other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
+        other=native - sum(known for known in (io, *told.values(), bubble, communication) if known is not None),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
         overlappable=None if comm_only is None else _overlappable(critical, comm_only, stages, method),
         comm_only=comm_only,

@@ -56,6 +56,19 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
+def test_a_stage_that_happens_inside_another_one_has_no_figure():
+    """A step that takes its batch by itself: reading stands in its forward, and the sum closes all the same."""
+    ranks = [rank(0, resident=turns((1.0, 0.8), (1.0, 0.8)))]
+    whole = of_process(ranks, reads=True)
+    inside = of_process(ranks, reads=True, separable=("forward", "backward", "communication", "update"))
+    assert (whole.io, whole.h2d) == (pytest.approx(0.2 - whole.h2d), pytest.approx(0.01 * 11 / 3))
+    for budget in (inside, over_processes([inside, inside])):
+        assert (budget.io, budget.h2d) == (None, None)
+        assert budget.exposed_input.value == pytest.approx(0.2)
+        assert (budget.forward, budget.update) == (whole.forward, whole.update)
+        assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
 def test_waiting_for_the_last_rank_is_no_more_than_what_is_exposed():
     """The staged barrier holds every rank for 0.4 s in the mean, and the native step has 0.1 s exposed."""
     exchange = turns((1.0, 0.9), (1.0, 0.9))

@@ -56,7 +56,7 @@ def train(trainer, graph, folder):
     rank.keep(folder, "trained", trainer, trainer.parameters())
     answers = trainer.predict(batch)
     found = {"losses": losses, "bubbles": bubbles, "seconds": seconds, "answers": answers.tolist()}
-    return dict(found, built=built, notes=trainer.notes())
+    return dict(found, built=built, notes=trainer.notes(), gradient_bytes=trainer.gradient_bytes())
 
 
 def push(trainer, graph, folder):
