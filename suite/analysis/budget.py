@@ -105,8 +105,8 @@ class Budget:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values, with those that follow from them."""
-        derived = {name: getattr(self, name) for name in ("instrumentation_overhead", "hidden_share", "waiting")}
-        return {**asdict(self), **derived}
+        derived = {"instrumentation_overhead": self.instrumentation_overhead, "hidden_share": self.hidden_share}
+        return {**asdict(self), **derived, "waiting": asdict(self.waiting) if self.waiting else None}
 
 
 # What is averaged over processes; of the rest, intervals are joined, and `other` and `hidden` follow.

@@ -235,7 +235,7 @@ class TestInTurns:
 
     @pytest.fixture
     def turns(self, monkeypatch, sampling):
-        """[turn, ..., in order "n", "o", "t" for every step, "d" for a drain, "(" and ")" around the third's blocks]."""
+        """[turn, ..., in order "n", "o", "t" for every step, "d" for a drain, "(" and ")" around the third's]."""
 
         def run(native_s=0.5, other_s=0.3, third_s=None, drift=1.0, **rule):
             clock, called, progress = Scripted(), [], []
