@@ -8,8 +8,8 @@ import numpy as np
 from reports.bars import bars
 from reports.figure import Figure, colour, places, rows_figure
 from reports.panels import Panel
-from reports.text import number
-from suite.analysis.budget import STAGES
+from reports.text import UNKNOWN, number
+from suite.analysis.budget import STAGES, Budget
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values, outliers
 
@@ -40,14 +40,25 @@ def stages(panel: Panel) -> Figure | None:
 
 
 def aggregation(panel: Panel) -> Figure | None:
-    """What exchanging gradients adds to an iteration, and what computing hides; None when nothing is exchanged."""
+    """What exchanging gradients adds to an iteration, and what computing hides; None when nothing is exchanged.
+
+    What is hidden is left out where its share of the exchange is not determined.
+    """
     shown = _only(panel, [row.budget is not None and row.several_devices for row in panel.rows])
     budgets = [row.budget for row in shown.rows if row.budget]
     exposed = [budget.communication for budget in budgets]
-    parts = dict(zip(EXCHANGE_COLOURS, (exposed, [budget.hidden for budget in budgets]), strict=True))
-    titled = {name: (EXCHANGE_COLOURS[name], each) for name, each in parts.items()}
-    labels = ["–" if one is None else f"{number(one * 1000)} ms exposed" for one in exposed]  # noqa: RUF001
+    told = [budget.hidden_of(budget.comm_only) is not None for budget in budgets]
+    hidden = [budget.hidden if known else None for budget, known in zip(budgets, told, strict=True)]
+    titled = dict(zip(EXCHANGE_COLOURS, zip(EXCHANGE_COLOURS.values(), (exposed, hidden), strict=True), strict=True))
+    labels = [_exchanged(budget, known) for budget, known in zip(budgets, told, strict=True)]
     return _stacked(shown, titled, labels) if budgets else None
+
+
+def _exchanged(budget: Budget, told: bool) -> str:
+    if budget.communication is None:
+        return UNKNOWN
+    exposed = f"{number(budget.communication * 1000)} ms exposed"
+    return exposed if told or budget.hidden is None else f"{exposed}, hidden not determined"
 
 
 def _only(panel: Panel, kept: list[bool]) -> Panel:

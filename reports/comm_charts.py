@@ -1,11 +1,11 @@
-"""The charts of a link: time and bus bandwidth over size, both axes logarithmic, the fit beside what was measured."""
+"""The charts of a link: time and bus bandwidth over size, both axes logarithmic, and the fit where it is determined."""
 
 from collections.abc import Callable, Sequence
 from html import escape
 from math import log10
 
 from reports.figure import Figure, axis, colour, layout
-from reports.lines import LEGEND_ROW, SYMBOLS
+from reports.lines import LEGEND_ROW, SYMBOLS, legend
 from suite.analysis.alpha_beta import Fit
 from suite.analysis.links import Link, Point
 from suite.comm.sizes import written
@@ -47,7 +47,7 @@ def _figure(
     for link in found:
         points, place = link.singles, OPERATIONS.index(link.case.operation)
         traces.append(_measured(link.case.operation, points, place, value, ends))
-        if link.fit and link.fit.describes:
+        if link.fit and link.fit.tells:
             sizes = _between(points[0].bytes, points[-1].bytes)
             fitted = [model(link.fit, points[0], size) for size in sizes]
             traces.append(_line(link.case.operation, sizes, fitted, place))
@@ -56,7 +56,7 @@ def _figure(
     frame = layout(330 + LEGEND_ROW * len(found))
     across = {"type": "log", "tickvals": ticks, "ticktext": [written(tick) for tick in ticks]}
     frame |= {"xaxis": axis("message") | across, "yaxis": axis(up) | {"type": "log"}, "showlegend": True}
-    frame |= {"legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
+    frame |= {"legend": legend(len(found))}
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 48 + LEGEND_ROW * len(found)}
     return {"data": traces, "layout": frame}
 

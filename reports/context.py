@@ -165,7 +165,7 @@ def step_facts(row: Row) -> dict[str, float]:
 
 
 def gradient_bytes(row: Row) -> float | None:
-    """What every device contributes to an exchange, as its ranks reported.
+    """What every device contributes to the exchange of a step, in the mean, as its ranks reported.
 
     Ranks of method 1 did not: the proven number of parameters, in the precision of the case.
     """

@@ -15,8 +15,12 @@ from suite.analysis.stats import Interval
 Figure = dict[str, Any]
 Chart = tuple[Panel, Figure]
 
-# Okabe & Ito (2008): told apart with any kind of colour vision.
-SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6")
+# Okabe & Ito (2008), then two of Tol's "muted" (2021): told apart with any kind of colour vision. As many as there are
+# adapters.
+SERIES_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9AA0A6", "#F0E442"),
+    *("#AA4499", "#999933"),
+)
 BAR, LINE = 19, 16  # pixels: a bar, a line of its name
 BEYOND = 1.6  # of the largest value: where an axis ends at the latest
 WRAP = 44  # characters of a name that fit beside its number on a phone

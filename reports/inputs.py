@@ -40,20 +40,33 @@ def inputs_of(rows: list[Row]) -> Inputs | None:
 
 def words(fed: Fed) -> str:
     """The bottleneck in a sentence."""
-    added = fed.row.waited_share or 0.0
-    waits = f"{share(added)} of an iteration is waiting" if added > 0 else "reading adds nothing to an iteration"
-    found = fed.bottleneck
+    found, waits = fed.bottleneck, _waits(fed)
     if found is None:
         return "nothing is read" if fed.mode == "synthetic" else ""
     if fed.delivers is None:
-        return f"{waits}: {'reading holds the network up' if found == 'reader' else 'the network is the bottleneck'}"
+        return (
+            f"{waits}: "
+            + {
+                "reader": "reading holds the network up",
+                "network": "the network is the bottleneck",
+                "open": "whether reading holds the network up is not determined",
+            }[found]
+        )
     rates = f"the reader delivers {number(fed.delivers)} samples/s, the network takes {number(fed.takes)}"
     return {
         "reader": f"{rates}: the reader is the bottleneck",
         "network": f"{rates}: the network is the bottleneck",
         "neither": f"{rates}: no detectable difference",
         "cores": f"alone {rates}, yet {waits}: beside the network the reader has fewer cores",
+        "open": f"alone {rates}, and {waits}: what holds it up is not determined",
     }[found]
+
+
+def _waits(fed: Fed) -> str:
+    added, within = fed.row.waited_share or 0.0, fed.row.waited_interval
+    if within and within.low <= 0.0 < within.high and fed.waits is None:
+        return "how much of an iteration is waiting is not determined"
+    return f"{share(added)} of an iteration is waiting" if added > 0 else "reading adds nothing to an iteration"
 
 
 def _unfed(case: Case) -> Case:

@@ -7,8 +7,9 @@ from html import escape
 from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout
 from suite.analysis.spread import Spread
 
+# Seven beside ten colours: the two together come again after seventy series.
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
-DASHES = ("solid", "dash", "dot", "dashdot")  # beyond seven lines colours come again
+DASHES = ("solid", "dash", "dot", "dashdot")  # of lines without symbols, where colours come again
 LEGEND_ROW = 20  # pixels
 
 
@@ -49,8 +50,14 @@ def with_legend(lines: int) -> Figure:
     """A layout whose legend of so many lines stands under the axis and its title."""
     frame = layout(320 + LEGEND_ROW * lines)
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 42 + LEGEND_ROW * lines}
+    return frame | {"showlegend": True, "legend": legend(lines)}
+
+
+def legend(lines: int) -> Figure:
+    """Under an axis and its title, as long as it is: plotly would let it scroll beyond half of the chart."""
     # Places are shares of what the margins leave.
-    return frame | {"showlegend": True, "legend": {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}}
+    place = {"orientation": "v", "y": -46 / 266, "yanchor": "top", "x": 0}
+    return place | {"maxheight": LEGEND_ROW * (lines + 1)}
 
 
 def _trace(index: int, line: Line, across: str, mode: str) -> Figure:

@@ -8,7 +8,8 @@ from itertools import islice
 from reports.figure import LINE, Figure, axis, colour, layout, whiskers, wrapped
 from reports.names import differences, names
 from reports.text import bracketed, listed, milliseconds, number, scientific
-from suite.analysis.budget import STAGES
+from suite.analysis.budget import STAGES, Budget
+from suite.analysis.differences import apart
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
 from suite.groups import grouped
@@ -92,9 +93,30 @@ def _why(group: Group, index: int) -> str:
     unclear = [group.names[group.rows.index(row)] for row in (ours, fastest) if "large residual" in row.marks]
     if unclear:  # the other's stages are no measure of what it does at once
         return f", where the stages cannot tell (large residual: {listed(unclear)})"
-    lost = {name: (getattr(slower, name) or 0.0) - (getattr(faster, name) or 0.0) for name in STAGES}
-    stage = max(lost, key=lambda name: lost[name])
-    return f", mostly because of {LOST.get(stage, stage)}: {milliseconds(lost[stage])} ms more in each iteration"
+    stage = _lost(ours, fastest)
+    if stage is None:
+        return ", where it loses most is not determined"
+    more = (getattr(slower, stage) or 0.0) - (getattr(faster, stage) or 0.0)
+    return f", mostly because of {LOST.get(stage, stage)}: {milliseconds(more)} ms more in each iteration"
+
+
+def _lost(slower: Row, faster: Row) -> str | None:
+    """The stage that takes more of the one than of the other, and by more than any other stage does.
+
+    None where no stage does so beyond the scatter of processes.
+    """
+    both = [[process.budget for process in row.measured if process.budget] for row in (slower, faster)]
+
+    def more(stage: str, than: str | None) -> bool:
+        ours, theirs = ([_seconds(one, stage) - _seconds(one, than) for one in side] for side in both)
+        found = apart(ours, theirs)
+        return found is not None and found.low > 0.0
+
+    return next((one for one in STAGES if all(more(one, other) for other in (None, *STAGES) if other != one)), None)
+
+
+def _seconds(budget: Budget, stage: str | None) -> float:
+    return (getattr(budget, stage) or 0.0) if stage else 0.0
 
 
 def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:

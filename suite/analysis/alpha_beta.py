@@ -41,6 +41,11 @@ class Fit:
         """Whether beta is determined: of small messages alone it is not."""
         return self.describes and self.beta > 0 and self.beta_error <= LARGEST_ERROR * self.beta
 
+    @property
+    def tells(self) -> bool:
+        """Whether both are determined: else its line is not drawn."""
+        return self.tells_latency and self.tells_bandwidth
+
     def seconds(self, size: float) -> float:
         """Of a message of so many bytes."""
         return self.alpha + self.beta * size

@@ -27,6 +27,7 @@ class Best:
     tried: int  # configurations with a speed and nothing that speaks against them
     skipped: tuple[Row, ...]  # those that something speaks against
     unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
+    ahead: bool  # whether the winner is detectably faster than every other one
 
     @property
     def rate(self) -> float:
@@ -39,9 +40,10 @@ class Best:
 
     @property
     def verdict(self) -> str:
-        if self.margin is None:
-            return "the nearest to the default is the fastest" if self.unusual else "the default is the fastest"
-        return self.margin.verdict
+        if self.margin is not None:
+            return self.margin.verdict
+        default = "the nearest to the default" if self.unusual else "the default"
+        return f"{default} is the fastest" if self.ahead else f"none is detectably faster than {default}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def _best(rows: list[Row]) -> Best | None:
         tried=len(sound),
         skipped=tuple(row for row in rows if not row.comparable),
         unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
+        ahead=all(ratio(winner.rates, row.rates, level).low > 1.0 for row in sound if row.rates and row is not winner),
     )
 
 

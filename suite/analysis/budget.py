@@ -7,24 +7,26 @@ step is that of its slowest rank.
 
     exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
     exposed communication = native - compute_only, in turns, both on resident batches
-    hidden communication  = comm_only - exposed communication, of which no more than `overlappable` could be
-                            (suite.analysis.overlappable, where the adapter times its layers)
+    hidden communication  = comm_only - exposed communication, in the same turns, of which no more than `overlappable`
+                            could be (suite.analysis.overlappable, where the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
 Of exposed communication, `waiting` is the part that no faster link would spare: each exchange waits for the last rank
 to arrive, and that is not always the same one. A rank's wait is its time in the staged pass's barrier, less that of the
-last rank to come; what the rank that waits least waits is the group's. The rest of the exposed part is transfer.
+last rank to come; what the rank that waits least waits is the group's. The staged pass may wait longer than the native
+one: `waiting` is no more than the exposed part, of which the rest is transfer.
 
 So a step that reads is explained from the inside out: computing, then what exchanging adds to it, then what reading
 adds to both. All are means, over steps and over processes, since only means add up. `other` is signed and never spread:
 it is negative where the fused native step is quicker than its stages one by one. Differences may be negative too, by
 noise or because exchanging disturbs computing; they stay as they are.
 
-Records of method 1 keep theirs: io is the host's wait for input, exposed communication the difference of two passes one
-after the other, both of them reading; stages are medians over steps, and a row's values medians over processes.
+Records of methods before 8 keep theirs: `comm_only` was a pass by itself, after the turns. In those of method 1, io is
+the host's wait for input, exposed communication the difference of two passes one after the other, both of them reading;
+stages are medians over steps, and a row's values medians over processes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
@@ -47,10 +49,10 @@ class Budget:
     method: int
     native: float
     io: float | None  # exposed; None when the pass `resident` was not run on data that are read
-    h2d: float
-    forward: float
-    backward: float
-    update: float
+    h2d: float | None  # this one and those below: None where it happens inside another stage
+    forward: float | None
+    backward: float | None
+    update: float | None
     bubble: float  # waiting for other parts of the same network; 0.0 where it is not held in parts
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
@@ -67,7 +69,7 @@ class Budget:
     exposed_input: Difference | None = None
     exposed_communication: Difference | None = None
     hidden_communication: Difference | None = None
-    waiting: Difference | None = None  # for the last rank, of the rank that waits least; None with one rank
+    barrier: Difference | None = None  # the wait for the last rank, of the rank that waits least; None with one rank
     waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
 
     @property
@@ -79,6 +81,15 @@ class Budget:
     def exposed_share(self) -> float | None:
         """Exposed communication as a share of the iteration."""
         return None if self.communication is None else self.communication / self.native
+
+    @property
+    def waiting(self) -> Difference | None:
+        """For the last rank, as a part of exposed communication, where that is known."""
+        found, whole = self.barrier, self.communication
+        if found is None or whole is None:
+            return found
+        most = max(whole, 0.0)
+        return Difference(min(found.value, most), min(found.low, most), min(found.high, most), found.of)
 
     @property
     def hidden_share(self) -> float | None:
@@ -93,9 +104,9 @@ class Budget:
         return determined(self.hidden / whole, (found.high - found.low) / 2 / whole if found else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, with the instrumentation overhead and the hidden share."""
+        """JSON-ready values, with those that follow from them."""
         derived = {"instrumentation_overhead": self.instrumentation_overhead, "hidden_share": self.hidden_share}
-        return {**asdict(self), **derived}
+        return {**asdict(self), **derived, "waiting": asdict(self.waiting) if self.waiting else None}
 
 
 # What is averaged over processes; of the rest, intervals are joined, and `other` and `hidden` follow.
@@ -107,11 +118,16 @@ AVERAGED = tuple(
 
 
 def of_process(
-    ranks: Sequence[Rank], devices: int | None = None, reads: bool = False, method: int = METHOD
+    ranks: Sequence[Rank],
+    devices: int | None = None,
+    reads: bool = False,
+    method: int = METHOD,
+    separable: Collection[str] = STAGES,
 ) -> Budget | None:
     """One process group's budget, or None when its native or staged pass is missing on a rank.
 
     `devices` are all of the case's; a rank has one where none are given. `reads`: its data are not synthetic.
+    `separable`: the stages that the strategy tells apart; what happens inside another one has no figure of its own.
     """
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
@@ -121,7 +137,7 @@ def of_process(
     stages = {name: timed.get(name, 0.0) for name in (*COMPUTE, "bubble")}
     native = wall_per_step(ranks, "native")
     assert native is not None
-    compute_only, comm_only = wall_per_step(ranks, "compute_only"), wall_per_step(ranks, "comm_only")
+    compute_only, comm_only = wall_per_step(ranks, "compute_only"), _comm_only(ranks)
     several = (devices or len(ranks)) > 1
     exchange, reading = (pairs(ranks, "compute_only") if several else None), pairs(ranks, "resident")
     exposed = difference(exchange) if exchange else None
@@ -137,14 +153,18 @@ def of_process(
     elif added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
         io = added.value - stages["h2d"]
+    if reads and "io" not in separable:
+        io = None  # it stands in the stage that takes the batch
+    bubble, told = stages["bubble"], {name: stages[name] if name in separable else None for name in COMPUTE}
     waits = _waits(ranks)
     return Budget(
         method=method,
         native=native,
         io=io,
-        **stages,
+        **told,
+        bubble=bubble,
         communication=communication,
-        other=native - ((io or 0.0) + sum(stages.values()) + (communication or 0.0)),
+        other=native - sum(known for known in (io, *told.values(), bubble, communication) if known is not None),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
         overlappable=None if comm_only is None else _overlappable(critical, comm_only, stages, method),
         comm_only=comm_only,
@@ -157,7 +177,7 @@ def of_process(
         exposed_input=added,
         exposed_communication=exposed,
         hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
-        waiting=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
+        barrier=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
         waits=tuple(map(fmean, waits)),
     )
 
@@ -177,7 +197,7 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
         exposed_input=_joined([budget.exposed_input for budget in budgets]),
         exposed_communication=_joined([budget.exposed_communication for budget in budgets]),
         hidden_communication=_joined([budget.hidden_communication for budget in budgets]),
-        waiting=_joined([budget.waiting for budget in budgets]),
+        barrier=_joined([budget.barrier for budget in budgets]),
         waits=tuple(map(fmean, zip(*(budget.waits for budget in budgets), strict=False))),
         other=columns["native"] - sum(rest),
         hidden=None if exposed is None or alone is None else alone - exposed,
@@ -225,8 +245,17 @@ def _overlappable(rank: Rank, comm_only: float, stages: dict[str, float], method
     return overlappable(rank.layers or (), comm_only, stages["update"], stages["backward"])
 
 
+def _comm_only(ranks: Sequence[Rank]) -> float | None:
+    """Seconds of the exchange alone: of each block the slowest rank's, where it took turns."""
+    blocks = pairs(ranks, "comm_only")
+    return fmean(alone for _, alone in blocks) if blocks else wall_per_step(ranks, "comm_only")
+
+
 def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:
-    """The exchange alone less its exposed part; both have their noise."""
+    """The exchange alone less its exposed part, in every round; before method 8 both had a noise of their own."""
+    blocks = pairs(ranks, "comm_only")
+    if blocks:
+        return mean([alone - (native - other) for (native, other), (_, alone) in zip(exchange, blocks, strict=True)])
     steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
     noise = variance(steps, fmean(steps)) / len(steps) if len(steps) > 1 else 0.0
     return mean([comm_only - (native - other) for native, other in exchange], noise)

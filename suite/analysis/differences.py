@@ -21,6 +21,10 @@ class Difference:
     high: float
     of: int  # values that the interval is from: pairs of blocks, or processes
 
+    def scaled(self, factor: float) -> "Difference":
+        """The interval of `factor` times the quantity; the factor is positive."""
+        return Difference(self.value * factor, self.low * factor, self.high * factor, self.of)
+
 
 def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
     """(native, other) seconds per step of every pair of blocks, each block's the slowest rank's; None without them."""
@@ -63,3 +67,15 @@ def joined(found: Sequence[Difference]) -> Difference:
     errors = [(one.high - one.value) / student_t(0.975, one.of - 1) for one in found]
     reach = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
     return Difference(fmean(values), fmean(values) - reach, fmean(values) + reach, count)
+
+
+def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
+    """The mean of ours less that of theirs, from a value of each process; None of fewer than three in all."""
+    free = len(ours) + len(theirs) - 2
+    if not ours or not theirs or free < 1:
+        return None
+    middles = fmean(ours), fmean(theirs)
+    squares = sum((one - middle) ** 2 for side, middle in zip((ours, theirs), middles, strict=True) for one in side)
+    reach = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
+    value = middles[0] - middles[1]
+    return Difference(value, value - reach, value + reach, free + 2)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Rates, rates_of, ratio
 from suite.contracts.case import Case, Input
@@ -28,21 +29,30 @@ class Fed:
         return self.row.reader.value if self.row.reader else None
 
     @property
+    def waits(self) -> bool | None:
+        """Whether waiting takes a part of its iteration that is noticed; None where the interval leaves it open."""
+        found = self.row.waited_interval
+        if found is None or found.low <= NOTICED < found.high:
+            return None
+        return found.low > NOTICED
+
+    @property
     def bottleneck(self) -> str | None:
         """What holds it up: `reader`, `network` or `neither` (no detectable difference); None: no pass can tell.
 
-        `cores`: alone the reader is quicker than the network, beside it it is not.
+        `cores`: alone the reader is quicker than the network, beside it it is not. `open`: within the intervals it may
+        be the one or the other.
         """
-        share = self.row.waited_share
-        if self.mode == "synthetic" or share is None:
+        if self.mode == "synthetic" or self.row.waited_share is None:
             return None
-        if self.ahead is None:
-            return "reader" if share > NOTICED else "network"
-        if self.ahead.high < 1.0:
+        if self.ahead and self.ahead.high < 1.0:
             return "reader"
-        if self.ahead.low <= 1.0:
+        if self.ahead and self.ahead.low <= 1.0:
             return "neither"
-        return "cores" if share > NOTICED else "network"
+        if self.waits is None:
+            return "open"
+        waiting = "cores" if self.ahead else "reader"
+        return waiting if self.waits else "network"
 
 
 @dataclass(frozen=True)
@@ -81,24 +91,41 @@ def _group(members: list[Row]) -> Group:
 def _fed(row: Row, first: Row, reference: Rates | None) -> Fed:
     assert row.rates
     assert first.rates
-    takes = reference or unhindered(row)
     return Fed(
         row=row,
         mode=mode_of(row.case),
         gap=None if row is first else ratio(row.rates, first.rates),
-        takes=takes.value,
-        ahead=ratio(row.reader, takes) if row.reader else None,
+        takes=(reference or unhindered(row)).value,
+        ahead=_ahead(row, row.reader, reference) if row.reader else None,
     )
 
 
-def unhindered(row: Row) -> Rates:
-    """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells."""
+def _ahead(row: Row, reader: Rates, reference: Rates | None) -> Interval:
+    """What is not known of the waiting is not known of the network without it."""
+    if reference:
+        return ratio(reader, reference)
+    middle, slow, quick = (ratio(reader, unhindered(row, end)) for end in ("value", "low", "high"))
+    return replace(middle, low=quick.low, high=slow.high)
+
+
+def unhindered(row: Row, end: str = "value") -> Rates:
+    """Samples/s with the waiting taken out of every step: what the network takes, as far as the case itself tells.
+
+    `end`: `low` or `high` for the least or the most waiting that one process, which has no others beside it, leaves
+    possible.
+    """
     # Only some processes run the pass that tells.
     told = [one for one in row.measured if one.input_wait and one.input_wait.share is not None]
-    steps = {
-        one.round: one.step_seconds * (1.0 - min((one.input_wait and one.input_wait.share) or 0.0, 0.99))
-        for one in told or row.measured
-    }
+    alone = end if len(told) == 1 else "value"
+    steps = {one.round: one.step_seconds * (1.0 - min(_share(one, alone), 0.99)) for one in told or row.measured}
     found = rates_of(steps, row.case.global_batch)
     assert found is not None
     return found
+
+
+def _share(process: Process, end: str) -> float:
+    """Of its native step, what it waits for input."""
+    waits = process.input_wait
+    if waits is None:
+        return 0.0
+    return (waits.share or 0.0) if waits.interval is None else float(getattr(waits.interval, end))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from suite.analysis import input_wait, staleness
-from suite.analysis.budget import Budget, of_process
+from suite.analysis.budget import STAGES, Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.machines import adjusted, described
@@ -77,7 +77,7 @@ class Process:
     layers: list[Layer] | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
-    gradient_bytes: int | None  # that each device contributes to one exchange
+    gradient_bytes: int | None  # that each device contributes to the exchange of a step, in the mean
     memory: tuple[Memory, ...]  # of each rank at most; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
@@ -121,7 +121,8 @@ def process_of(record: Record, method: int) -> Process:
     wall = slowest.wall_s if slowest else 0.0
     reads = case.data != "synthetic"
     answered = record.outcome == "ok" and whole
-    budget = of_process(ranks, case.placement.device_count, reads, record.method) if answered else None
+    devices, separable = case.placement.device_count, _separable(record)
+    budget = of_process(ranks, devices, reads, record.method, separable) if answered else None
     return Process(
         repeat=record.repeat,
         round=round_of(record),
@@ -131,7 +132,7 @@ def process_of(record: Record, method: int) -> Process:
         samples=sum(one.samples for one in native),
         wall=wall,
         budget=budget,
-        stage_seconds=_stage_seconds(ranks, budget),
+        stage_seconds=_stage_seconds(ranks, budget, {*STAGES} - {*separable, "bubble"}),
         marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning and lessons[0].epochs else None,
@@ -149,10 +150,18 @@ def process_of(record: Record, method: int) -> Process:
     )
 
 
-def _stage_seconds(ranks: Sequence[Rank], budget: Budget | None) -> dict[str, "array[float]"]:
+def _stage_seconds(ranks: Sequence[Rank], budget: Budget | None, inside: set[str]) -> dict[str, "array[float]"]:
+    """Without those that happen `inside` others."""
     critical = next((rank for rank in ranks if budget and rank.rank == budget.critical_rank), None)
     stages = critical.passes["staged"].stage_s if critical else None
-    return {name: array("f", seconds) for name, seconds in (stages or {}).items()}
+    return {name: array("f", seconds) for name, seconds in (stages or {}).items() if name not in inside}
+
+
+def _separable(record: Record) -> tuple[str, ...]:
+    """The stages that have figures of their own; before method 8 all had."""
+    if record.declared is None or record.method < 8:
+        return STAGES
+    return record.declared.separable
 
 
 def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:

@@ -35,15 +35,17 @@ def overlappable(
     sent = [(layer.ready_s, layer.bytes) for layer in layers if layer.bytes]
     whole, alone = float(sum(size for _, size in sent)), sum(layer.backward_s for layer in layers)
     known = sorted((ready, size) for ready, size in sent if ready is not None)
-    if not known or len(known) < len(sent):
+    if not known or len(known) < len(sent) or comm_only < 0:
         return None
+    # Layers take less than all of backward, and yet the last gradient is complete when that is over, not later.
+    alone = max(alone, known[-1][0])
     end = alone if backward is None else backward
     scale = end / alone if alone else 1.0
     link, processor = 0.0, end
     for ready, size in known:
         link = max(link, ready * scale) + comm_only * size / whole
         processor = max(processor, link) + update * size / whole
-    return comm_only - (processor - end - update)
+    return max(comm_only - (processor - end - update), 0.0)
 
 
 def in_order(layers: Sequence[Layer]) -> list[Layer]:

@@ -5,8 +5,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from suite.analysis import differences
 from suite.analysis.budget import Budget, over_processes
 from suite.analysis.comparability import FOREIGN, Key, comparable, group
+from suite.analysis.differences import Difference
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
@@ -96,6 +98,13 @@ class Row:
     def waited_share(self) -> float | None:
         """The same as a share of the native wall time."""
         return _median([process.input_wait.share for process in self.measured if process.input_wait])
+
+    @property
+    def waited_interval(self) -> Difference | None:
+        """Of that share; None where no blocks in turns give one."""
+        waits = [process.input_wait.interval for process in self.measured if process.input_wait]
+        known = [one for one in waits if one]
+        return differences.joined(known) if known else None
 
     @cached_property
     def reader(self) -> Rates | None:

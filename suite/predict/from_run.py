@@ -80,7 +80,8 @@ class Series:
     def compute(self) -> float:
         """Seconds of an iteration without exchange and without waiting for input."""
         budget = self.budget
-        return max(budget.native - (budget.communication or 0.0) - (budget.io or 0.0), 0.0)
+        inside = budget.exposed_input.value if budget.io is None and budget.exposed_input else 0.0
+        return max(budget.native - (budget.communication or 0.0) - (budget.io or inside), 0.0)
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
@@ -255,7 +256,7 @@ def _stage_seconds(series: Series) -> dict[str, float]:
 
     Forward and backward that cannot be told apart are one to two, as their multiply-accumulates are.
     """
-    stages = {name: getattr(series.budget, name) for name in ("h2d", "forward", "backward", "update")}
+    stages = {name: getattr(series.budget, name) or 0.0 for name in ("h2d", "forward", "backward", "update")}
     if not stages["forward"] or not stages["backward"]:
         both = stages["forward"] + stages["backward"] or 1.0
         stages |= {"forward": both / (1 + BACKWARD), "backward": both * BACKWARD / (1 + BACKWARD)}

@@ -94,7 +94,7 @@ class Pass(Stored):
     loss: Finite = None  # the last step's; None: not a finite number, or a pass that has none (LOSSES)
     # Of a pass that takes turns with native steps, (native, its own) seconds per step of every pair of blocks.
     pairs_s: tuple[tuple[float, float], ...] | None = None
-    gradient_bytes: int | None = None  # of "native": what each device contributes to one exchange; None: nobody can say
+    gradient_bytes: int | None = None  # of "native": what each device exchanges in a step, in the mean
     # Of "staged": begin and end of the measured steps on the common clock, which is rank 0's; None: not recorded.
     span_s: tuple[float, float] | None = None
     clock_error_s: float | None = None  # bound on that clock's error

@@ -13,6 +13,7 @@ from workloads.graph import Graph
 
 RESIDENT = 4  # batches in turn: a single one is learnt by heart, and its gradients sink into subnormal numbers
 READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
+FILL_S = 2.0  # at most, for readers to have read ahead what they can
 
 
 class ResidentFeed:
@@ -32,6 +33,9 @@ class ResidentFeed:
 
     def drain(self) -> None:
         """Nothing is read ahead."""
+
+    def fill(self) -> None:
+        """Nobody reads."""
 
     def prepare(self) -> None:
         """Nothing is read."""
@@ -55,11 +59,13 @@ class StreamFeed:
         self._trainer = trainer
         self._resident: Optional[ResidentFeed] = None
         self._batch_s: Optional[float] = None  # how long a batch takes when none lies ready
+        self._most, self._full = self._ahead(), False  # batches that readers read ahead, and whether they have
 
     def resident(self) -> ResidentFeed:
         """Some of the stream's batches, copied: a reader may fill the same memory again."""
         if self._resident is None:
             batches = [self._trainer.as_numpy(self.read()) for _ in range(RESIDENT)]
+            self._full = False
             self._resident = ResidentFeed(self._trainer, [Batch(*(np.array(part) for part in one)) for one in batches])
         return self._resident
 
@@ -70,14 +76,26 @@ class StreamFeed:
         had to be waited for.
         """
         taken: List[float] = []
+        full, self._full = self._full, False
         for _ in range(self._ahead()):
             begin = time.perf_counter()
             self._trainer.skip_batch()
             taken.append(time.perf_counter() - begin)
             if self._batch_s is not None and sum(one > self._batch_s / 2.0 for one in taken) == 2:
+                if full:
+                    self._most = len(taken)
                 return
         last = taken[len(taken) // 2 :]
         self._batch_s = sum(last) / len(last)
+
+    def fill(self) -> None:
+        """Sleep until readers have read ahead what they can, by their pace: they work beside no step that follows.
+
+        No longer than FILL_S. A drain that comes after it shows how many batches that were.
+        """
+        if not self._full and self._batch_s is not None:
+            time.sleep(min(FILL_S, self._most * self._batch_s))
+            self._full = True
 
     def _ahead(self) -> int:
         """Batches that may lie ready."""

@@ -1,6 +1,6 @@
 """The measuring loop: warm up until no trend is left, then time an agreed number of steps.
 
-In one go; in blocks, by turns with another body; or in parts, of which those count that others left alone: a load that
+In one go; in blocks, by turns with other bodies; or in parts, of which those count that others left alone: a load that
 comes and goes is then gone, and one that stays is measured beside. Before each part other measurements may have theirs.
 """
 
@@ -19,7 +19,7 @@ from suite.worker.turns import Turns
 WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
 LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's
 PATIENCE, LIMIT = 3, 30  # times the steps that are needed: no giving up before, no going on after
-PAIRS = 4  # at least, and always an even number: the first and the last block are of the same kind
+ROUNDS = 4  # of blocks, at least, and always an even number: the first and the last block are of the same kind
 BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
@@ -41,6 +41,9 @@ Timed = NamedTuple(
 )
 
 
+Block = Tuple[List[float], float, float, List[Any]]  # as Timed, from `step_s` on
+
+
 class Part(NamedTuple):
     """Some steps behind a common barrier, and who else used the hosts meanwhile."""
 
@@ -53,12 +56,20 @@ class Part(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A body that is measured in turns with another one, of the same process or of another."""
+    """A body that is measured in turns with others, of the same process or of another."""
 
     body: Callable[[], Any]
     begin: Callable[[], None] = lambda: None  # called before each block
     untimed: int = 0  # steps that each block begins with
     multiple: int = 1  # of so many steps are its blocks: as many batches as readers may finish at the same time
+    end: Callable[[], None] = lambda: None  # called after each block
+
+
+class Turn(NamedTuple):
+    """What was measured of a side in turns with native steps."""
+
+    timed: Timed  # all of its blocks as one
+    pairs: List[List[float]]  # of every round [native, this side] seconds per step
 
 
 class Loop:
@@ -131,39 +142,47 @@ class Loop:
         for _ in range(untimed):
             side.body()
 
-    def in_turns(self, name: str, native: Side, other: Side) -> Tuple[Timed, List[List[float]]]:
-        """(all blocks of `other` as one, [native, other] seconds per step of every pair of blocks).
+    def in_turns(self, name: str, native: Side, *others: Side) -> List[Turn]:
+        """A turn for each of `others`, from the same rounds: a round has a block of every side.
 
-        Blocks follow each other as native, other, other, native, and so on: what drifts hits both sides alike.
+        Rounds follow each other forth and back, as native, other, other, native, and so on: what drifts hits all sides
+        alike. Blocks of the native side are as many steps as those of the first other one.
         """
-        # No trend is waited for: the native side is warm from its own pass, and what drifts hits both.
-        warmup = [self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)]
-        steps, pairs = self._agreed_blocks(warmup, max(native.multiple, other.multiple))
-        every = reported_every(warmup)
+        # No trend is waited for: the native side is warm from its own pass, and what drifts hits all.
+        warmups = [self._first(name, other) for other in others]
+        least = max(native.multiple, others[0].multiple)
+        sizes = [self._agreed_block(warmup, least if at == 0 else 1) for at, warmup in enumerate(warmups)]
+        rounds = self._agreed_rounds(warmups[0], sizes[0])
         for _ in range(BLOCK_STEPS):
             native.body()
-        total, found = Timed(warmup, True, [], 0.0, 0.0, []), []  # type: Timed, List[List[float]]
+        sides, sizes, every = (native, *others), [sizes[0], *sizes], reported_every(warmups[0])
+        blocks: List[List[Block]] = [[] for _ in sides]
+        done, of = 0, rounds * sum(sizes)
         with little_to_collect():
-            for number in range(pairs):
-                pair = [0.0, 0.0]
-                for place in (0, 1) if number % 2 == 0 else (1, 0):
-                    side = (native, other)[place]
-                    side.begin()
-                    for _ in range(side.untimed):
-                        side.body()
-                    done = (2 * number + (pair != [0.0, 0.0])) * steps
-                    seconds, _, wall, returned = self._timed(name, side.body, steps, every, done, 2 * pairs * steps)
-                    pair[place] = wall / steps
-                    if side is other:
-                        total = total._replace(wall_s=total.wall_s + wall)
-                        total.step_s.extend(seconds)
-                        total.returned.extend(returned)
-                found.append(pair)
-        return total, found
+            for number in range(rounds):
+                for at in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
+                    blocks[at].append(self._block(name, sides[at], sizes[at], every, done, of))
+                    done += sizes[at]
+        return [Turn(as_one(warmup, own), paired(blocks[0], own)) for warmup, own in zip(warmups, blocks[1:])]
+
+    def _first(self, name: str, side: Side) -> List[float]:
+        """Seconds of the first steps of a side that takes turns."""
+        side.begin()
+        found = [self._synchronised(name, side.body, step, FIRST) for step in range(1, FIRST + 1)]
+        side.end()
+        return found
+
+    def _block(self, name: str, side: Side, steps: int, every: int, done: int, of: int) -> Block:
+        side.begin()
+        for _ in range(side.untimed):
+            side.body()
+        found = self._timed(name, side.body, steps, every, done, of)
+        side.end()
+        return found
 
     def _timed(
         self, name: str, body: Callable[[], Any], steps: int, every: int, done: int, of: int, least_s: float = 0.0
-    ) -> Tuple[List[float], float, float, List[Any]]:
+    ) -> Block:
         """(seconds of each step, when the first began, wall seconds until all was done, what the body returned).
 
         It begins on all ranks behind a common barrier.
@@ -229,12 +248,27 @@ class Loop:
         size = up_to(multiple, -(-steps // wanted))
         return size, wanted, max(wanted, -(-wait // size))
 
-    def _agreed_blocks(self, warmup: List[float], multiple: int) -> Tuple[int, int]:
-        """(steps of a block, pairs of blocks): both sides together are as many steps as a pass by itself."""
+    def _agreed_block(self, warmup: List[float], multiple: int) -> int:
+        """Steps of a block."""
         block = max(BLOCK_STEPS, int(math.ceil(BLOCK_S / usual(warmup))))
-        block = up_to(multiple, int(self._trainer.maximum(float(block))))
-        pairs = max(PAIRS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
-        return block, pairs + pairs % 2
+        return up_to(multiple, int(self._trainer.maximum(float(block))))
+
+    def _agreed_rounds(self, warmup: List[float], block: int) -> int:
+        """So many that two sides together are as many steps as a pass by itself."""
+        rounds = max(ROUNDS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
+        return rounds + rounds % 2
+
+
+def as_one(warmup: List[float], blocks: List[Block]) -> Timed:
+    """All blocks of a side."""
+    steps = [each for step_s, _, _, _ in blocks for each in step_s]
+    returned = [each for _, _, _, found in blocks for each in found]
+    return Timed(warmup, True, steps, 0.0, sum(wall for _, _, wall, _ in blocks), returned)
+
+
+def paired(native: List[Block], other: List[Block]) -> List[List[float]]:
+    """[native, other] seconds per step of every round."""
+    return [[wall / len(step_s) for step_s, _, wall, _ in two] for two in zip(native, other)]
 
 
 @contextmanager

@@ -123,7 +123,9 @@ class Pass(NamedTuple):
     loss: Optional[float] = None  # the last step's, where the pass trains
     # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
     pairs_s: Optional[List[List[float]]] = None
-    gradient_bytes: Optional[int] = None  # of "native": what each device contributes to one exchange
+    gradient_bytes: Optional[int] = (
+        None  # of "native": what each device contributes to the exchange of a step, in the mean
+    )
     span_s: Optional[List[float]] = None  # of "staged": begin and end of the measured steps, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
     set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host

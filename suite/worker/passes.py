@@ -5,7 +5,7 @@
 | native | `step`, nothing inside | the speed |
 | staged | the stage methods, each to its end, a barrier before communication | each stage by itself |
 | compute_only | `step_alone` of all ranks, in turns with `step`, both on resident batches | what communication adds |
-| comm_only | `communicate` on the model's own gradients | what communication costs alone |
+| comm_only | `communicate` on the model's own gradients, in turns with both of these | what communication costs alone |
 | resident | `step` on resident batches, in turns with native steps | what reading and copying add |
 | io_only | the input alone | how fast data can come |
 
@@ -14,12 +14,12 @@ larger than most of them.
 """
 
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from suite.worker.clock import StageClock
 from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
-from suite.worker.loop import RESUMED, Loop, Side, Timed
+from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
 from suite.worker.messages import HostUse, Pass
 from suite.worker.trainer import Trainer
 
@@ -27,9 +27,10 @@ from suite.worker.trainer import Trainer
 class Passes:
     """Runs passes on one trainer with one feed."""
 
-    def __init__(self, trainer: Trainer, feed: Any, loop: Loop) -> None:
-        """`feed` is a ResidentFeed or a StreamFeed."""
-        self._trainer, self._feed, self._loop = trainer, feed, loop
+    def __init__(self, trainer: Trainer, feed: Any, loop: Loop, wanted: Sequence[str] = ()) -> None:
+        """`feed` is a ResidentFeed or a StreamFeed; `wanted` are all passes to come, in their order."""
+        self._trainer, self._feed, self._loop, self._wanted = trainer, feed, loop, wanted
+        self._exchanged: Optional[Pass] = None  # `comm_only`, once `compute_only` took turns with it
         self.host_use: Optional[HostUse] = None  # during the native pass's steps, once that was run
 
     def skipped(self, name: str) -> Optional[str]:
@@ -73,15 +74,45 @@ class Passes:
         return waited
 
     def _resident(self) -> Pass:
-        return self._difference("resident", self._native_side(), Side(self._on(self._trainer.step)))
+        resident = Side(self._on(self._trainer.step), self._feed.fill)
+        return self._difference("resident", self._loop.in_turns("resident", self._native_side(), resident)[0])
 
     def _compute_only(self) -> Pass:
-        native = Side(self._on(self._trainer.step))
-        return self._difference("compute_only", native, Side(self._on(self._trainer.step_alone)))
+        """Where the exchange alone is wanted too, it takes its turns here: what is hidden is told from all three."""
+        others = [Side(self._on(self._trainer.step_alone))]
+        if "comm_only" in self._wanted:
+            others.append(self._exchange_side())
+        alone, *exchange = self._exchange_turns("compute_only", others)
+        for turn in exchange:
+            self._exchanged = self._paired("comm_only", turn)
+        return self._difference("compute_only", alone)
 
-    def _difference(self, name: str, native: Side, other: Side) -> Pass:
-        timed, pairs = self._loop.in_turns(name, native, other)
-        return self._result(name, timed)._replace(pairs_s=pairs, loss=self._trainer.loss())
+    def _comm_only(self) -> Pass:
+        return self._exchanged or self._paired(
+            "comm_only", self._exchange_turns("comm_only", [self._exchange_side()])[0]
+        )
+
+    def _exchange_turns(self, name: str, others: List[Side]) -> List[Turn]:
+        """In turns with native steps on resident batches; nothing is read meanwhile."""
+        native = Side(self._on(self._trainer.step))
+        self._feed.fill()
+        return self._loop.in_turns(name, native, *others)
+
+    def _exchange_side(self) -> Side:
+        """Of an iteration whose exchange is repeated."""
+        trainer, place = self._trainer, self._feed.resident().place
+
+        def begin() -> None:
+            trainer.forward(place(None))
+            trainer.backward()
+
+        return Side(trainer.communicate, begin, end=trainer.update)
+
+    def _difference(self, name: str, turn: Turn) -> Pass:
+        return self._paired(name, turn)._replace(loss=self._trainer.loss())
+
+    def _paired(self, name: str, turn: Turn) -> Pass:
+        return self._result(name, turn.timed)._replace(pairs_s=turn.pairs)
 
     def _on(self, step: Callable[[Any], None]) -> Callable[[], None]:
         """That step on batches that lie on the device."""
@@ -132,13 +163,6 @@ class Passes:
         stages = without_bubbles(clock.seconds(), bubbles)
         found = self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
         return found._replace(span_s=span, clock_error_s=max(error, common.error))
-
-    def _comm_only(self) -> Pass:
-        self._trainer.forward(self._feed.resident().place(None))
-        self._trainer.backward()
-        timed = self._loop.run("comm_only", self._trainer.communicate)
-        self._trainer.update()
-        return self._result("comm_only", timed)
 
     def _io_only(self) -> Pass:
         self._feed.drain()

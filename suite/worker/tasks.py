@@ -37,7 +37,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
     turns = Turns(output, trainer.setup.rank, outbox.send)
-    passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns))
+    passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns), task.passes)
     before, staged = reference(trainer), False
     for name in task.passes:
         if passes.skipped(name):

@@ -246,7 +246,7 @@ class Trainer(ABC):
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def gradient_bytes(self) -> Optional[int]:
-        """What each of this rank's devices contributes to one exchange; None where no gradients are exchanged.
+        """What each of this rank's devices contributes to the exchange of a step, in the mean; None where none is.
 
         The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32;
         None for a part of a network, unless a strategy averages parts.

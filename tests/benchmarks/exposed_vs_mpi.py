@@ -79,7 +79,7 @@ def exposed(ours, graph, folder):
         found.append(np.subtract((exchange.seconds, solver.seconds, counter()), before))
 
     sides = Side(lambda: timed(ours.step, native)), Side(lambda: timed(ours.step_alone, alone))
-    _, pairs = Loop(ours, SAMPLING, lambda **_: None).in_turns("compute_only", *sides)
+    [(_, pairs)] = Loop(ours, SAMPLING, lambda **_: None).in_turns("compute_only", *sides)
     # in_turns begins with steps that no block holds.
     native, alone = (
         np.reshape(found[first:], (len(pairs), -1, 3)).mean(axis=1)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import typer
@@ -146,6 +147,17 @@ def test_a_chart_a_link_with_the_fit_beside_what_was_measured(folder):
     assert {axis: panel.charts[0]["layout"][axis]["type"] for axis in ("xaxis", "yaxis")} == dict.fromkeys(
         ("xaxis", "yaxis"), "log"
     )
+
+
+def test_a_fit_that_is_not_printed_is_not_drawn(folder):
+    """Near a line, but one of its two parameters may as well be another."""
+    link = next(link for link in links(folder) if link.fit)
+    assert len(times([link])["data"]) == 2
+    for unknown in ("alpha_error", "beta_error"):
+        open_ = replace(link, fit=replace(link.fit, **{unknown: 1.0}))
+        assert open_.fit.describes
+        for chart in (times, bandwidths):
+            assert [trace["mode"] for trace in chart([open_])["data"]] == ["markers"]
 
 
 def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):

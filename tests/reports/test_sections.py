@@ -1,13 +1,17 @@
 import re
+from dataclasses import replace
 
 import pytest
 
-from reports.figure import from_zero
+from reports.charts import aggregation
+from reports.figure import colour, from_zero
 from reports.heat import heat_maps
+from reports.lines import LEGEND_ROW, Line, lines_figure
 from reports.overview import chart, groups_of, sentence
 from reports.panels import for_charts
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
+from suite.analysis.budget import STAGES
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
@@ -172,6 +176,59 @@ def test_the_runner_ups_stage_is_named_only_where_stages_add_up(folder):
         row.marks.append("large residual")
     assert "mostly because of" not in sentence(group)
     assert "the stages cannot tell (large residual: " in sentence(group)
+
+
+def test_what_is_hidden_is_drawn_only_where_it_is_determined(folder):
+    def panel():
+        return next(found for found in for_charts(summarise(folder)) if any(row.several_devices for row in found.rows))
+
+    drawn, named = exchanged(panel())
+    assert any(drawn)
+    assert not any("not determined" in name for name in named)
+    open_ = panel()
+    for row in open_.rows:
+        row.processes = [with_wide_hidden(process) for process in row.processes]
+        row.__dict__.pop("budget", None)  # which has been asked for
+    drawn, named = exchanged(open_)
+    assert not any(drawn)
+    assert all("hidden not determined" in name for name in named)
+
+
+def exchanged(panel):
+    """(what is drawn as hidden, what is written beside)."""
+    figure = aggregation(panel)
+    return figure["data"][1]["x"], [one["text"] for one in figure["layout"]["annotations"] if one["x"] == 1]
+
+
+def with_wide_hidden(process):
+    budget = process.budget
+    if budget is None or budget.hidden_communication is None:
+        return process
+    wide = replace(budget.hidden_communication, value=(process.repeat - 1) * budget.comm_only)
+    return replace(process, budget=replace(budget, hidden_communication=wide))
+
+
+@pytest.mark.parametrize("mode", ["lines", "lines+markers"])
+def test_twenty_series_look_different_and_all_stand_in_the_legend(mode):
+    figure = lines_figure([Line(f"series {index}", [1, 2], [1, 2]) for index in range(20)], "x", "y", mode)
+    looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in figure["data"]}
+    marked = {(one["line"]["color"], one["marker"]["symbol"]) for one in figure["data"]}
+    assert len(looks) == len(marked) == 20
+    assert figure["layout"]["legend"]["maxheight"] > 20 * LEGEND_ROW
+    assert len({colour(index) for index in range(10)}) == 10  # adapters
+
+
+def uneven(process, factor):
+    budget = process.budget
+    return replace(process, budget=replace(budget, **{one: factor * (getattr(budget, one) or 0) for one in STAGES}))
+
+
+def test_the_runner_ups_stage_is_named_only_where_processes_agree(folder):
+    group = next(group for group in groups_of(summarise(folder)) if "mostly because of" in sentence(group))
+    for row in group.rows:
+        row.processes = [uneven(process, 0.1 + 0.9 * at) for at, process in enumerate(row.processes)]
+    assert "mostly because of" not in sentence(group)
+    assert "where it loses most is not determined" in sentence(group)
 
 
 def test_tables_hold_what_the_charts_draw(page, folder):

@@ -89,6 +89,18 @@ def test_a_default_that_wins_has_no_margin(run):
     assert (best.row.id, best.margin, best.verdict) == (default.id, None, "the default is the fastest")
 
 
+def test_a_default_that_is_ahead_by_noise_is_not_called_the_fastest(run):
+    def uneven(record):
+        factor = (0.9, 1.03, 1.1)[record["repeat"]]
+        native = record["ranks"][0]["passes"]["native"]
+        native |= {"step_s": [factor * one for one in native["step_s"]], "wall_s": factor * native["wall_s"]}
+
+    default = run.proven(case_of(**PLAIN))
+    run.changed(run.proven(case_of(**PLAIN, batch=16), slower=2.0), uneven)  # of a batch twice as large
+    best = only(run)
+    assert (best.row.id, best.verdict) == (default.id, "none is detectably faster than the default")
+
+
 def test_what_of_the_default_no_case_has_is_told(run):
     run.proven(case_of(**PLAIN | {"tuning": "tuned"}))
     run.proven(case_of(**PLAIN | {"tuning": "tuned"}, batch=16), slower=1.5)

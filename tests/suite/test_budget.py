@@ -56,6 +56,44 @@ def test_differences_are_means_of_pairs_with_intervals():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
+def test_a_stage_that_happens_inside_another_one_has_no_figure():
+    """A step that takes its batch by itself: reading stands in its forward, and the sum closes all the same."""
+    ranks = [rank(0, resident=turns((1.0, 0.8), (1.0, 0.8)))]
+    whole = of_process(ranks, reads=True)
+    inside = of_process(ranks, reads=True, separable=("forward", "backward", "communication", "update"))
+    assert (whole.io, whole.h2d) == (pytest.approx(0.2 - whole.h2d), pytest.approx(0.01 * 11 / 3))
+    for budget in (inside, over_processes([inside, inside])):
+        assert (budget.io, budget.h2d) == (None, None)
+        assert budget.exposed_input.value == pytest.approx(0.2)
+        assert (budget.forward, budget.update) == (whole.forward, whole.update)
+        assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+
+
+def test_waiting_for_the_last_rank_is_no_more_than_what_is_exposed():
+    """The staged barrier holds every rank for 0.4 s in the mean, and the native step has 0.1 s exposed."""
+    exchange = turns((1.0, 0.9), (1.0, 0.9))
+    ranks = [rank(0, compute_only=exchange), rank(1, compute_only=exchange)]
+    for own, skew in zip(ranks, ([0.8, 0.0, 0.8, 0.0], [0.0, 0.8, 0.0, 0.8]), strict=True):
+        own.passes["staged"].stage_s["skew"] = skew
+    for budget in (of_process(ranks), over_processes([of_process(ranks)] * 2)):
+        assert budget.barrier.value == pytest.approx(0.4)
+        assert budget.waiting.value == budget.communication == pytest.approx(0.1)
+        assert budget.waiting.high == budget.communication
+        assert budget.to_dict()["waiting"]["high"] == budget.waiting.high
+
+
+def test_hidden_communication_is_told_round_by_round():
+    """A machine that gets twice as slow from round to round: each has 0.3 s to hide of every second, and hides them."""
+    slower = (1.0, 2.0, 4.0, 8.0)
+    alone = turns(*[(one, 0.8 * one) for one in slower])
+    exchange = turns(*[(one, 0.5 * one) for one in slower])
+    budget = of_process([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
+    assert budget.comm_only == pytest.approx(0.5 * 15 / 4)
+    assert budget.hidden == pytest.approx(0.3 * 15 / 4)
+    found, spread = budget.hidden_communication, mean([0.3 * one for one in slower])
+    assert (found.value, found.low, found.high) == pytest.approx((spread.value, spread.low, spread.high))
+
+
 def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
     """Three ranks take turns in being late: no rank is a straggler, and yet each exchange waits for one."""
     arrivals, barrier = [(0.1, 0.3, 0.1), (0.3, 0.1, 0.1), (0.1, 0.2, 0.2), (0.2, 0.1, 0.1)], 0.01

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from reports.inputs import words
 from suite.analysis import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.summary import summarise
@@ -63,7 +64,7 @@ def only(run):
     return group
 
 
-def slowed(run, case, waits, alone):
+def slowed(run, case, waits, alone, repeats=3):
     """Let a case wait `waits` of its iteration for a reader that takes `alone` iterations a batch by itself."""
 
     def slower(record):
@@ -75,7 +76,7 @@ def slowed(run, case, waits, alone):
             count, seconds = len(passes["io_only"]["step_s"]), step * alone * (1.01, 1.0, 0.99)[record["repeat"]]
             passes["io_only"] |= {"step_s": [seconds] * count, "wall_s": seconds * count}
 
-    run.changed(case, slower)
+    run.changed(case, slower, range(repeats))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,52 @@ def test_without_io_only_waiting_alone_tells(run, waits, bottleneck):
     memory, disk = only(run).cases
     assert (memory.ahead, memory.bottleneck) == (None, bottleneck)
     assert disk.gap.value == pytest.approx(disk.row.rates.value / memory.row.rates.value, rel=0.02)
+
+
+def uneven(run, case, waits):
+    """Let blocks of each process wait a share of the step each, as often as there are shares."""
+
+    def change(record):
+        passes = record["ranks"][0]["passes"]
+        step = passes["native"]["wall_s"] / len(passes["native"]["step_s"])
+        passes["resident"]["pairs_s"] = [(step, step * (1.0 - share)) for share in waits]
+
+    run.changed(case, change, repeats=range(1))
+
+
+@pytest.mark.parametrize(
+    ("waits", "alone", "bottleneck", "says"),
+    [
+        ((0.0, 0.2, 0.0, 0.2), None, "open", "waiting is not determined: whether reading holds the network up is not"),
+        ((0.09, 0.11, 0.09, 0.11), None, "reader", "10.0 % of an iteration is waiting: reading holds the network up"),
+        (
+            (0.03, 0.09, 0.03, 0.09),
+            None,
+            "open",
+            "6.0 % of an iteration is waiting: whether reading holds the network up",
+        ),
+        ((0.0, 0.2, 0.0, 0.2), 0.1, "open", "what holds it up is not determined"),
+    ],
+)
+def test_what_the_intervals_leave_open_is_no_verdict(run, waits, alone, bottleneck, says):
+    """The shares are 10 and 6 % in the middle, more than what is noticed; where blocks disagree, that may be noise."""
+    case = run.proven(case_of(passes=("native", "resident", *(("io_only",) if alone else ()))), repeats=1)
+    run.proven(case_of(passes=("native",), input=Input(mode="memory")), repeats=1)
+    slowed(run, case, 0.0, alone, repeats=1)
+    uneven(run, case, waits)
+    disk = only(run).cases[-1]
+    assert disk.bottleneck == bottleneck
+    assert says in words(disk)
+
+
+def test_what_is_not_known_of_the_waiting_is_not_known_of_the_network(run):
+    """By its middle value the network waits a tenth, and takes a tenth less than its reader delivers."""
+    case = run.proven(case_of(), repeats=1)
+    run.proven(case_of(passes=("native",), input=Input(mode="memory")), repeats=1)
+    for waits, bottleneck in (((0.1,) * 4, "cores"), ((0.02, 0.18) * 2, "neither")):
+        slowed(run, case, 0.1, 0.8, repeats=1)
+        uneven(run, case, waits)
+        assert only(run).cases[-1].bottleneck == bottleneck
 
 
 def test_a_network_that_need_not_wait_is_that_much_faster(run):

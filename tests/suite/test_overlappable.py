@@ -54,3 +54,13 @@ def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():
 def test_a_gradient_that_nobody_saw_complete_is_no_figure():
     first, second = layers((1, 5), (1, 5))
     assert overlappable([first, second.model_copy(update={"ready_s": None})], comm_only=1, update=1) is None
+
+
+def test_what_passes_between_layers_makes_no_negative_overlap():
+    """The last gradient is complete after 12 s, though the layers take 8 s: a stage of 8 s ends with it."""
+    first, second = layers((4, 5), (4, 5))
+    slow = [first.model_copy(update={"ready_s": 12.0}), second.model_copy(update={"ready_s": 6.0})]
+    assert overlappable(slow, comm_only=2, update=0, backward=8) == pytest.approx(1)
+    late = [one.model_copy(update={"ready_s": 12.0}) for one in slow]
+    assert overlappable(late, comm_only=2, update=0, backward=8) == 0.0
+    assert overlappable(slow, comm_only=-1, update=0, backward=8) is None

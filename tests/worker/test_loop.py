@@ -231,13 +231,13 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
 
 
 class TestInTurns:
-    """Two bodies in blocks that alternate."""
+    """Two or three bodies in blocks that alternate."""
 
     @pytest.fixture
     def turns(self, monkeypatch, sampling):
-        """(result, "n" and "o" for every step and "d" for every drain, in order)."""
+        """[turn, ..., in order "n", "o", "t" for every step, "d" for a drain, "(" and ")" around the third's]."""
 
-        def run(native_s=0.5, other_s=0.3, drift=1.0, **rule):
+        def run(native_s=0.5, other_s=0.3, third_s=None, drift=1.0, **rule):
             clock, called, progress = Scripted(), [], []
 
             def stepping(name, seconds):
@@ -252,9 +252,12 @@ class TestInTurns:
             trainer.mark = clock.perf_counter
             loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
-            found = loop.in_turns("resident", native, Side(stepping("o", other_s))), "".join(called)
+            others = [Side(stepping("o", other_s))]
+            if third_s is not None:
+                others.append(Side(stepping("t", third_s), lambda: called.append("("), end=lambda: called.append(")")))
+            found = [*loop.in_turns("resident", native, *others), "".join(called)]
             assert 0.9 * progress[-1][1] < progress[-1][0] <= progress[-1][1]  # quick steps do not report each
-            assert progress[3:] == sorted(progress[3:])
+            assert progress[3 * len(others) :] == sorted(progress[3 * len(others) :])
             return found
 
         return run
@@ -266,6 +269,14 @@ class TestInTurns:
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
         assert timed.warmup_s == pytest.approx([0.3] * 3)
+
+    def test_a_third_side_has_blocks_of_its_own_length_in_the_same_rounds(self, turns):
+        one, other, called = turns(third_s=0.04)
+        there, back = "dnnn" + "oo" + "(ttt)", "(ttt)" + "oo" + "dnnn"
+        assert called == "ooo" + "(ttt)" + "nn" + (there + back) * 2
+        assert one.pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
+        assert other.pairs == [[pytest.approx(0.5), pytest.approx(0.04)]] * 4
+        assert other.timed.wall_s == pytest.approx(4 * 3 * 0.04)
 
     def test_quick_steps_make_longer_blocks(self, turns):
         (timed, pairs), _ = turns(0.002, 0.001, seconds=1.0)

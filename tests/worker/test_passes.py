@@ -11,7 +11,7 @@ import wires
 from suite.worker import common_clock
 from suite.worker.contract import Unsupported
 from suite.worker.feed import READ_AHEAD, RESIDENT, ResidentFeed, StreamFeed, own_synthetic, share, synthetic
-from suite.worker.loop import RESUMED, Loop
+from suite.worker.loop import FIRST, RESUMED, ROUNDS, Loop
 from suite.worker.passes import Passes
 from tests.support import trainers
 from tests.support.behind import BehindTrainer, Clock
@@ -97,11 +97,56 @@ def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
     trainer, made = passes(sampling, world=2)
     record = made.run("comm_only")
     begin = ["next_batch"] * RESIDENT + ["to_device"] * RESIDENT
-    assert trainer.calls[: 2 * RESIDENT + 2] == [*begin, "forward", "backward"]
-    assert trainer.calls[-1] == "update"
-    assert trainer.calls.count("communicate") == STEPS
-    assert trainer.calls.count("forward") == 1
+    calls = [call for call in trainer.calls if call != "maximum"]
+    assert calls[: 2 * RESIDENT + 2] == [*begin, "forward", "backward"]
+    for before, call, after in zip(calls[2 * RESIDENT :], calls[2 * RESIDENT + 1 :], calls[2 * RESIDENT + 2 :]):
+        if call == "communicate":
+            assert before in ("backward", "communicate")
+            assert after in ("communicate", "update")
+    assert calls.count("communicate") == FIRST + len(record.step_s)
     assert "loss" not in record
+    assert len(record.pairs_s) == ROUNDS
+
+
+def test_the_exchange_takes_turns_with_steps_that_have_it_and_steps_that_do_not(behind):
+    found, exchange, trainer = behind("compute_only", "comm_only", world=2, alone_s=0.5, exchange_s=0.2)
+    calls = [call for call in trainer.calls if call in ("step", "step_alone", "communicate")]
+    del calls[: calls.index("step")]  # the first steps of the others
+    there = ["step"] * 2 + ["step_alone"] * 2 + ["communicate"] * 2
+    assert calls[2:] == (there + there[::-1]) * 2
+    assert (exchange.name, exchange.loss) == ("comm_only", None)
+    assert [alone for _, alone in exchange.pairs_s] == pytest.approx([0.5] * ROUNDS)
+    assert [native for native, _ in exchange.pairs_s] == [native for native, _ in found.pairs_s]
+
+
+def test_what_drifts_is_not_taken_for_hidden_communication(behind):
+    """Of 0.5 s 0.2 s are exposed: 0.3 s are hidden, on a machine that gets slower by a hundredth each second."""
+    how = {"step_s": 1.0, "exchange_s": 0.2, "alone_s": 0.5, "drift": 0.01}
+    found, exchange, _ = behind("compute_only", "comm_only", world=2, **how)
+    hidden = [alone - exposed for (_, alone), exposed in zip(exchange.pairs_s, differences(found))]
+    slower = sum(native for native, _ in found.pairs_s) / len(found.pairs_s) / 1.2
+    assert slower > 1.1, "the machine has drifted"
+    assert sum(hidden) / len(hidden) == pytest.approx(0.3 * slower, rel=0.1)
+
+
+def test_an_exchange_is_measured_though_the_step_cannot_leave_it_out(sampling):
+    class Bound(toy.ToyTrainer):
+        def step_alone(self, batch):
+            raise Unsupported("it cannot")
+
+    trainer = Bound(trainers.setup(world=2))
+    made = Passes(trainer, resident(trainer), Loop(trainer, sampling, lambda **_: None), ("compute_only", "comm_only"))
+    with pytest.raises(Unsupported):
+        made.run("compute_only")
+    assert len(made.run("comm_only").pairs_s) == ROUNDS
+
+
+def test_resident_steps_begin_when_readers_have_read_ahead(behind):
+    """A queue of four batches takes 1.2 s to fill: without waiting, the readers would work beside the next 12 steps."""
+    found, trainer = behind("resident", step_s=0.1, read_s=0.3, ahead=4)
+    before = [tuple(trainer.calls[at - 2 : at]) for at, call in enumerate(trainer.calls) if call == "step"]
+    busy = [beside for calls, beside in zip(before, trainer.beside) if calls != ("next_batch", "to_device")]
+    assert busy[FIRST:] == [0] * len(found.step_s)
 
 
 def test_records_hold_loss_and_waiting_for_input(sampling):
@@ -209,16 +254,16 @@ def test_parts_of_a_proof_s_batch():
 
 @pytest.fixture
 def behind(monkeypatch, sampling):
-    """A pass of a trainer whose device runs behind its host; (the pass, the trainer)."""
+    """Passes of a trainer whose device runs behind its host; (each pass, ..., the trainer)."""
 
-    def run(name, **how):
+    def run(*names, **how):
         clock = Clock()
         monkeypatch.setattr("suite.worker.loop.time", clock)
         monkeypatch.setattr("suite.worker.feed.time", clock)
         monkeypatch.setattr("suite.worker.passes.time", clock)
         trainer = BehindTrainer(clock, **how)
-        made = Passes(trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling, lambda **_: None))
-        return made.run(name), trainer
+        made = Passes(trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling, lambda **_: None), names)
+        return (*[made.run(name) for name in names], trainer)
 
     return run
 

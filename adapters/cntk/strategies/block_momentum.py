@@ -4,7 +4,7 @@ K. Chen, Q. Huo, "Scalable training of deep learning machines by incremental blo
 intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
 """
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from adapters.cntk.distributed import ExchangeInUpdate
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
@@ -46,6 +46,11 @@ class BlockMomentum(ExchangeInUpdate):
         done = self._updates % self.setup.knobs["block_steps"]  # of the next block, or of this one
         if done < 2:
             self.local.set_kept(float(done))
+
+    def gradient_bytes(self) -> Optional[int]:
+        """A step's mean: the parameters, once a block."""
+        whole = super().gradient_bytes()
+        return None if whole is None else -(-whole // int(self.setup.knobs["block_steps"]))
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), block_steps=self.setup.knobs["block_steps"])

@@ -93,7 +93,7 @@ class Pmap(JaxTrainer):
         XLA has as many threads as devices; a device that goes ahead into the next exchange takes the thread that
         another one needs to join the last, and after 40 s XLA aborts the process (seen with jaxlib 0.10.2).
         """
-        return jax.block_until_ready(found) if self.setup.device == "cpu" else found
+        return jax.block_until_ready(found) if self.setup.device == "cpu" and self.setup.devices > 1 else found
 
 
 TRAINER = Pmap

@@ -37,9 +37,14 @@ class DDP(Averaging, ReplicaTrainer):
         super().communicate()
 
     def step_alone(self, batch: Any) -> None:
-        """The step under DDP's no_sync."""
+        """The step under DDP's no_sync, and without its broadcast of buffers.
+
+        DDP decides on that by the step before: of two steps of each kind in turns, one of either would send them.
+        """
+        self._ddp.require_forward_param_sync = False
         with self._ddp.no_sync():
             self.step(batch)
+        self._ddp.require_forward_param_sync = True
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), ddp=self._options, compression=self._compression().words)

@@ -1,6 +1,6 @@
 """`local_sgd`: every rank trains alone and the models are averaged now and then (Stich 2018)."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -22,6 +22,11 @@ class LocalSGD(ReplicaTrainer):
         averager, self._averager = self._averager, None
         self.step(batch)
         self._averager = averager
+
+    def gradient_bytes(self) -> Optional[int]:
+        """A step's mean: the parameters, once a period."""
+        whole = super().gradient_bytes()
+        return None if whole is None else -(-whole // self._period)
 
     def notes(self) -> Dict[str, Any]:
         period = self._period  # the averager asks step % period, and counts from 0

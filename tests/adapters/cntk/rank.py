@@ -37,7 +37,8 @@ def steps(ours, graph, folder):
         STEPS[step](ours, batch, folder)
         losses.append(ours.loss())
         rank.keep(folder, "after%d" % number, ours, ours.parameters())
-    return {"maximum": ours.maximum(float(ours.setup.rank)), "losses": losses}
+    found = {"maximum": ours.maximum(float(ours.setup.rank)), "losses": losses}
+    return dict(found, gradient_bytes=ours.gradient_bytes(), parameters=ours.parameter_count())
 
 
 if __name__ == "__main__":

@@ -58,8 +58,9 @@ def test_one_bit_ranks_stay_alike_and_differ_from_the_average_of_32_bits(tmp_pat
 
 @pytest.mark.parametrize("kind", ["native", "staged"])
 def test_block_momentum_joins_the_models_when_a_block_ends(tmp_path, kind):
-    _, after = run_ranks(tmp_path, "block_momentum", *([kind] * 6))
+    found, after = run_ranks(tmp_path, "block_momentum", *([kind] * 6))
     assert [alike(pair) for pair in after] == [False, False, True, False, False, True]
+    assert all(each["gradient_bytes"] == -(-4 * each["parameters"] // 3) for each in found), "a step's mean"
 
 
 MIXED = ("native", "staged") * 3

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from adapters.jax import machine
+from adapters.jax import machine, worker
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from suite.worker.step_ends import StepEnds
@@ -66,6 +66,16 @@ def test_the_host_runs_ahead_as_far_as_batches_leave_memory(trainer, batch, step
     ours, graph = trainer(batch=batch), by_name()["mnist_small"].graph()
     ours.build(graph, dict(weights.initial(graph)))
     assert ours._ends.behind == steps
+
+
+@pytest.mark.parametrize(("devices", "waits"), [(1, False), (2, True)])
+def test_a_step_is_waited_for_only_where_devices_would_run_into_the_next_exchange(devices, waits, monkeypatch):
+    waited = []
+    monkeypatch.setattr(jax, "block_until_ready", lambda found: waited.append(found) or found)
+    with trainers.started(worker.trainer, tuning="tuned", batch=2) as make:
+        ours = make(strategy="pmap", batch=8, devices=devices)
+        ours.step(built(ours, perceptron()))
+        assert bool(waited) == waits
 
 
 def test_the_exchange_averages_and_a_lone_step_does_not(trainer):

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from adapters.pytorch import worker
+from suite.worker.loop import BLOCK_STEPS
 from suite.worker.ranks import own_rank
 from tests.support import rank, trainers
 from workloads import weights
@@ -19,6 +20,20 @@ def exchange(trainer, graph, folder):
     ddp = trainer._native_net._get_ddp_logging_data()["rebuilt_bucket_sizes"]
     ours = [flat.numel() * flat.element_size() for flat in trainer._exchange._flats]
     return dict(found, buckets={"ddp": [int(size) for size in ddp.split(", ")], "ours": ours})
+
+
+def broadcasts(trainer, graph, folder):
+    """How often DDP sent its buffers in each of three blocks of steps: with the exchange, without, and with it."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch, sent, found = rank.placed(trainer, graph), [], []
+    send = trainer._ddp._sync_buffers
+    trainer._ddp._sync_buffers = lambda: sent.append(send())
+    for step in (trainer.step, trainer.step_alone, trainer.step):
+        before = len(sent)
+        for _ in range(BLOCK_STEPS):
+            step(batch)
+        found.append(len(sent) - before)
+    return {"sent": found}
 
 
 def train(trainer, graph, folder):
@@ -41,7 +56,7 @@ def train(trainer, graph, folder):
     rank.keep(folder, "trained", trainer, trainer.parameters())
     answers = trainer.predict(batch)
     found = {"losses": losses, "bubbles": bubbles, "seconds": seconds, "answers": answers.tolist()}
-    return dict(found, built=built, notes=trainer.notes())
+    return dict(found, built=built, notes=trainer.notes(), gradient_bytes=trainer.gradient_bytes())
 
 
 def push(trainer, graph, folder):
@@ -75,7 +90,7 @@ def push(trainer, graph, folder):
     return {"untrained": untrained, "turns": turns, "notes": trainer.notes()}
 
 
-TASKS = {"prove": rank.prove, "exchange": exchange, "train": train, "push": push}
+TASKS = {"prove": rank.prove, "exchange": exchange, "broadcasts": broadcasts, "train": train, "push": push}
 
 if __name__ == "__main__":
     rank.main(worker.trainer, TASKS, strategy="ddp", tuning="tuned")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from suite.worker.loop import BLOCK_STEPS
 from tests.support import networks, processes
 from workloads.networks import by_name
 
@@ -54,6 +55,11 @@ def test_buffers_that_ddp_sends_in_a_step_are_part_of_the_exchange(ranks, tmp_pa
     assert running
     for name in running:
         assert np.array_equal(staged[0][name], staged[1][name]) == alike
+
+
+def test_a_block_of_steps_sends_as_many_buffers_as_it_has_steps_and_one_without_exchange_none(ranks):
+    for found in ranks("broadcasts", networks.one_convolution(normalised=True), batch=4, tuning="default"):
+        assert found["sent"] == [BLOCK_STEPS, 0, BLOCK_STEPS]
 
 
 def test_gradients_are_rounded_on_their_way(ranks, tmp_path):

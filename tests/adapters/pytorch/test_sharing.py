@@ -22,6 +22,7 @@ def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
     assert found[0]["losses"][-1] < found[0]["losses"][0]
     assert found[0]["notes"]["local_sgd"] == "models averaged after the steps 1, 8, 15, ..."
     assert found[0]["losses"][3] != found[1]["losses"][3]
+    assert found[0]["gradient_bytes"] == -(-4 * networks.two_heads().parameter_count // 7), "a step's mean"
     ours, theirs = processes.saved_by(tmp_path, "trained")
     for name in ours:
         assert np.array_equal(ours[name], theirs[name]) == ("running" not in name), name
