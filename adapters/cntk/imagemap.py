@@ -71,8 +71,11 @@ def join(parts: List[str], folder: str) -> None:
 def check(folder: str) -> None:
     """OSError names an image that is not there or not the one that was packed; looks at some of many."""
     files = in_folder(folder)
-    with open(files.lengths) as text:
-        lengths = [int(line) for line in text]
+    try:
+        with open(files.lengths) as text:
+            lengths = [int(line) for line in text]
+    except ValueError as error:
+        raise OSError("cannot read %s: %s; %s" % (files.lengths, error, CURED))
     paths = [path for path, _ in listed(folder)]
     if len(paths) != len(lengths):
         problem = "cannot read %s: it names %d images and %s %d; %s"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from adapters.mxnet.input import shares
-from adapters.mxnet.recordio import files_of
+from adapters.mxnet.record_files import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
