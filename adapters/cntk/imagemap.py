@@ -84,10 +84,11 @@ def check(folder: str) -> None:
         try:
             found = os.path.getsize(paths[index])
         except OSError as error:
-            raise OSError("cannot read the image %s: %s; %s" % (paths[index], error.strerror, CURED))
+            problem = "cannot read the image %s: %s, and %s names it; %s"
+            raise OSError(problem % (paths[index], error.strerror, files.images, CURED))
         if found != lengths[index]:
-            problem = "cannot read the image %s: it has changed since it was packed (%d bytes then, %d now); %s"
-            raise OSError(problem % (paths[index], lengths[index], found, CURED))
+            problem = "cannot read the image %s: it has changed since it was packed (%s has %d bytes, it is %d); %s"
+            raise OSError(problem % (paths[index], files.lengths, lengths[index], found, CURED))
 
 
 def listed(folder: str) -> Iterator[Tuple[str, str]]:

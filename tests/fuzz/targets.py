@@ -238,20 +238,15 @@ def always(*places: str) -> Callable[[bytes], tuple[str, ...]]:
 
 def in_run(content: bytes) -> tuple[str, ...]:
     """The file itself, another one that it contradicts, or the folder."""
-    return (content.partition(b"\n")[0].decode().partition("/")[2], "/runs/run")
+    return (content.partition(b"\n")[0].decode().partition("/")[2], "/runs/run", "run and again", "again and run")
 
 
 def named(content: bytes) -> tuple[str, ...]:
     """Of a command line, the command or what it was given."""
     words = [word[:40] for word in re.split("[\0/]", content.decode(errors="surrogatepass"))]
-    return (
-        "stagebench ",
-        "the options: ",
-        "/out/",
-        str(world()),
-        *map(repr, words),
-        *(word or ". " for word in words if len(word) != 1),
-    )
+    short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ","))
+    longer = (word for word in words if len(word) > 1)
+    return ("stagebench ", "the options: ", "/out/", str(world()), *map(repr, words), *short, *longer)
 
 
 RECORD = st.sampled_from(list(RECORDS.values()))

@@ -190,6 +190,15 @@ def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
         ours.open_input(view(found))
 
 
+@pytest.mark.parametrize("text", ["0\t0\n1\x07", "0\tx\n", "0\t0\t0\n", "\n"])
+def test_an_index_that_is_none_is_named(trainer, folder, tmp_path, text):
+    ours = trainer(readers=1, batch=4)
+    found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
+    Path(files_of(found).offsets).write_text(text)
+    with pytest.raises(OSError, match=r"cannot read .*images\.idx: .*; pack the set again"):
+        ours.open_input(view(found))
+
+
 def test_a_missing_record_file_is_named(trainer, folder, tmp_path):
     ours = trainer(readers=1, batch=4)
     found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
