@@ -15,7 +15,6 @@ from suite.results.records import Record
 from suite.worker import array_files, idx
 from tests.fuzz import border, broken, fuzz, lines, targets
 
-
 # Pillow warns of an image of many pixels; ours may be refused before that, or be read.
 pytestmark = pytest.mark.filterwarnings("ignore:Image size:PIL.Image.DecompressionBombWarning")
 

@@ -46,16 +46,17 @@ def test_channels_are_normalised_each_by_its_own_mean_and_deviation():
 
 
 def claimed(width, height):
-    """A PNG's beginning that claims so many pixels: fewer than what Pillow refuses."""
-    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    """A PNG that claims so many pixels, fewer than what Pillow refuses, and has none."""
+    parts = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0), b"IDAT" + zlib.compress(b""))
+    chunks = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def test_pixels_that_a_file_cannot_hold_are_not_allocated(tmp_path):
     pytest.importorskip("PIL.Image")
     (tmp_path / "it.png").write_bytes(claimed(9000, 9000))
     for file in (claimed(9000, 9000), str(tmp_path / "it.png")):
-        with pytest.raises(OSError, match="image it: its header promises 9000 x 9000 pixels, too many for 33 bytes"):
+        with pytest.raises(OSError, match="image it: its header promises 9000 x 9000 pixels, too many for 53 bytes"):
             Photographs(PHOTOGRAPHS, 224).centre(file, "it")
     refuse_huge(SimpleNamespace(size=(9000, 9000)), 4 << 20)  # a photograph of so many has such a size
 
