@@ -40,7 +40,10 @@ def report(
     run = runs[0]
     if len(runs) > 1:
         if single or json or output is None:
-            raise RequestError(f"{len(runs)} runs make a site: give its folder with -o, without --single or --json")
+            raise RequestError(
+                f"{' and '.join(map(str, runs[:2]))}: {len(runs)} runs make a site: give its folder with -o, without "
+                "--single or --json"
+            )
         from reports.many import write
 
         write(runs, output)

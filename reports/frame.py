@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ def asset(name: str) -> str:
     return (resources.files("reports") / "static" / name).read_text()
 
 
+@cache  # it keeps the templates that it has compiled
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),

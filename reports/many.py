@@ -48,6 +48,8 @@ def write(runs: Sequence[Path], directory: Path, docs: Path | None = None, publi
     """
     if docs and not (docs / INDEX).is_file():
         raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
+    if docs and directory.resolve().is_relative_to(docs.resolve()):
+        raise RequestError(f"{directory} lies in {docs}, which is copied into it; name a folder elsewhere with -o")
     write_assets(made(directory))
     # The oldest first, so that a run that is new takes no other one's address.
     runs = sorted(runs, key=lambda run: about_of(run).created)

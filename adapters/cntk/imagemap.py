@@ -71,8 +71,11 @@ def join(parts: List[str], folder: str) -> None:
 def check(folder: str) -> None:
     """OSError names an image that is not there or not the one that was packed; looks at some of many."""
     files = in_folder(folder)
-    with open(files.lengths) as text:
-        lengths = [int(line) for line in text]
+    try:
+        with open(files.lengths) as text:
+            lengths = [int(line) for line in text]
+    except ValueError as error:
+        raise OSError("cannot read %s: %s; %s" % (files.lengths, error, CURED))
     paths = [path for path, _ in listed(folder)]
     if len(paths) != len(lengths):
         problem = "cannot read %s: it names %d images and %s %d; %s"
@@ -81,10 +84,11 @@ def check(folder: str) -> None:
         try:
             found = os.path.getsize(paths[index])
         except OSError as error:
-            raise OSError("cannot read the image %s: %s; %s" % (paths[index], error.strerror, CURED))
+            problem = "cannot read the image %s: %s, and %s names it; %s"
+            raise OSError(problem % (paths[index], error.strerror, files.images, CURED))
         if found != lengths[index]:
-            problem = "cannot read the image %s: it has changed since it was packed (%d bytes then, %d now); %s"
-            raise OSError(problem % (paths[index], lengths[index], found, CURED))
+            problem = "cannot read the image %s: it has changed since it was packed (%s has %d bytes, it is %d); %s"
+            raise OSError(problem % (paths[index], files.lengths, lengths[index], found, CURED))
 
 
 def listed(folder: str) -> Iterator[Tuple[str, str]]:

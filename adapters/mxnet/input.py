@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet.machine import contexts
-from adapters.mxnet.recordio import FORM, check, files_of
+from adapters.mxnet.record_files import FORM, check, files_of
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.packed_set import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader

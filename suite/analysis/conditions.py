@@ -102,7 +102,7 @@ def barring(allowed: Collection[str]) -> list[str]:
     """The kinds that bar a comparison; RequestError where something cannot be allowed."""
     for kind in allowed:
         if kind not in ALLOWED:
-            raise RequestError(f"--across {kind!r}: what may differ is {' or '.join(ALLOWED)}")
+            raise RequestError(f"--across {kind!r}: what may differ is {' or '.join(ALLOWED)}; name one")
     return [kind for kind in (METHOD, *ALLOWED) if kind not in allowed]
 
 

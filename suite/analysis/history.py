@@ -73,7 +73,9 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
     """
     different = {run.key: run for run in runs}
     if len(different) < 2:
-        raise RequestError(f"a history takes two runs or more; {len(different)} is given")
+        raise RequestError(
+            f"{', '.join(str(run.path) for run in runs)}: a history takes two runs or more; name another one"
+        )
     ordered = sorted(different.values(), key=lambda run: run.about.created)
     found: dict[object, list[Point]] = {}
     ambiguous = {key for run in ordered for key, count in Counter(map(_loosely, _sound(run))).items() if count > 1}
@@ -84,7 +86,8 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
             found.setdefault((key, run.about.method), []).append(Point(run, row))
     if not found:
         raise RequestError(
-            f"these runs have no case for a history; {'; '.join(left_out(ordered)) or 'nothing was measured'}"
+            f"{' and '.join(str(run.path) for run in ordered)} have no case for a history; "
+            f"{'; '.join(left_out(ordered)) or 'nothing was measured'}; name runs with a case in common, and its proof"
         )
     return [_series(points, threshold) for points in found.values()]
 

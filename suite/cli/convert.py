@@ -41,7 +41,7 @@ def convert(
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):
-        raise RequestError(f"--on-error {on_error!r} is neither fail nor skip")
+        raise RequestError(f"--on-error {on_error!r} is neither fail nor skip; give one of them")
     network = workload_for(data, workload)
     _check_resize(resize, source, network)
     packed = 0

@@ -42,7 +42,9 @@ def show(
 
     if about_of(run).kind == KIND:
         if roofline:
-            raise RequestError(f"{run} measured communication, and no network: it has no roofline")
+            raise RequestError(
+                f"{run} measured communication, and no network, so it has no roofline; leave --roofline out"
+            )
         _communication(CommFolder.open(run), json)
         return
     folder = RunFolder.open(run)

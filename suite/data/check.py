@@ -5,6 +5,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from suite.worker.photographs import refuse_huge
 from suite.worker.sources import listed
 
 UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError)
@@ -36,6 +37,7 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
     for path in paths:
         try:
             with Image.open(path) as image:
+                refuse_huge(image, path.stat().st_size)
                 image.convert("RGB")
         except UNREADABLE as error:
             yield _sentence(path, error)
@@ -51,6 +53,7 @@ def blank(paths: list[Path]) -> bool:
 def _flat(path: Path) -> bool:
     try:
         with Image.open(path) as image:
+            refuse_huge(image, path.stat().st_size)
             return image.convert("RGB").getcolors(1) is not None  # None: more colours than one
     except UNREADABLE:
         return False

@@ -19,6 +19,7 @@ MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
 MOST_SLOWED = 0.95  # of a straggler's time that a load takes: it is twenty times slower then
 MOST_CASES = 10_000  # of a plan: more are seldom meant
+LONGEST_TITLE = 500  # characters
 WHOLE = "all"  # a batch: every sample that a training learns from, over all devices together
 
 
@@ -132,7 +133,7 @@ class Heading(Strict):
     """What a plan says of itself."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    title: Annotated[str, Field(max_length=500)] = ""
+    title: Annotated[str, Field(max_length=LONGEST_TITLE)] = ""
     most_cases: Count = MOST_CASES
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Strategy
-from suite.plan.model import Block, SamplingBlock
+from suite.plan.model import LONGEST_TITLE, Block, SamplingBlock
 from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
@@ -124,7 +124,8 @@ def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 def _title(values: Mapping[str, list[Any]]) -> str:
     parts = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
     parts += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
-    return "; ".join(filter(None, parts))
+    title = "; ".join(filter(None, parts))
+    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:

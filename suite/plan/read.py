@@ -93,6 +93,7 @@ def parse(
         rows = "".join(f"{key_text(key)} = {value_text(value)}\n" for key, value in kept.items())
         text = f"{overrides.without_table(text)}\n# --set on the command line\n[{overrides.TABLE}]\n{rows}"
         content = _toml(text, file)
+    _refuse_many(content, file, asked or {})
     lines = Lines(text)
 
     def place(path: KeyPath) -> str | None:
@@ -133,6 +134,19 @@ def _flat(value: Any, key: str) -> Any:
             yield from _flat(each, f"{key}[{index}]")
     else:
         yield key, value
+
+
+def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) -> None:
+    """RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read."""
+    named = content.get(overrides.TABLE, {})
+    key, blocks = "most_cases", content.get("cases", [])
+    most = {**content, **(named if isinstance(named, dict) else {}), **asked}.get(key, MOST_CASES)
+    if isinstance(blocks, list) and isinstance(most, int) and len(blocks) > max(most, MOST_CASES):
+        raise RequestError(
+            f"{file}: the plan has {len(blocks):,} [[cases]] blocks of a case or more each, and it allows "
+            f"{max(most, MOST_CASES):,} cases; take blocks out, or allow more: {key} = {len(blocks)} at the plan's "
+            f"top, or --set {key}={len(blocks)}"
+        )
 
 
 def _toml(text: str, file: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What holds of every record, whatever was measured: one that breaks it is invalid, and no figure comes of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
@@ -9,6 +9,9 @@ from suite.results.rank_report import Noise, Pass, Rank, Training
 from suite.results.records import AnyRecord, Record
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
+# What a pass may take beside its steps, which is one wait for the device: where steps are timed on the host, it may be
+# at work on all of them. So many times what they took one by one, in the warm-up, and so many seconds more.
+WAITS, WAIT_S = 5, 1.0
 OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 
 
@@ -45,18 +48,19 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
 
 
 def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
+    per_step = record.case.batch * record.case.placement.devices
     if rank.training:
-        yield from (f"rank {rank.rank}: {problem}" for problem in _of_training(rank.training, record.seconds))
+        found = chain(_of_training(rank.training, record.seconds), _of_samples(rank.training, per_step))
+        yield from (f"rank {rank.rank}: {problem}" for problem in found)
         if record.outcome == "ok" and record.case.passes == (TRAIN,) and not rank.training.epochs:
             yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
     if rank.peaks and min(rank.peaks.flop_per_s, rank.peaks.bytes_per_s) <= 0:
         yield f"rank {rank.rank}: its peaks are {rank.peaks.flop_per_s:g} FLOP/s and {rank.peaks.bytes_per_s:g} bytes/s"
-    spent = sum(each.wall_s + sum(each.warmup_s) + sum(each.set_aside_s or ()) for each in rank.passes.values())
+    spent = sum(_spent(each, rank.passes) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
-    per_step = record.case.batch * record.case.placement.devices
     for name, measured in rank.passes.items():
-        found = chain(_of_pass(name, measured, per_step), _of_times(measured))
+        found = chain(_of_pass(name, measured, per_step), _of_wall(measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
     counted, native = rank.noise and rank.noise.native, rank.passes.get("native")
     if counted and native and native.wall_s > CLOCKS * counted.seconds + CLOCKS_S:
@@ -77,6 +81,24 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
         yield "an epoch has less than no samples, or than no steps"
     if any(epoch.samples > 0 and epoch.train_s <= 0 for epoch in epochs):
         yield "an epoch of some samples took no time"
+
+
+def _of_samples(learnt: Training, per_step: int) -> Iterator[str]:
+    """`per_step`: as of `_of_pass`. Where epochs do not say their steps, the last loss's step is the last of all."""
+    for epoch in learnt.epochs:
+        if epoch.steps is not None and epoch.samples != per_step * epoch.steps:
+            yield f"{epoch.samples} samples in an epoch of {epoch.steps} steps of {per_step}"
+    total, steps = sum(epoch.samples for epoch in learnt.epochs), max(learnt.loss_steps, default=-1) + 1
+    if any(epoch.steps is None for epoch in learnt.epochs) and total > per_step * steps:
+        yield f"{total} samples in {steps} steps of {per_step}"
+
+
+def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
+    """Seconds of one of a rank's passes, with its warm-up, what was set aside, and the native steps beside it."""
+    shared = measured.name == "comm_only" and "compute_only" in passes  # the same native steps, counted there
+    pairs = () if shared else measured.pairs_s or ()
+    turns = sum(native for native, _ in pairs) * len(measured.step_s) / max(1, len(pairs))
+    return measured.wall_s + sum(measured.warmup_s) + sum(measured.set_aside_s or ()) + turns
 
 
 def _of_noise(rank: int, noise: Noise) -> Iterator[str]:
@@ -102,6 +124,18 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield f"it began at {measured.span_s[0]:g} s and ended at {measured.span_s[1]:g} s"
     if any(min(pair) <= 0 for pair in measured.pairs_s or ()):
         yield "a block of steps took no time"
+
+
+def _of_wall(measured: Pass) -> Iterator[str]:
+    """A pass is not much longer than its steps, and as long as it is from its begin to its end."""
+    steps, wall, warm = measured.step_s, measured.wall_s, sorted(measured.warmup_s)
+    waits = WAITS * len(steps) * (warm[len(warm) // 2] if warm else 0.0) + WAIT_S
+    if wall > CLOCKS * sum(steps) + waits:
+        yield f"it took {wall:g} s, and its {len(steps)} steps {sum(steps):g} s together"
+    if measured.span_s and measured.clock_error_s is not None:
+        span = measured.span_s[1] - measured.span_s[0]
+        if abs(span - wall) > 2 * measured.clock_error_s + (CLOCKS - 1) * wall + CLOCKS_S:
+            yield f"it took {wall:g} s, and {span:g} s from its begin to its end"
 
 
 def _of_times(measured: Pass) -> Iterator[str]:

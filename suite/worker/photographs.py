@@ -1,6 +1,7 @@
 """From an image file's bytes to what a network sees, by Pillow, as `workloads.preprocessing` states it."""
 
 import math
+import os
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -9,10 +10,12 @@ from typing import Any, Callable, Iterator, Tuple
 import numpy as np
 
 from suite.worker import jpeg
+from suite.worker.unpacking import DENSE, FREE
 from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
 
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
+PIXEL_BYTES = 4  # of a pixel as it is decoded
 QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
 
 
@@ -53,6 +56,7 @@ class Photographs:
         from PIL import Image  # here: sources of arrays need no decoder
 
         with Image.open(Encoded(file) if isinstance(file, bytes) else file) as opened:
+            refuse_huge(opened, len(file) if isinstance(file, bytes) else os.path.getsize(file))
             # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
             return jpeg.decoded(opened), box_of(*opened.size)
 
@@ -70,6 +74,16 @@ class Photographs:
     def levels(self, images: np.ndarray) -> np.ndarray:
         """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
         return np.asarray(images, dtype=np.float32) * self._deviation + self._mean
+
+
+def refuse_huge(opened: Any, length: int) -> None:
+    """ValueError for an opened Pillow image of more pixels than a file of `length` bytes lets one expect.
+
+    Pillow allocates them all before it finds that they are not there.
+    """
+    width, height = opened.size
+    if PIXEL_BYTES * width * height > max(FREE, DENSE * length):
+        raise ValueError("its header promises %d x %d pixels, too many for %d bytes" % (width, height, length))
 
 
 class Encoded(BytesIO):

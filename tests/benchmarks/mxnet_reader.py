@@ -35,7 +35,7 @@ with warnings.catch_warnings():
 import numpy as np
 from alternating import ratio
 
-from adapters.mxnet.recordio import files_of
+from adapters.mxnet.record_files import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packed_set import RecordSource

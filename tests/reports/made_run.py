@@ -251,8 +251,8 @@ def record_of(
 def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
     """The one rank of a case that trains: two epochs; its losses are `off` those of another one."""
     epochs = [
-        {"train_s": 2.0 * slower, "samples": 1000, "accuracy": 0.9, "loss": 0.4},
-        {"train_s": 1.0 * slower, "samples": 1000, "accuracy": 0.985, "loss": 0.2},
+        {"train_s": 2.0 * slower, "samples": 1000, "steps": 125, "accuracy": 0.9, "loss": 0.4},
+        {"train_s": 1.0 * slower, "samples": 1000, "steps": 125, "accuracy": 0.985, "loss": 0.2},
     ]
     steps = list(range(20))
     return {

@@ -129,6 +129,15 @@ def test_documentation_stands_beside_the_runs(results: Path, tmp_path: Path) -> 
     assert "docs/index.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
 
 
+def test_a_site_does_not_stand_in_the_documentation_that_is_copied_into_it(results: Path, tmp_path: Path) -> None:
+    """It would be copied into itself, until no name could be longer."""
+    (tmp_path / "index.html").write_text("how to")
+    for site in (tmp_path, tmp_path / "site"):
+        with pytest.raises(RequestError, match="is copied into it; name a folder elsewhere with -o"):
+            publish(results, site, docs=tmp_path)
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_workflow_is_written_once(tmp_path: Path) -> None:
     path = write_workflow(tmp_path, Path("results"))
     assert path == tmp_path / WORKFLOW

@@ -128,6 +128,17 @@ STEP = {"name": "native", "samples": 8, "steady": True, "warmup_s": [], "step_s"
         ({"pairs_s": [[1e-9, 1.0]]}, True),
         ({"warmup_s": [0.5, 0.501]}, False),  # 2.001 s of a process that took 1.9
         ({"warmup_s": [0.5, 0.495]}, True),
+        ({"pairs_s": [[0.9, 1.0]]}, True),
+        ({"pairs_s": [[1.1, 1.0]]}, False),  # 2.1 s with the native steps, of 1.9
+        ({"step_s": [0.5], "wall_s": 1.5}, True),  # it waits for its device, a second or as often as its warm-up says
+        ({"step_s": [0.4], "wall_s": 1.5}, False),
+        ({"step_s": [0.4], "wall_s": 1.5, "warmup_s": [0.1]}, True),
+        ({"step_s": [0.1], "wall_s": 1.5, "warmup_s": [0.2, 0.01, 0.01]}, False),
+        ({"span_s": [5.0, 6.05]}, True),  # nobody bounds that clock's error
+        ({"span_s": [5.0, 6.05], "clock_error_s": 0.0}, True),
+        ({"span_s": [5.0, 6.06], "clock_error_s": 0.0}, False),
+        ({"span_s": [5.0, 6.06], "clock_error_s": 0.005}, True),
+        ({"span_s": [5.0, 5.9], "clock_error_s": 0.0}, False),
         ({"step_s": [0.5, 0.5], "samples": 16}, True),
         ({"step_s": [0.5, 0.5], "samples": 15}, False),
     ],
@@ -137,6 +148,15 @@ def test_where_the_bounds_of_a_pass_are(change, holds):
     record = Record.model_validate(record_of(case, 0, seconds=1.9, ranks=[{"rank": 0}]))
     one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, **change})})
     assert (broken(record.but(ranks=(one,))) is None) == holds
+
+
+@pytest.mark.parametrize(("seconds", "holds"), [(3.1, True), (2.8, False)])
+def test_native_steps_beside_two_passes_count_once(seconds, holds):
+    """A second of native steps, of steps without exchange, and of exchanges: all three took turns."""
+    turn = {**STEP, "pairs_s": [[1.0, 1.0]]}
+    passes = {name: Pass.model_validate({**turn, "name": name}) for name in ("compute_only", "comm_only")}
+    record = Record.model_validate(record_of(case_of(), 0, seconds=seconds, ranks=[Rank(rank=0, passes=passes)]))
+    assert (broken(record) is None) == holds
 
 
 @pytest.mark.parametrize(("samples", "holds"), [(16, True), (8, False)])
@@ -192,6 +212,11 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
         ({"epochs": [{"train_s": 99.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "99 s together, and the whole"),
         ({"epochs": [{"train_s": 0.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "some samples took no time"),
         ({"epochs": [{"train_s": 1.0, "samples": -8, "accuracy": 0.5, "loss": 1.0}]}, "no samples"),
+        ({"epochs": [{"train_s": 1.0, "samples": 25, "accuracy": 0.5, "loss": 1.0}]}, "25 samples in 3 steps of 8"),
+        (
+            {"epochs": [{"train_s": 1.0, "samples": 24, "steps": 2, "accuracy": 0.5, "loss": 1.0}]},
+            "24 samples in an epoch of 2 steps of 8",
+        ),
     ],
 )
 def test_a_training_that_cannot_be(change, words):
@@ -199,6 +224,9 @@ def test_a_training_that_cannot_be(change, words):
     ranks = [{"rank": 0, "training": learnt}]
     good = Record.model_validate(record_of(case_of(), 0, seconds=9.0, ranks=ranks))
     assert broken(good) is None
+    epochs = [{"train_s": 1.0, "samples": 16, "steps": 2, "accuracy": 0.5, "loss": 1.0}]
+    full = [{"rank": 0, "training": {**learnt, "epochs": epochs}}]
+    assert broken(Record.model_validate(record_of(case_of(), 0, seconds=9.0, ranks=full))) is None
     at_once = {**learnt, "loss_steps": [1, 1]}  # asynchronous workers may be at the same step
     both = Record.model_validate(record_of(case_of(), 0, seconds=9.0, ranks=[{"rank": 0, "training": at_once}]))
     assert broken(both) is None

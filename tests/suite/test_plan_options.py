@@ -109,6 +109,12 @@ def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: P
     assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
 
 
+def test_a_title_of_many_values_is_cut(toys: SimpleNamespace) -> None:
+    plan = plan_of({**ALPHA, "batch": ",".join(map(str, range(1, 301)))}, {}, toys.adapters, {})
+    assert plan.title.endswith("…")
+    assert len(plan.title) == 500
+
+
 TEXT = """\
 name = "alpha-beta-mnist_small-alexnet"
 title = "alpha, beta; mnist_small, alexnet; batch 4, 8; ranks 1, 2; devices 1, 2"

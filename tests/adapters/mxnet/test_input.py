@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from adapters.mxnet.input import shares
-from adapters.mxnet.recordio import files_of
+from adapters.mxnet.record_files import files_of
 from adapters.mxnet.worker import trainer as trainer_of
 from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
@@ -187,6 +187,15 @@ def test_a_broken_record_file_is_named(trainer, folder, tmp_path, damage):
     path = Path(files_of(found).records)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(OSError, match=r"cannot read .*images\.rec: no record at byte \d+; pack the set again"):
+        ours.open_input(view(found))
+
+
+@pytest.mark.parametrize("text", ["0\t0\n1\x07", "0\tx\n", "0\t0\t0\n", "\n"])
+def test_an_index_that_is_none_is_named(trainer, folder, tmp_path, text):
+    ours = trainer(readers=1, batch=4)
+    found = packed(ours, FolderSource(str(folder), SHAPE), tmp_path, parts=1)
+    Path(files_of(found).offsets).write_text(text)
+    with pytest.raises(OSError, match=r"cannot read .*images\.idx: .*; pack the set again"):
         ours.open_input(view(found))
 
 
