@@ -1,14 +1,20 @@
 """docs/trust.md is what its checks found, and a check is what its script's last line says."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from suite.results.records import METHOD
 from tests.benchmarks import trust
 from tests.benchmarks.figures import figure, told
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MADE = trust.Check("made", "Is it so?", ("x",))
+EMPTY = "print('{\"figures\": []}')"
 
 
 def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
@@ -20,7 +26,7 @@ def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
 
 def test_the_page_is_that_of_the_results() -> None:
     there = (trust.DOCS / "trust.md").read_text()
-    assert there == trust.page(trust.DOCS / "trust"), "python tests/benchmarks/trust.py --page"
+    assert there == trust.page(trust.DOCS / "trust", trust.CHECKS), "python tests/benchmarks/trust.py --page"
 
 
 def test_every_check_has_its_script_and_every_result_its_check() -> None:
@@ -34,10 +40,9 @@ def test_figures_are_held_against_their_bounds(tmp_path: Path, capsys: pytest.Ca
     good = capsys.readouterr().out
     assert told([figure("effect", 0.7, "%", at_most=0.5), figure("width", None, at_most=6, why="no pairs")]) == 1
     bad = capsys.readouterr().out
-    made = trust.Check("made", "Is it so?", ("script.py",))
     for line, words in ((good, "1 of 1 bounds"), (bad, "0 of 2 bounds")):
         check(tmp_path, f"print({line.strip()!r})")
-        page = trust.page(tmp_path / "trust", [made])
+        page = trust.page(tmp_path / "trust", [MADE])
         assert words in page
     assert "- made: effect: 0.7 %, at most 0.5 wanted" in page
     assert "| width | no pairs |  | at most 6 | **no** |" in page
@@ -51,7 +56,79 @@ def test_a_check_that_says_nothing_has_failed(tmp_path: Path, script: str, why: 
     result = check(tmp_path, script)
     assert result["failed"] == why
     assert json.loads((tmp_path / "trust" / "made.json").read_text())["failed"] == why
-    assert f"It failed: {why}" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])
+    assert f"It failed: {why}" in trust.page(tmp_path / "trust", [MADE])
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "bounds", "verdict"),
+    [
+        (1.0, (0.995, 1.01), {"at_least": 0.99}, "yes"),
+        (1.0, (0.98, 1.01), {"at_least": 0.99}, "yes (not settled)"),
+        (0.985, (0.97, 1.0), {"at_least": 0.99}, "**no** (not settled)"),
+        (0.97, (0.96, 0.98), {"at_least": 0.99}, "**no**"),
+        (1.0, (-6.0, 4.0), {"at_least": -5.0, "at_most": 5.0}, "yes (not settled)"),
+        (7.0, (6.0, 8.0), {"at_least": -5.0, "at_most": 5.0}, "**no**"),
+        (1.0, None, {"at_least": 0.99}, "yes"),
+        (1.0, (0.9, 1.1), {}, ""),
+    ],
+)
+def test_a_bound_within_the_interval_is_not_settled(
+    tmp_path: Path, value: float, interval: tuple[float, float] | None, bounds: dict[str, float], verdict: str
+) -> None:
+    check(tmp_path, f"print({json.dumps({'figures': [figure('speed', value, '', interval, **bounds)]})!r})")
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert f"| {verdict} |\n" in page
+    assert ("1 of 1 bounds are kept, 1 of these not settled" in page) == (verdict == "yes (not settled)")
+
+
+def test_a_result_keeps_commit_and_method_and_an_older_one_says_so(tmp_path: Path) -> None:
+    result = check(tmp_path, EMPTY)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=trust.ROOT, capture_output=True, text=True, check=True)
+    assert str(result["commit"]).removesuffix("-dirty") == head.stdout.strip()
+    assert result["method"] == METHOD
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert f"commit {head.stdout[:10]}" in page
+    assert f"method {METHOD}" in page
+    assert "older method" not in page
+    (tmp_path / "trust" / "made.json").write_text(json.dumps(dict(result, method=METHOD - 2)))
+    older = trust.page(tmp_path / "trust", [MADE])
+    assert f"the newest, {METHOD}:\n\n- of method {METHOD - 2}: `made`\n" in older
+    assert [f"\n- method {method}: " in older for method in (METHOD - 2, METHOD - 1, METHOD)] == [False, True, True]
+    assert f"**Of method {METHOD - 2}; the newest is {METHOD}.**" in older
+
+
+def test_what_a_check_starts_is_its_own_and_what_runs_beside_it_is_others(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < {}: pass"
+    other = subprocess.Popen([sys.executable, "-c", busy.format(100)])
+    try:
+        before = cpu_s(other.pid)
+        _, use = trust.beside_others(lambda: subprocess.run([sys.executable, "-c", busy.format(1)], check=True))
+        beside = cpu_s(other.pid) - before
+    finally:
+        other.kill()
+        other.wait()
+    if use is None:
+        pytest.skip("this system counts nothing")
+    assert use.own_cpu_s is not None
+    assert use.own_cpu_s >= 0.9
+    assert use.busy_cpu_s - use.own_cpu_s > beside - 0.1
+    shares = trust.shares(use)
+    assert shares is not None
+    assert shares["used"] > 0.05
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(("used", "stolen", "idle"), [(0.02, 0.0, True), (0.4, 0.0, False), (0.0, 0.05, False)])
+def test_a_machine_that_was_not_idle_is_called_so(tmp_path: Path, used: float, stolen: float, idle: bool) -> None:
+    result = dict(check(tmp_path, EMPTY), others_meanwhile={"used": used, "stolen": stolen})
+    (tmp_path / "trust" / "made.json").write_text(json.dumps(result))
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert ("**The machine was not idle**" in page) != idle
+    assert f"others used {100 * used:g} % of the processors meanwhile" in page
 
 
 def test_several_runs_of_a_check_are_one_figure_each(tmp_path: Path) -> None:
@@ -68,4 +145,4 @@ print(json.dumps(dict(figures=[speed, dict(what="loss", value=[0, 2e-7, 1e-7][co
     speed, loss = result["figures"]
     assert (speed["value"], speed["low"], speed["high"]) == (1.00, 0.98, 1.03)
     assert loss["value"] == 2e-7
-    assert "3 times" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])
+    assert "3 times" in trust.page(tmp_path / "trust", [MADE])
