@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from suite.results.records import METHOD
-from tests.benchmarks import trust
+from tests.benchmarks import conclusions, real_speeds, trust
 from tests.benchmarks.figures import figure, told
+from tests.support.noise import dealt, mixed
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MADE = trust.Check("made", "Is it so?", ("x",))
@@ -146,3 +148,27 @@ print(json.dumps(dict(figures=[speed, dict(what="loss", value=[0, 2e-7, 1e-7][co
     assert (speed["value"], speed["low"], speed["high"]) == (1.00, 0.98, 1.03)
     assert loss["value"] == 2e-7
     assert "3 times" in trust.page(tmp_path / "trust", [MADE])
+
+
+def test_real_speeds_of_a_run_keep_their_origin_and_differ_as_much_as_they_did() -> None:
+    (run,) = real_speeds.of_runs([conclusions.RUNS / "format-1" / "training"], least=2)
+    assert {"created", "plan", "command", "commit", "method", "cpu", "cores"} < set(run)
+    speeds, deviations = list(run["rows"].values()), real_speeds.deviations([run])
+    assert len(deviations) == len(speeds) == 7
+    for own, found in zip(speeds, deviations, strict=True):
+        assert abs(found.sum()) < 1e-12
+        assert np.isclose(np.ptp(found), 2**0.5 * abs(np.log(own[1] / own[0])))
+    assert real_speeds.of_runs([conclusions.RUNS / "format-1" / "training"])[0]["rows"] == {}
+
+
+def test_rows_that_real_processes_are_dealt_to_are_equal() -> None:
+    random = np.random.default_rng(1)
+    own = random.normal(0, 0.02, 12)
+    rates = dealt(random, 2, 6, [own, own[:5]])
+    found = sorted(np.log(rate / 100) for row in rates.values() for rate in row.values())
+    assert np.allclose(found, sorted(own))
+    assert len(mixed(random, 3, 4, [own])) == 3
+    simulated = conclusions.machines([{"rows": {"a": list(100 * np.exp(own))}}])
+    wrong, _ = conclusions.after_rounds({conclusions.ONE_ROW: simulated[conclusions.ONE_ROW]}, len(own), 400)
+    assert [where for _, where in wrong] == ["real, one row, 2 rows, 5 rounds", "real, one row, 4 rows, 3 rounds"]
+    assert max(share for share, _ in wrong) < 0.1
