@@ -98,6 +98,7 @@ CHECKS = (
     Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:512", "alexnet:4"), "jax"),
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
+    Check("bench", "How long until `tox run -m bench` has an answer, once its environments stand?", ("bench.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
     Check(
         "bytes-on-the-wire",

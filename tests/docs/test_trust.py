@@ -2,15 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from suite.analysis.summary import summarise
 from suite.results.records import METHOD
-from tests.benchmarks import conclusions, real_speeds, trust
+from suite.results.run_folder import RunFolder
+from tests.benchmarks import bench, conclusions, real_speeds, trust
 from tests.benchmarks.figures import figure, told
 from tests.support.noise import dealt, mixed
 
@@ -172,3 +176,21 @@ def test_rows_that_real_processes_are_dealt_to_are_equal() -> None:
     wrong, _ = conclusions.after_rounds({conclusions.ONE_ROW: simulated[conclusions.ONE_ROW]}, len(own), 400)
     assert [where for _, where in wrong] == ["real, one row, 2 rows, 5 rounds", "real, one row, 4 rows, 3 rounds"]
     assert max(share for share, _ in wrong) < 0.1
+
+
+def test_a_bench_is_judged_by_when_its_report_and_its_first_chart_stand(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(conclusions.RUNS / "format-1" / "training", run)
+    folder = RunFolder.open(run)
+    first = min(datetime.fromisoformat(record.started).timestamp() for record in folder.records())
+    for number, path in enumerate(sorted((run / "records").iterdir())):
+        os.utime(path, (first + 10 * number, first + 10 * number))
+    found = {each["what"]: each for each in bench.figures(folder, first - 30, first + 19.5 * 60)}
+    assert found["until the report stands"]["value"] == 20
+    assert found["processes of the case with fewest"]["value"] == 0
+    assert found["from the first measurement until a first chart stands"]["value"] > 0
+    row = next(row for row in summarise(folder) if row.rates)
+    paths = sorted(path.stat().st_mtime for path in (run / "records").glob(f"{row.id}-r*.json"))
+    assert bench.stands(folder, [row], first) == paths[0] - first
+    without = next(row for row in summarise(folder) if row.outcome == "unsupported")
+    assert bench.stands(folder, [row, without], first) is None
