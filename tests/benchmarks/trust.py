@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 TOX = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
 LOOK_S = 5.0  # of what others use right now: the load average tells of the last check for minutes
-WAIT_S = 600.0  # for others to leave the machine alone
+WAIT_S = 180.0  # for others to leave the machine alone
 
 Result = dict[str, Any]
 Found = TypeVar("Found")
