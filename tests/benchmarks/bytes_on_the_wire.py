@@ -1,15 +1,16 @@
 """Do the gradients that a record counts cross the wire, all of them, and nothing beside them?
 
-Makes a laboratory of two hosts (root) and trains in it. The kernel counts what the first host's card sends, and the
-record says how many steps were taken and how many bytes a rank contributes to an exchange. Two runs of one case, one
-with many more steps, take what joining and the first weights cost out of the difference:
+Makes a laboratory of two hosts (root) and trains in it. The kernel counts what each host's card sends and receives. The
+record says how many steps were taken, those set aside too, and how many bytes a rank contributes to an exchange. Two
+runs of one case, one with many more steps, take what joining and the first weights cost out of the difference:
 
-    counted a step  = (bytes sent by the longer run - by the shorter) / (its steps - the other's)
+    counted a step  = (bytes of the longer run - of the shorter) / (its steps - the other's)
     expected a step = gradient bytes x 2 (n - 1) / n, a ring's share on n ranks
 
-The kernel counts headers too: 66 bytes (Ethernet, IP, TCP with timestamps) on up to eight packets of 1448 bytes that
-it handles as one, which is 0.6 %, and acknowledgements of what the other host sends, no more than as much again. What
-the ranks ask each other beside their gradients comes on top: a few hundred bytes a step. The last line is JSON.
+A ring sends as much as it receives, on every host. The kernel counts headers too: 66 bytes (Ethernet, IP, TCP with
+timestamps) on up to eight packets of 1448 bytes that it handles as one, which is 0.6 %, and acknowledgements of what
+the other host sends, no more than as much again. What the ranks ask each other beside their gradients comes on top: a
+few hundred bytes a step. Fewer bytes than the gradients would be as wrong as more. The last line is JSON.
 """
 
 import argparse
@@ -18,11 +19,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
+
+from figures import figure, told
 
 LAB = "bytes-check"
 STEPS = (20, 220)
-AT_MOST = 5.0  # % more or less than the gradients
+WITHIN = 5.0  # % more or less than the gradients
+HOSTS, DIRECTIONS = ("first", "second"), {"tx": "sent", "rx": "received"}
+COUNTERS = tuple(product(HOSTS, DIRECTIONS))
 CASES = (("pytorch", "ddp"), ("caffempi", "data_parallel"), ("tensorflow", "multiworker_mirrored"))
 
 
@@ -34,46 +40,56 @@ def main() -> int:
     options = parser.parse_args()
     stagebench("lab", "up", "2", "--rate", "1gbit", "--name", LAB)
     try:
-        figures = [figure(*case, options.workload) for case in CASES if case[0] in options.adapter]
+        chosen = [case for case in CASES if case[0] in options.adapter]
+        figures = [each for case in chosen for each in compared(*case, options.workload)]
     finally:
         stagebench("lab", "down", "--name", LAB)
-    print(json.dumps({"figures": figures}))
-    return int(any(each["value"] is None or abs(each["value"]) > AT_MOST for each in figures))
+    return told(figures)
 
 
-def figure(adapter: str, strategy: str, workload: str) -> dict:
-    what = f"{adapter} {strategy}, {workload}, 2 hosts: bytes sent beyond the gradients"
+def compared(adapter: str, strategy: str, workload: str) -> list[dict]:
+    """A figure of each host and direction; one without a value if the case did not run."""
+    what = f"{adapter} {strategy}, {workload}, 2 hosts: bytes {{}}, apart from the gradients'"
+    bounds = {"at_least": -WITHIN, "at_most": WITHIN}
     try:
-        (few, least, _), (many, most, gradients) = (sent(adapter, strategy, workload, steps) for steps in STEPS)
+        (few, least, _), (many, most, gradients) = (counted(adapter, strategy, workload, steps) for steps in STEPS)
     except (subprocess.CalledProcessError, ValueError) as error:
-        return {"what": what, "value": None, "unit": "%", "at_most": AT_MOST, "why": str(error)}
-    counted, expected = (most - least) / (many - few), gradients * 2 * (2 - 1) / 2
-    print(f"{what}: {counted:,.0f} counted a step, {expected:,.0f} expected", flush=True)
-    return {"what": what, "value": round(100 * (counted / expected - 1), 2), "unit": "%", "at_most": AT_MOST}
+        return [figure(what.format("sent"), None, "%", why=str(error), **bounds)]
+    expected, found = gradients * 2 * (2 - 1) / 2, []
+    for host, direction in COUNTERS:
+        title = what.format(f"{DIRECTIONS[direction]} by the {host} host")
+        a_step = (most[host, direction] - least[host, direction]) / (many - few)
+        print(f"{title}: {a_step:,.0f} counted a step, {expected:,.0f} expected", flush=True)
+        found.append(figure(title, round(100 * (a_step / expected - 1), 2), "%", **bounds))
+    return found
 
 
-def sent(adapter: str, strategy: str, workload: str, steps: int) -> tuple[int, int, int]:
-    """(steps taken, bytes that the first host sent meanwhile, bytes of a rank's gradients)."""
+def counted(adapter: str, strategy: str, workload: str, steps: int) -> tuple[int, dict[tuple[str, str], int], int]:
+    """(steps taken, bytes meanwhile by host and direction, bytes of a rank's gradients)."""
     with tempfile.TemporaryDirectory() as folder:
         run = ["run", "--adapter", adapter, "--strategy", strategy, "--workload", workload, "--batch", "8"]
         run += ["--nodes", "2", "--ranks", "1", "--passes", "native", "--processes", "1", "--no-proofs"]
         run += ["--seconds", "0", "--steps", str(steps), "-o", folder + "/run"]
-        before = counter()
+        before = counters()
         stagebench("lab", "exec", "--name", LAB, f"{LAB}1", "--", *COMMAND, *run, "--hosts", f"{LAB}1,{LAB}2")
-        after = counter()
+        after = counters()
         (path,) = Path(folder, "run", "records").glob("*.json")
         record = json.loads(path.read_text())
     if record["outcome"] != "ok":
         raise ValueError(f"{record['outcome']}: {record['reason']}")
     native = record["ranks"][0]["passes"]["native"]
-    return len(native["warmup_s"]) + len(native["step_s"]), after - before, native["gradient_bytes"]
+    taken = sum(len(native.get(name) or ()) for name in ("warmup_s", "step_s", "set_aside_s"))
+    return taken, {each: after[each] - before[each] for each in COUNTERS}, native["gradient_bytes"]
 
 
-def counter() -> int:
-    """Bytes that the first host's card has sent, as its kernel counts them."""
-    words = ["ip", "-n", f"{LAB}1", "-json", "-stats", "link", "show", "eth0"]
-    (found,) = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
-    return found["stats64"]["tx"]["bytes"]
+def counters() -> dict[tuple[str, str], int]:
+    """Bytes of each host's card by direction, as its kernel counts them."""
+    found = {}
+    for number, host in enumerate(HOSTS, 1):
+        words = ["ip", "-n", f"{LAB}{number}", "-json", "-stats", "link", "show", "eth0"]
+        (card,) = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+        found.update({(host, direction): card["stats64"][direction]["bytes"] for direction in DIRECTIONS})
+    return found
 
 
 COMMAND = (sys.executable, "-m", "suite.cli")

@@ -1,14 +1,20 @@
-"""Exposed communication, as the suite measures it, against clocks around what exchanging adds, and MPI's seconds.
+"""Exposed communication, as the suite measures it, against MPI's seconds by its profiling interface, part by part.
 
-    PYTHONPATH=. .tox/caffempi/bin/python tests/benchmarks/exposed_vs_mpi.py mnist_large:2 alexnet:1
+    PYTHONPATH=. .tox/caffempi/bin/python tests/benchmarks/exposed_vs_mpi.py mnist_large:2 alexnet:1 alexnet:1:layerwise
 
 Two ranks on this machine. Our figure is native less compute_only, the slowest rank's of each, from blocks in turns. The
-other is taken in the same blocks by clocks around two of the trainer's parts. The training thread is in the exchange
-from handing a layer over until a piece has arrived; on one machine nobody else brings messages forward, so nothing is
-hidden. And the native step updates piece by piece, each while a cache holds it, where compute_only updates all at once:
-what that takes more or less belongs to exchanging, too. Of the ranks the one that waits least counts, since the others
-wait for it. A library that is loaded before MPI (mpi_seconds.c) counts how much of the exchange is inside MPI, or given
-away while it waits.
+others are taken in the same blocks, of the rank that waits least, since the others wait for it:
+
+- inside MPI: a library that is loaded before MPI (mpi_seconds.c) counts the training thread's seconds inside MPI's
+  functions, or given away while it waits for them. That thread alone brings messages forward, between layers too
+  (`layerwise`: each leaves as its backward ends): while it is in MPI it computes nothing.
+- the exchange's own work outside of MPI: clocks around its methods, less the seconds inside MPI. Handing layers over,
+  cutting them into pieces, looking after what is on its way, all in Python.
+- updating: the native step updates piece by piece, each while a cache holds it, where compute_only updates all at once.
+  What that takes more, or less, belongs to exchanging, too.
+
+The sum of the three is wanted within 5 % of ours. So are the seconds inside MPI by themselves where they are long: in
+an exchange of a few milliseconds, what is not MPI is no small part of it.
 """
 
 import ctypes
@@ -33,22 +39,24 @@ from workloads.networks import by_name
 
 WORLD = 2
 BOUND = 5.0  # percent
-SAMPLING = Sampling(warmup_steps=6, warmup_limit_s=10.0, steps=60, seconds=20.0)
+LONG_S = 0.01  # inside MPI: what else belongs to an exchange is small beside it
+PARTS = ("inside MPI", "the exchange's own work", "updating by pieces, not at once")
+SAMPLING = Sampling(warmup_steps=6, warmup_limit_s=10.0, steps=60, seconds=40.0)
 WARMUP = 5
 
 
 def main():
     figures = []
     for case in sys.argv[1:]:
-        name, batch = case.split(":")
+        name, batch, *overlap = case.split(":")
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            tokens = processes.rank_tokens(
-                Path(__file__), "exposed", folder, by_name()[name].graph().without_dropout(), batch=int(batch)
-            )
+            options = {"batch": int(batch), **({"overlap": overlap[0]} if overlap else {})}
+            graph = by_name()[name].graph().without_dropout()
+            tokens = processes.rank_tokens(Path(__file__), "exposed", folder, graph, **options)
             environ = processes.mpi_variables(LD_PRELOAD=preloaded(folder))
             processes.run_together([([*processes.mpiexec(), "-n", WORLD, *tokens], environ)], limit=600)
-            figures += compared(name, processes.found_by(folder, WORLD))
+            figures += compared(", ".join([name, *overlap]), processes.found_by(folder, WORLD))
     return told(figures)
 
 
@@ -62,7 +70,7 @@ def preloaded(folder):
 
 
 def exposed(ours, graph, folder):
-    """A rank's task: seconds a step of every pair of blocks: [native, compute_only], added by exchanging, in MPI."""
+    """A rank's task: seconds a step of every pair of blocks: [native, compute_only], and of the exchange's PARTS."""
     counter = ctypes.CDLL(None).communicating_seconds
     counter.restype = ctypes.c_double
     ours.build(graph, dict(weights.initial(graph)))
@@ -85,8 +93,8 @@ def exposed(ours, graph, folder):
         np.reshape(found[first:], (len(pairs), -1, 3)).mean(axis=1)
         for found, first in ((native, BLOCK_STEPS), (alone, FIRST))
     )
-    added = native[:, 0] + native[:, 1] - alone[:, 1]
-    return {"pairs": pairs, "added": added.tolist(), "in_mpi": native[:, 2].tolist()}
+    parts = native[:, 2], native[:, 0] - native[:, 2], native[:, 1] - alone[:, 1]
+    return {"pairs": pairs, "parts": np.transpose(parts).tolist()}
 
 
 class Timed:
@@ -114,22 +122,32 @@ class Timed:
 def compared(name, ranks):
     """The figures of one network."""
     pairs = np.max([each["pairs"] for each in ranks], axis=0)
-    added, in_mpi = (np.min([each[name] for each in ranks], axis=0) for name in ("added", "in_mpi"))
-    exposed_s = pairs[:, 0] - pairs[:, 1]
-    native, ours, theirs, inside = 1e3 * np.median([pairs[:, 0], exposed_s, added, in_mpi], axis=1)
-    apart = (1e5 * (exposed_s - added) / theirs).tolist()
-    value, low, high = round(statistics.median(apart), 2), *np.round(interval(apart), 2).tolist()
-    print(
-        f"{name}: iteration {native:.1f} ms, exposed {ours:.2f} ms, by the clocks {theirs:.2f} ms, {inside:.2f} ms in "
-        f"MPI; {value:+.1f} % ({low:+.1f} to {high:+.1f}) apart, {len(pairs)} pairs of blocks"
-    )
+    every = np.array([each["parts"] for each in ranks])  # rank, pair of blocks, part
+    least = every.sum(axis=2).argmin(axis=0)
+    parts = every[least, np.arange(len(pairs))]
+    exposed_s, in_mpi, added = pairs[:, 0] - pairs[:, 1], parts[:, 0], parts.sum(axis=1)
+    print(f"{name}: iteration {1e3 * np.median(pairs[:, 0]):.1f} ms, {len(pairs)} pairs of blocks")
     what = f"Caffe-MPI, {name}: exposed communication"
+    long = np.median(in_mpi) > LONG_S
     return [
-        figure(what + ", apart from the clocks'", abs(value), "%", (low, high), at_most=BOUND),
-        figure(what, round(ours, 2), "ms"),
-        figure(what + " by the clocks", round(theirs, 2), "ms"),
-        figure(what + ": inside MPI", round(inside, 2), "ms"),
+        figure(what, milliseconds(exposed_s), "ms", interval((1e3 * exposed_s).tolist())),
+        *(figure(f"{what}: {part}", milliseconds(of), "ms") for part, of in zip(PARTS, parts.T, strict=True)),
+        apart(what + ", apart from the sum of these", exposed_s, added, BOUND),
+        apart(what + ", apart from the seconds inside MPI", exposed_s, in_mpi, BOUND if long else None),
     ]
+
+
+def milliseconds(found):
+    return round(1e3 * float(np.median(found)), 2)
+
+
+def apart(what, ours, theirs, bound):
+    """How much more of ours there is, in per cent of what is usual of theirs, by pairs of blocks."""
+    percent = (100.0 * (ours - theirs) / np.median(theirs)).tolist()
+    ends = {} if bound is None else {"at_least": -bound, "at_most": bound}
+    found = figure(what, round(statistics.median(percent), 2), "%", np.round(interval(percent), 2).tolist(), **ends)
+    print(f"{what}: {found['value']:+.1f} % ({found['low']:+.1f} to {found['high']:+.1f})")
+    return found
 
 
 if __name__ == "__main__":

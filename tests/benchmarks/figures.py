@@ -23,6 +23,15 @@ def kept(found):
     return value is not None and (least is None or value >= least) and (most is None or value <= most)
 
 
+def settled(found):
+    """Whether its whole interval lies on the value's side of its bound; None where it has no interval, or no bound."""
+    if "low" not in found or kept(found) is None:
+        return None
+    low, high = found["low"], found["high"]
+    least, most = found.get("at_least", float("-inf")), found.get("at_most", float("inf"))
+    return least <= low and high <= most if kept(found) else high < least or low > most
+
+
 def told(found):
     """Print them; the check's exit code: 1 where one does not keep its bound."""
     sys.stdout.write(json.dumps({"figures": found}) + "\n")

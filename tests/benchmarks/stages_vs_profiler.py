@@ -60,9 +60,9 @@ def compared(what, trainer, batch):
         apart = [100.0 * (ours[stage] / theirs[stage] - 1.0) for ours, theirs in rounds]
         seconds, value = statistics.median(theirs[stage] for _, theirs in rounds), statistics.median(apart)
         low, high = interval(apart)
-        bound = BOUND if seconds > SHORT * whole else None
+        bounds = {"at_least": -BOUND, "at_most": BOUND} if seconds > SHORT * whole else {}
         words = f"{what}: {stage}, apart from the profiler's"
-        figures.append(figure(words, round(abs(value), 2), "%", (round(low, 2), round(high, 2)), at_most=bound))
+        figures.append(figure(words, round(value, 2), "%", (round(low, 2), round(high, 2)), **bounds))
         print(f"{what}: {stage} {1e3 * seconds:.2f} ms; the clock {value:+.1f} % ({low:+.1f} to {high:+.1f})")
     return figures
 

@@ -4,35 +4,45 @@
     python tests/benchmarks/trust.py --only observer  # one of them, or several; the others keep their last result
     python tests/benchmarks/trust.py --page           # nothing but the page
 
-A check is a script whose last line is the JSON of `figures.told`. Its result is kept in docs/trust/NAME.json with the
-machine, the date, the load and the command.
+A check is a script whose last line is the JSON of `figures.told`. It begins when others leave the machine alone, or
+after `--wait` seconds all the same. Its result is kept in docs/trust/NAME.json with the machine, the date, the commit
+and the method, the command, the loads, and what others used of the processors before it and meanwhile: on a machine
+that was not idle the page says so.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import kept
+from trust_page import page
 
+from suite.results.records import METHOD
 from suite.results.this_host import load, this_host
+from suite.worker.messages import HostUse
+from suite.worker.noise import Meter, disturbance
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 TOX = Path(os.environ.get("STAGEBENCH_TOX_DIR", ROOT / ".tox"))
+LOOK_S = 5.0  # of what others use right now: the load average tells of the last check for minutes
+WAIT_S = 180.0  # for others to leave the machine alone
 
 Result = dict[str, Any]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,8 @@ CHECKS = (
     ),
     Check(
         "exposed",
-        "Is exposed communication the time that ranks spend exchanging?",
-        ("exposed_vs_mpi.py", "mnist_large:2", "alexnet:1"),
+        "Is exposed communication the time that ranks spend in MPI, and in what goes with it?",
+        ("exposed_vs_mpi.py", "mnist_large:2", "alexnet:1", "alexnet:1:layerwise"),
         "caffempi",
     ),
     *(
@@ -88,6 +98,7 @@ CHECKS = (
     Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:512", "alexnet:4"), "jax"),
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
+    Check("bench", "How long until `tox run -m bench` has an answer, once its environments stand?", ("bench.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
     Check(
         "bytes-on-the-wire",
@@ -99,23 +110,73 @@ CHECKS = (
 )
 
 
-def run(check: Check, folder: Path) -> Result:
-    """Run a check and keep what came of it in `folder`."""
+def run(check: Check, folder: Path, wait_s: float = 0.0) -> Result:
+    """Run a check, as soon as others leave the machine alone, and keep what came of it in `folder`."""
+    before = left_alone(wait_s)
     here = this_host().model_dump()
     result: Result = {
         "name": check.name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "method": METHOD,
         "command": " ".join(check.command()),
         "runs": check.runs,
         "machine": {name: here[name] for name in ("cpu", "cores", "memory_bytes", "os", "gpus")},
         "load": load(),
     }
     begin = time.monotonic()
-    result |= answer(check)
+    found, meanwhile = beside_others(lambda: answer(check))
+    result |= found
     result["seconds"] = round(time.monotonic() - begin)
+    result |= {"load_after": load(), "others_before": shares(before), "others_meanwhile": shares(meanwhile)}
     folder.mkdir(exist_ok=True)
-    _file(folder, check).write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{check.name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def commit() -> str:
+    """The checkout's, "-dirty" after it where something but the pages has changed; "" without git."""
+    words = ("git", "-C", str(ROOT))
+    head, changed = (
+        subprocess.run([*words, *each], capture_output=True, text=True, check=False).stdout.strip()
+        for each in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", ".", ":!docs"))
+    )
+    return f"{head}-dirty" if head and changed else head
+
+
+def left_alone(wait_s: float) -> HostUse | None:
+    """What others use of the processors when they leave them to us, or after waiting so long; None without waiting."""
+    if not wait_s:
+        return None
+    until = time.monotonic() + wait_s
+    while True:
+        _, use = beside_others(lambda: time.sleep(LOOK_S))
+        if disturbance(use) < 1.0 or time.monotonic() > until:
+            return use
+        print(f"waiting: others had {shares(use)} of the processors' time", flush=True)
+
+
+def beside_others(work: Callable[[], Found]) -> tuple[Found, HostUse | None]:
+    """What `work` returns, and what the processors did meanwhile; this process's own is what it started and ended."""
+    meter, before = Meter(), own_cpu_s()
+    meter.begin()
+    found = work()
+    use = meter.end()
+    return found, use and use._replace(own_cpu_s=own_cpu_s() - before)
+
+
+def own_cpu_s() -> float:
+    uses = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def shares(use: HostUse | None) -> dict[str, float] | None:
+    """Of all cores' time; None where the system does not count."""
+    if use is None or use.own_cpu_s is None:
+        return None
+    cores_s = use.seconds * use.cores
+    used = {"used": max(use.busy_cpu_s - use.own_cpu_s, 0.0), "stolen": use.steal_cpu_s}
+    return {name: round(seconds / cores_s, 4) for name, seconds in used.items()}
 
 
 def answer(check: Check) -> Result:
@@ -150,80 +211,18 @@ def together(several: Sequence[Result]) -> Result:
     return several[0] | {"value": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def page(folder: Path, checks: Sequence[Check] = CHECKS) -> str:
-    """docs/trust.md from the results in a folder."""
-    results = {
-        each.name: json.loads(_file(folder, each).read_text()) for each in checks if _file(folder, each).exists()
-    }
-    figures = [(name, each) for name, result in results.items() for each in result.get("figures", ())]
-    bounded = [each for _, each in figures if kept(each) is not None]
-    broken = [(name, each) for name, each in figures if kept(each) is False]
-    lines = [
-        "# How far to trust it",
-        "",
-        "What stagebench says of itself, checked against something else: a loop written by hand, a simulation, a busy",
-        "machine. `tox run -e trust` runs the checks again and writes this page; `tox run -e trust -- --only NAME`",
-        "runs one of them. [Validation](validation.md) says how good predictions and comparisons of runs are.",
-        "",
-        f"{len(results)} of {len(checks)} checks were run; {len(bounded) - len(broken)} of {len(bounded)} bounds "
-        "are kept.",
-    ]
-    if broken:
-        told = [f"- {name}: {each['what']}: {_number(each)}, {_bound(each)} wanted" for name, each in broken]
-        lines += ["", "Not kept:", "", *told]
-    for check in checks:
-        lines += ["", f"## {check.question}", "", *_section(check, results.get(check.name))]
-    return "\n".join(lines) + "\n"
-
-
-def _file(folder: Path, check: Check) -> Path:
-    return folder / f"{check.name}.json"
-
-
-def _section(check: Check, result: Result | None) -> list[str]:
-    if result is None:
-        return [f"Not run yet: `tox run -e trust -- --only {check.name}`."]
-    host = result["machine"]
-    where = f"{host['cpu'] or 'unknown processor'}, {host['cores']} cores, {host['os'] or 'unknown system'}"
-    often = f", {result['runs']} times" if result.get("runs", 1) > 1 else ""
-    about = f"{result['date']}, {where}, load {result['load'][0]:g} before it, {result['seconds']} s"
-    lines = [f"{about}: `{result['command']}`{often}"]
-    if "failed" in result:
-        return [*lines, "", f"It failed: {result['failed']}"]
-    lines += ["", "| figure | value | 95 % interval | bound | kept |", "|---|---|---|---|---|"]
-    for each in result["figures"]:
-        interval = f"{_short(each['low'])} … {_short(each['high'])}" if "low" in each else ""
-        verdict = {None: "", True: "yes", False: "**no**"}[kept(each)]
-        lines.append(f"| {each['what']} | {_number(each)} | {interval} | {_bound(each)} | {verdict} |")
-    return lines
-
-
-def _number(found: Result) -> str:
-    if found["value"] is None:
-        return found.get("why", "not measured")
-    return f"{_short(found['value'])} {found['unit']}".strip()
-
-
-def _bound(found: Result) -> str:
-    ends = [("at least", found.get("at_least")), ("at most", found.get("at_most"))]
-    return " and ".join(f"{word} {_short(value)}" for word, value in ends if value is not None)
-
-
-def _short(value: float) -> str:
-    return f"{value:.4g}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[each.name for each in CHECKS])
     parser.add_argument("--page", action="store_true", help="run nothing")
+    parser.add_argument("--wait", type=float, default=WAIT_S, metavar="SECONDS", help="at most, for an idle machine")
     asked = parser.parse_args()
     chosen = [] if asked.page else [each for each in CHECKS if not asked.only or each.name in asked.only]
     results = []
     for check in chosen:
         print(f"--- {check.name}: {check.question}", flush=True)
-        results.append(run(check, DOCS / "trust"))
-    (DOCS / "trust.md").write_text(page(DOCS / "trust"))
+        results.append(run(check, DOCS / "trust", asked.wait))
+    (DOCS / "trust.md").write_text(page(DOCS / "trust", CHECKS))
     wrong = [each for each in results if "failed" in each or any(kept(one) is False for one in each["figures"])]
     return int(bool(wrong))
 

@@ -1,14 +1,26 @@
 """docs/trust.md is what its checks found, and a check is what its script's last line says."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.benchmarks import trust
+from suite.analysis.summary import summarise
+from suite.results.records import METHOD
+from suite.results.run_folder import RunFolder
+from tests.benchmarks import bench, conclusions, real_speeds, trust
 from tests.benchmarks.figures import figure, told
+from tests.support.noise import dealt, mixed
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MADE = trust.Check("made", "Is it so?", ("x",))
+EMPTY = "print('{\"figures\": []}')"
 
 
 def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
@@ -20,7 +32,7 @@ def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
 
 def test_the_page_is_that_of_the_results() -> None:
     there = (trust.DOCS / "trust.md").read_text()
-    assert there == trust.page(trust.DOCS / "trust"), "python tests/benchmarks/trust.py --page"
+    assert there == trust.page(trust.DOCS / "trust", trust.CHECKS), "python tests/benchmarks/trust.py --page"
 
 
 def test_every_check_has_its_script_and_every_result_its_check() -> None:
@@ -34,10 +46,9 @@ def test_figures_are_held_against_their_bounds(tmp_path: Path, capsys: pytest.Ca
     good = capsys.readouterr().out
     assert told([figure("effect", 0.7, "%", at_most=0.5), figure("width", None, at_most=6, why="no pairs")]) == 1
     bad = capsys.readouterr().out
-    made = trust.Check("made", "Is it so?", ("script.py",))
     for line, words in ((good, "1 of 1 bounds"), (bad, "0 of 2 bounds")):
         check(tmp_path, f"print({line.strip()!r})")
-        page = trust.page(tmp_path / "trust", [made])
+        page = trust.page(tmp_path / "trust", [MADE])
         assert words in page
     assert "- made: effect: 0.7 %, at most 0.5 wanted" in page
     assert "| width | no pairs |  | at most 6 | **no** |" in page
@@ -51,7 +62,79 @@ def test_a_check_that_says_nothing_has_failed(tmp_path: Path, script: str, why: 
     result = check(tmp_path, script)
     assert result["failed"] == why
     assert json.loads((tmp_path / "trust" / "made.json").read_text())["failed"] == why
-    assert f"It failed: {why}" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])
+    assert f"It failed: {why}" in trust.page(tmp_path / "trust", [MADE])
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "bounds", "verdict"),
+    [
+        (1.0, (0.995, 1.01), {"at_least": 0.99}, "yes"),
+        (1.0, (0.98, 1.01), {"at_least": 0.99}, "yes (not settled)"),
+        (0.985, (0.97, 1.0), {"at_least": 0.99}, "**no** (not settled)"),
+        (0.97, (0.96, 0.98), {"at_least": 0.99}, "**no**"),
+        (1.0, (-6.0, 4.0), {"at_least": -5.0, "at_most": 5.0}, "yes (not settled)"),
+        (7.0, (6.0, 8.0), {"at_least": -5.0, "at_most": 5.0}, "**no**"),
+        (1.0, None, {"at_least": 0.99}, "yes"),
+        (1.0, (0.9, 1.1), {}, ""),
+    ],
+)
+def test_a_bound_within_the_interval_is_not_settled(
+    tmp_path: Path, value: float, interval: tuple[float, float] | None, bounds: dict[str, float], verdict: str
+) -> None:
+    check(tmp_path, f"print({json.dumps({'figures': [figure('speed', value, '', interval, **bounds)]})!r})")
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert f"| {verdict} |\n" in page
+    assert ("1 of 1 bounds are kept, 1 of these not settled" in page) == (verdict == "yes (not settled)")
+
+
+def test_a_result_keeps_commit_and_method_and_an_older_one_says_so(tmp_path: Path) -> None:
+    result = check(tmp_path, EMPTY)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=trust.ROOT, capture_output=True, text=True, check=True)
+    assert str(result["commit"]).removesuffix("-dirty") == head.stdout.strip()
+    assert result["method"] == METHOD
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert f"commit {head.stdout[:10]}" in page
+    assert f"method {METHOD}" in page
+    assert "older method" not in page
+    (tmp_path / "trust" / "made.json").write_text(json.dumps(dict(result, method=METHOD - 2)))
+    older = trust.page(tmp_path / "trust", [MADE])
+    assert f"the newest, {METHOD}:\n\n- of method {METHOD - 2}: `made`\n" in older
+    assert [f"\n- method {method}: " in older for method in (METHOD - 2, METHOD - 1, METHOD)] == [False, True, True]
+    assert f"**Of method {METHOD - 2}; the newest is {METHOD}.**" in older
+
+
+def test_what_a_check_starts_is_its_own_and_what_runs_beside_it_is_others(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < {}: pass"
+    other = subprocess.Popen([sys.executable, "-c", busy.format(100)])
+    try:
+        before = cpu_s(other.pid)
+        _, use = trust.beside_others(lambda: subprocess.run([sys.executable, "-c", busy.format(1)], check=True))
+        beside = cpu_s(other.pid) - before
+    finally:
+        other.kill()
+        other.wait()
+    if use is None:
+        pytest.skip("this system counts nothing")
+    assert use.own_cpu_s is not None
+    assert use.own_cpu_s >= 0.9
+    assert use.busy_cpu_s - use.own_cpu_s > beside - 0.1
+    shares = trust.shares(use)
+    assert shares is not None
+    assert shares["used"] > 0.05
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(("used", "stolen", "idle"), [(0.02, 0.0, True), (0.4, 0.0, False), (0.0, 0.05, False)])
+def test_a_machine_that_was_not_idle_is_called_so(tmp_path: Path, used: float, stolen: float, idle: bool) -> None:
+    result = dict(check(tmp_path, EMPTY), others_meanwhile={"used": used, "stolen": stolen})
+    (tmp_path / "trust" / "made.json").write_text(json.dumps(result))
+    page = trust.page(tmp_path / "trust", [MADE])
+    assert ("**The machine was not idle**" in page) != idle
+    assert f"others used {100 * used:g} % of the processors meanwhile" in page
 
 
 def test_several_runs_of_a_check_are_one_figure_each(tmp_path: Path) -> None:
@@ -68,4 +151,46 @@ print(json.dumps(dict(figures=[speed, dict(what="loss", value=[0, 2e-7, 1e-7][co
     speed, loss = result["figures"]
     assert (speed["value"], speed["low"], speed["high"]) == (1.00, 0.98, 1.03)
     assert loss["value"] == 2e-7
-    assert "3 times" in trust.page(tmp_path / "trust", [trust.Check("made", "Is it so?", ("x",))])
+    assert "3 times" in trust.page(tmp_path / "trust", [MADE])
+
+
+def test_real_speeds_of_a_run_keep_their_origin_and_differ_as_much_as_they_did() -> None:
+    (run,) = real_speeds.of_runs([conclusions.RUNS / "format-1" / "training"], least=2)
+    assert {"created", "plan", "command", "commit", "method", "cpu", "cores"} < set(run)
+    speeds, deviations = list(run["rows"].values()), real_speeds.deviations([run])
+    assert len(deviations) == len(speeds) == 7
+    for own, found in zip(speeds, deviations, strict=True):
+        assert abs(found.sum()) < 1e-12
+        assert np.isclose(np.ptp(found), 2**0.5 * abs(np.log(own[1] / own[0])))
+    assert real_speeds.of_runs([conclusions.RUNS / "format-1" / "training"])[0]["rows"] == {}
+
+
+def test_rows_that_real_processes_are_dealt_to_are_equal() -> None:
+    random = np.random.default_rng(1)
+    own = random.normal(0, 0.02, 12)
+    rates = dealt(random, 2, 6, [own, own[:5]])
+    found = sorted(np.log(rate / 100) for row in rates.values() for rate in row.values())
+    assert np.allclose(found, sorted(own))
+    assert len(mixed(random, 3, 4, [own])) == 3
+    simulated = conclusions.machines([{"rows": {"a": list(100 * np.exp(own))}}])
+    wrong, _ = conclusions.after_rounds({conclusions.ONE_ROW: simulated[conclusions.ONE_ROW]}, len(own), 400)
+    assert [where for _, where in wrong] == ["real, one row, 2 rows, 5 rounds", "real, one row, 4 rows, 3 rounds"]
+    assert max(share for share, _ in wrong) < 0.1
+
+
+def test_a_bench_is_judged_by_when_its_report_and_its_first_chart_stand(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(conclusions.RUNS / "format-1" / "training", run)
+    folder = RunFolder.open(run)
+    first = min(datetime.fromisoformat(record.started).timestamp() for record in folder.records())
+    for number, path in enumerate(sorted((run / "records").iterdir())):
+        os.utime(path, (first + 10 * number, first + 10 * number))
+    found = {each["what"]: each for each in bench.figures(folder, first - 30, first + 19.5 * 60)}
+    assert found["until the report stands"]["value"] == 20
+    assert found["processes of the case with fewest"]["value"] == 0
+    assert found["from the first measurement until a first chart stands"]["value"] > 0
+    row = next(row for row in summarise(folder) if row.rates)
+    paths = sorted(path.stat().st_mtime for path in (run / "records").glob(f"{row.id}-r*.json"))
+    assert bench.stands(folder, [row], first) == paths[0] - first
+    without = next(row for row in summarise(folder) if row.outcome == "unsupported")
+    assert bench.stands(folder, [row, without], first) is None

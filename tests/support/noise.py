@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rounds = dict[str, dict[int, float]]  # samples/s by row and round
+SMOOTHING = 0.3  # of a row's standard deviation
 
 
 def even(random: np.random.Generator, rows: int, rounds: int, scatter: Sequence[float] = (0.02,)) -> Rounds:
@@ -38,6 +39,26 @@ def in_turns(random: np.random.Generator, rows: int, rounds: int, switches: floa
 def drawn(random: np.random.Generator, rows: int, rounds: int, deviations: NDArray[np.float64]) -> Rounds:
     """Logarithms of real processes' rates over their row's median, drawn with replacement."""
     return _named(random.choice(deviations, (rows, rounds)))
+
+
+def dealt(random: np.random.Generator, rows: int, rounds: int, processes: Sequence[NDArray[np.float64]]) -> Rounds:
+    """One real row's processes in another order, dealt out to rows: equal ones, however a row may deviate.
+
+    Some row must have so many processes.
+    """
+    many = [own for own in processes if len(own) >= rows * rounds]
+    own = random.permutation(many[random.integers(len(many))])
+    return _named(own[: rows * rounds].reshape(rows, rounds))
+
+
+def mixed(random: np.random.Generator, rows: int, rounds: int, processes: Sequence[NDArray[np.float64]]) -> Rounds:
+    """Each row is another real one: its processes, drawn with replacement and smoothed, since equal speeds are rare.
+
+    B. W. Silverman, G. A. Young, "The bootstrap: to smooth or not to smooth?", 1987.
+    """
+    chosen = [processes[at] for at in random.choice(len(processes), rows, replace=len(processes) < rows)]
+    smoothed = [random.choice(own, rounds) + random.normal(0, SMOOTHING * own.std(), rounds) for own in chosen]
+    return _named(np.array(smoothed) / np.hypot(1, SMOOTHING))
 
 
 def with_one_faster(rates: Rounds, row: str, factor: float) -> Rounds:
