@@ -1,11 +1,14 @@
 """The root command: its own commands, then those that plugins bring."""
 
+from collections import Counter
 from typing import Annotated
 
 import typer
+from typer.main import get_command_name
 
 from suite import __version__
 from suite.cli import collect, comm, compare, data, doctor, history, listing, new_adapter, predict, run, show, verify
+from suite.errors import RequestError
 from suite.plugins import call, manager
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
@@ -25,8 +28,20 @@ def build() -> typer.Typer:
     app.callback()(root)
     for module in COMMANDS:
         module.register(app)
-    list(call(manager(), "stagebench_commands", app=app))
+    for _, whose in call(manager(), "stagebench_commands", app=app):
+        _refuse_twice(app, whose)
     return app
+
+
+def _refuse_twice(app: typer.Typer, whose: str) -> None:
+    """RequestError where a plugin has just brought a command that was there: it would take the other one's place."""
+    named = [each.name or get_command_name(each.callback.__name__) for each in app.registered_commands if each.callback]
+    named += [each.name for each in app.registered_groups if isinstance(each.name, str)]
+    for name, times in Counter(named).items():
+        if times > 1:
+            raise RequestError(
+                f"{whose} brings the command {name!r}, which is there already; rename it, or uninstall it"
+            )
 
 
 def show_version(asked: bool) -> None:

@@ -86,7 +86,7 @@ def sets() -> list[Row]:
 def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,5})[xX×](\d{1,5})", text.strip())  # noqa: RUF001 - people paste the real sign
     if match is None or not (16 <= int(match[1]) <= 8192 and 16 <= int(match[2]) <= 8192):
-        raise RequestError(f"--size {text!r} is not WIDTHxHEIGHT with sides of 16 to 8192 pixels, such as 500x375")
+        raise RequestError(f"--size {text!r} is not WIDTHxHEIGHT; give sides of 16 to 8192 pixels, such as 500x375")
     return int(match[1]), int(match[2])
 
 

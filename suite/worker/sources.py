@@ -125,7 +125,11 @@ def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
         with os.scandir(folder) as entries:
             images = [entry for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)]
         for entry in images:
-            if not entry.is_file() and os.path.exists(entry.path):  # reading from a pipe would never end
+            try:
+                odd = not entry.is_file() and os.path.exists(entry.path)  # reading from a pipe would never end
+            except OSError as error:  # links in a circle
+                raise ValueError("%s: %s; remove it" % (entry.path, error.strerror))
+            if odd:
                 raise ValueError("%s is no file; remove it" % entry.path)
         found = sorted(entry.name for entry in images)
         if not found:

@@ -102,7 +102,7 @@ def tried(target: str, content: bytes, folder: Path) -> str:
     except Crossed:
         return "taken"
     except StagebenchError as error:
-        problem = fault(target, error, content)
+        problem = fault(target, error, content, folder)
         if problem:
             raise ValueError(problem) from error
         return "refused"
@@ -115,14 +115,14 @@ def tried(target: str, content: bytes, folder: Path) -> str:
     return "taken"
 
 
-def fault(target: str, refusal: StagebenchError, content: bytes) -> str | None:
-    """What is wrong with a refusal of some content; None when nothing is."""
+def fault(target: str, refusal: StagebenchError, content: bytes, folder: Path) -> str | None:
+    """What is wrong with a refusal of some content; None when nothing is. The folder itself is a place, too."""
     text = str(refusal)
     if any(isinstance(each, MemoryError) for each in causes(refusal)):
         return f"a refusal after {BYTES} bytes: {text}"
     if not 10 < len(LONG_WORD.sub(r"\1", text)) < LONGEST:
         return f"a refusal of {len(text)} characters: {text[:LONGEST]}"
-    if not any(place in text for place in TARGETS[target].places(content)):
+    if not any(place in text for place in (*TARGETS[target].places(content), f"{folder} ")):
         return f"a refusal without its place: {text}"
     for problem in text.splitlines()[1:] * (target == "plan") or [text]:
         if not REMEDY.search(problem) and not problem.startswith("and "):

@@ -243,7 +243,8 @@ def in_run(content: bytes) -> tuple[str, ...]:
 
 def named(content: bytes) -> tuple[str, ...]:
     """Of a command line, the command or what it was given."""
-    words = [word[:40] for word in re.split("[\0/]", content.decode(errors="surrogatepass"))]
+    whole = content.decode(errors="surrogatepass")
+    words = [word[:40] for word in (*whole.split("\0"), *re.split("[\0/]", whole))]
     short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ","))
     longer = (word for word in words if len(word) > 1)
     return ("stagebench ", "the options: ", "/out/", str(world()), *map(repr, words), *short, *longer)

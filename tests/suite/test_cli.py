@@ -296,6 +296,18 @@ def test_a_plugin_that_is_broken_is_one_message_with_its_place(
     assert told.stderr.rstrip().endswith("; mend or uninstall it")
 
 
+def test_a_plugin_takes_no_other_command_s_place(shell: Shell, tmp_path: Path) -> None:
+    for name in ("run", "data", "serve"):
+        body = f"{HOOK}def stagebench_commands(app): app.command({name!r})(lambda: None)\n"
+        (tmp_path / "site" / "toy_plugin.py").write_text(body)
+        told = shell("list", "adapters")
+        assert told.returncode == 2
+        assert f"brings the command {name!r}, which is there already; rename it, or uninstall it" in told.stderr
+    named = f"{HOOK}def stagebench_commands(app):\n    @app.command()\n    def new_one(): print('mine')\n"
+    (tmp_path / "site" / "toy_plugin.py").write_text(named)
+    assert shell("new-one").stdout == "mine\n"
+
+
 def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Shell, tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
     told = shell("data", "make", "imagenet-like", "-o", "photos", limit=20_000)  # no file may grow beyond 20 kB

@@ -184,6 +184,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     with pytest.raises(ValueError, match="is no file"):
         loaded(str(tmp_path / "set.npz"))
     (tmp_path / "a").mkdir()
+    os.symlink("round.jpg", str(tmp_path / "a" / "round.jpg"))
+    with pytest.raises(ValueError, match=r"round\.jpg: Too many levels of symbolic links; remove it"):
+        listed(str(tmp_path))
+    os.unlink(str(tmp_path / "a" / "round.jpg"))
     os.mkfifo(str(tmp_path / "a" / "x.jpg"))
     with pytest.raises(ValueError, match=r"x\.jpg is no file; remove it"):
         listed(str(tmp_path))
