@@ -3,7 +3,8 @@
 Both can be read off the numbers of a network that is made for it: ones -> dense (every output 1) -> dropout -> dense
 (the identity). The logits of a sample of ones are its mask. Each device gets one such sample, its other samples are
 zero, and a label of its own. In the last weights the movement of that label's row is the mask that a native step drew;
-other labels' rows show what other devices sent. NumPy 1.19 or newer.
+other labels' rows show what other devices sent. In the first weights those rows move that some device kept. NumPy 1.19
+or newer.
 """
 
 from typing import Any, Callable, Dict, Iterator, List
@@ -15,6 +16,7 @@ from suite.worker.job import Behave
 from suite.worker.messages import Phase
 from suite.worker.outbox import Outbox
 from suite.worker.sent_bytes import sent_bytes, since
+from suite.worker.shared_memory import changed_since, shared_pages
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
@@ -94,12 +96,16 @@ class Look:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
     def _native(self) -> Iterator[str]:
-        found = []
+        found, passed = [], True
         for _ in range(ROUNDS):
             moved = self._moved(self._trainer.step)
-            found.append(moved[list(self._everybodys)] * self._share * len(self._everybodys))
+            masks = moved["mask.weight"][list(self._everybodys)] * self._share * len(self._everybodys)
+            found.append(masks)
+            passed = passed and bool((moved["ones.weight"].any(axis=1) == (masks > 0.5).any(axis=0)).all())
         for problem in mask_problems("step", np.array(found)):
             yield problem
+        if not passed:
+            yield "step: dropout passes gradients where it dropped, or none where it kept"
 
     def _predict(self) -> Iterator[str]:
         answers = self._trainer.predict(self._batch)[:: self._share]
@@ -118,27 +124,38 @@ class Look:
         except Unsupported:
             return
         others = [label for label in self._everybodys if label != self._labels[0]]
-        if all((found == start[name]).all() for name, found in trainer.parameters().items()):
+        if not any(found.any() for found in moved.values()):
             yield "step_alone: the step trains nothing"
-        if (moved[others] > 0.1 / self._share / len(self._everybodys)).any():
+        # A sample pushes its label's row up and all others down, in every tensor where the start is zero.
+        rows = [np.where(start[name] == 0.0, found, 0.0)[others] for name, found in moved.items()]
+        if any((row > 0.1 / self._share / len(self._everybodys)).any() for row in rows):
             yield "step_alone: gradients of other devices arrived"
         trainer.maximum(0.0)
         if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
-            self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
-            before = sent_bytes()
-            trainer.step_alone(self._batch)
-            trainer.step_alone(self._batch)
-            trainer.synchronize()
-            sent = since(before)
-            if sent > QUIET:
-                yield "step_alone: %d bytes were sent to other processes in two steps" % sent
+            for problem in self._sent():
+                yield problem
         trainer.maximum(0.0)
 
-    def _moved(self, step: Callable[[Any], None]) -> np.ndarray:
-        """What a step added to the last weights, by the learning rate."""
-        before = self._trainer.parameters()["mask.weight"].copy()
+    def _sent(self) -> Iterator[str]:
+        """What two steps of this rank send while the others stand still; a step that waits for them never ends."""
+        self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
+        on_cpu = self._trainer.setup.device == "cpu"  # a GPU's driver shares memory with its processes
+        before, pages = sent_bytes(), shared_pages() if on_cpu else {}
+        for _ in range(2):
+            self._trainer.step_alone(self._batch)
+        self._trainer.synchronize()
+        sent, shared = since(before), changed_since(pages) if on_cpu else 0
+        if sent > QUIET:
+            yield "step_alone: %d bytes were sent to other processes in two steps" % sent
+        if shared > QUIET:
+            yield "step_alone: %d bytes shared with other processes changed in two steps" % shared
+
+    def _moved(self, step: Callable[[Any], None]) -> Dict[str, np.ndarray]:
+        """What a step added to each parameter, by the learning rate."""
+        before = {name: found.copy() for name, found in self._trainer.parameters().items()}
         step(self._batch)
-        return (self._trainer.parameters()["mask.weight"] - before) / self._trainer.setup.optimiser.lr
+        rate = self._trainer.setup.optimiser.lr
+        return {name: (found - before[name]) / rate for name, found in self._trainer.parameters().items()}
 
 
 def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:

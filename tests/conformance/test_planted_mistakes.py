@@ -3,6 +3,7 @@
 The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
 """
 
+import mmap
 import socket
 from functools import cache
 from pathlib import Path
@@ -194,6 +195,40 @@ def sends_in_vain(self, batch):
     connection()[0].sendall(bytes(behaviour.QUIET))
 
 
+@cache
+def shared_memory():
+    """Pages that a forked process would see."""
+    return mmap.mmap(-1, 2 * behaviour.QUIET)
+
+
+def shares_in_vain(self, batch):
+    """The exchange by shared memory, as MPI's on one host, without the use of it."""
+    Right.step_alone(self, batch)
+    memory, half = shared_memory(), behaviour.QUIET
+    memory[:half], memory[half:] = memory[half:], bytes([memory[-1] + 1]) * half
+
+
+def passes_all_in_native_steps(self, batch):
+    """Its backward knows no masks there."""
+    layers = [each for each in self._network.layers if isinstance(each, Dropout)]
+    for each in layers:
+        each.backward = lambda kept, gradient: [gradient]
+    Right.step(self, batch)
+    for each in layers:
+        del each.backward
+
+
+def adds_first_weights(self, batch):
+    """Those of all devices, not the last ones'."""
+    names = [name for name in self.parameters() if name.startswith("mask.")]
+    Right.step_alone(self, batch)
+    own = {name: self.parameters()[name].copy() for name in names}
+    Right.build(self, behaviour.graph(), behaviour.weights())
+    Right.step(self, batch)
+    for name in names:
+        self._network.named("weights")[name][...] = own[name]
+
+
 def skips_updates(self, batch):
     """Every fifth: a proof has three."""
     self.taken = getattr(self, "taken", 0) + 1
@@ -275,10 +310,22 @@ BEHAVING = {
     "no scale": (dropout(forward=unscaled), "forward: what dropout keeps is scaled by 1.000, not by"),
     "the same mask": (dropout(forward=reseeded), "forward: a step drops the same numbers as the step before"),
     "step_alone exchanges": (instead("step_alone", Right.step), "step_alone: gradients of other devices arrived"),
+    "gradients where native steps dropped": (
+        instead("step", passes_all_in_native_steps),
+        "step: dropout passes gradients where it dropped",
+    ),
+    "step_alone exchanges first weights": (
+        instead("step_alone", adds_first_weights),
+        "step_alone: gradients of other devices arrived",
+    ),
     "step_alone idles": (instead("step_alone", nothing), "step_alone: the step trains nothing"),
     "step_alone sends": (
         instead("step_alone", sends_in_vain),
         "step_alone: 16384 bytes were sent to other processes in two steps",
+    ),
+    "step_alone sends by shared memory": (
+        instead("step_alone", shares_in_vain),
+        "step_alone: 16384 bytes shared with other processes changed in two steps",
     ),
 }
 ALONE = {
