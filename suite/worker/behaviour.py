@@ -1,24 +1,28 @@
-"""What no oracle can show: dropout is random, and a step without an exchange is each device's own.
+"""What no oracle can show: dropout is random, a step without an exchange is each device's own, threads share the work.
 
-Both can be read off the numbers of a network that is made for it: ones -> dense (every output 1) -> dropout -> dense
-(the identity). The logits of a sample of ones are its mask. Each device gets one such sample, its other samples are
-zero, and a label of its own. In the last weights the movement of that label's row is the mask that a native step drew;
-other labels' rows show what other devices sent. In the first weights those rows move that some device kept. NumPy 1.19
-or newer.
+The first two can be read off the numbers of a network that is made for them: ones -> dense (every output 1) -> dropout
+-> dense (the identity). The logits of a sample of ones are its mask. Each device gets one such sample, and others that
+are zero, with a label of its own. In the last weights the movement of that label's row is the mask that a native step
+drew; other labels' rows show what other devices sent. In the first weights those rows move that some device kept.
+NumPy 1.19 or newer.
 """
 
 from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
+from suite.worker.busy_threads import busy_threads
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.feed import synthetic
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
 from suite.worker.outbox import Outbox
 from suite.worker.sent_bytes import sent_bytes, since
 from suite.worker.shared_memory import changed_since, shared_pages
 from suite.worker.trainer import Trainer
+from workloads.build import Builder
 from workloads.graph import Graph
+from workloads.weights import for_proof
 
 FEATURES = 256
 RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up easily
@@ -26,6 +30,15 @@ ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, to say that they live; a gradient is larger
+TOGETHER = 1.3  # busy threads, where several are asked for
+
+
+def work() -> Graph:
+    """A network that is nearly all one convolution, large enough for several threads."""
+    b = Builder("work", (3, 32, 32), 10)
+    x = b.max_pool("pool", b.conv("wide", b.conv("first", "input", 32, 3, pad=1), 32, 3, pad=1), 4, 4)
+    b.head(b.dense("fc", b.flatten("flat", x), 10))
+    return b.graph
 
 
 def graph() -> Graph:
@@ -72,7 +85,7 @@ class Look:
         images = np.zeros((self._samples, 1, 2, 2), np.float32)
         images[:: self._share] = 1.0
         self._batch = trainer.to_device(Batch(images, np.repeat(np.array(self._labels, np.int64), self._share)))
-        for look in (self._staged, self._native, self._predict, self._step_alone):
+        for look in (self._staged, self._native, self._predict, self._step_alone, self._threads):
             self._outbox.send(Phase(look.__name__.strip("_")))
             for problem in look():
                 yield problem
@@ -135,6 +148,21 @@ class Look:
             for problem in self._sent():
                 yield problem
         trainer.maximum(0.0)
+
+    def _threads(self) -> Iterator[str]:
+        trainer, setup = self._trainer, self._trainer.setup
+        if setup.threads == 1 or setup.device != "cpu" or setup.world * setup.devices > 1:
+            return
+        trainer.build(work(), for_proof(work()))
+        batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
+
+        def step() -> None:
+            trainer.step(batch)
+            trainer.synchronize()
+
+        found = busy_threads(step, TOGETHER)
+        if found is not None and found < TOGETHER:
+            yield "step: of %d threads %.1f were busy" % (setup.threads, found)
 
     def _sent(self) -> Iterator[str]:
         """What two steps of this rank send while the others stand still; a step that waits for them never ends."""

@@ -99,7 +99,7 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
-        """What no oracle can show, on a network made for it, by as many devices as prove the case."""
+        """What no oracle can show, on networks made for it, by as many devices and threads as prove the case."""
         adapter, launch = self.it(), self.launch(lowered, tmp_path)
         proven = configuration_of_proof(lowered, adapter, launch.workload)
         proven = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0)
