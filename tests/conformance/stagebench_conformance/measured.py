@@ -1,5 +1,6 @@
 """What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +132,25 @@ class Measured(Conformance):
         assert losses[-1] < 0.2 * losses[0]
         assert training.epochs[-1].accuracy > 0.9
         problem = strayed([epoch.loss for epoch in training.epochs if epoch.loss is not None])
+        assert not problem, problem
+
+    @pytest.mark.usefixtures("forked")
+    def test_several_ranks_learn_what_one_learns(self, several: Case, tmp_path: Path) -> None:
+        """An epoch of the same: the batches of the ranks, joined, are those of one device."""
+        if not self.it().capabilities.real_data:
+            pytest.skip(f"{self.adapter} declares that it reads no data")
+        squares(tmp_path / "squares.npz")
+        asked = {name: getattr(SQUARES, name) for name in ("passes", "lr", "momentum")}
+        training = replace(SQUARES.training, epochs=1)
+        batch = SQUARES.batch // several.placement.device_count
+        case = several.on(data=str(tmp_path / "squares.npz"), batch=batch, training=training, **asked)
+        self.launch(case, tmp_path)
+        found = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert found.outcome == "ok", found.reason
+        assert len(found.ranks) == case.placement.ranks
+        trained = [rank.training for rank in found.ranks if rank.training is not None]
+        losses = [training.epochs[-1].loss or math.nan for training in trained]
+        problem = strayed([sum(losses) / len(found.ranks)])
         assert not problem, problem
 
     @pytest.mark.usefixtures("forked")
