@@ -73,7 +73,7 @@ class Look:
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
         setup, shares = trainer.setup, task.shares
-        self._trainer, self._outbox, self._samples = trainer, outbox, task.samples
+        self._trainer, self._outbox, self._samples, self._task = trainer, outbox, task.samples, task
         self._share = task.samples // shares
         self._labels = [setup.replica * shares + device for device in range(shares)]
         self._everybodys = range(setup.replicas * shares)
@@ -151,7 +151,7 @@ class Look:
 
     def _threads(self) -> Iterator[str]:
         trainer, setup = self._trainer, self._trainer.setup
-        if setup.threads == 1 or setup.device != "cpu" or setup.world * setup.devices > 1:
+        if not self._task.threads or setup.threads == 1:
             return
         trainer.build(work(), for_proof(work()))
         batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))

@@ -427,7 +427,7 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
 def test_threads_that_do_nothing_are_noticed(mistake, monkeypatch):
     monkeypatch.setattr(busy_threads, "LIMIT_S", 2.0)
     how, words = THREADED.get(mistake, (hashes_in(2), ""))
-    problems = behaviour.look_at(made(how, SGD(1e-5, 0.0, 0.0), threads=2), Behave(SAMPLES, 1), Outbox())
+    problems = behaviour.look_at(made(how, SGD(1e-5, 0.0, 0.0), threads=2), Behave(SAMPLES, 1, True), Outbox())
     assert bool(problems) == (mistake != "none"), problems
     assert "; ".join(problems).startswith(words)
 

@@ -107,7 +107,9 @@ class Measured(Conformance):
         samples = proven.global_batch // networks(adapter, proven)
         shares = proven.placement.device_count // adapter.model_parallel_size(proven) // networks(adapter, proven)
         launch = replace(launch, configuration=proven, limits=Limits(120.0, 30.0, joining_s=60.0))
-        attempt = launch.run(tmp_path, Behave(samples, shares))
+        strategy, device = adapter.strategy(lowered), proven.placement.device
+        threads = device == "cpu" and not (strategy.distributed or strategy.several_devices)
+        attempt = launch.run(tmp_path, Behave(samples, shares, threads))
         assert attempt.outcome == "ok", attempt.reason
         sent = [of_type(Behaviour, messages) for messages in attempt.messages.values()]
         problems = sorted({problem for (behaviour,) in sent for problem in behaviour.problems})
