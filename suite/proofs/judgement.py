@@ -13,6 +13,8 @@ from suite.worker.messages import of_type
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
+FORWARD = ("logits", "statistics")  # what no gradient has touched yet
+
 
 def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd", device: str = "cpu") -> Verdict:
     """The verdict on one run; a proof that could not be run has not passed, and says why."""
@@ -29,7 +31,9 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     findings = [*_tensor_findings(errors, bounds, graph), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
     wrong = {what: why for proof in proofs for what, why in proof.wrong.items()}
-    problems = [_sentence(found, wrong) for found in findings if not found.error <= found.tolerance]
+    failed = [found for found in findings if not found.error <= found.tolerance]
+    failed.sort(key=lambda found: "shape" not in wrong.get(_name(found), ""))
+    problems = [_sentence(found, wrong) for found in failed]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
         problems += [
             f"{what} is {theirs}, the workload has {ours}"
@@ -103,12 +107,20 @@ def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[Fi
 
 
 def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance, graph: Graph) -> list[Finding]:
-    """Those nearest to the loss first: a wrong backward makes the gradients of all layers before it wrong."""
+    """What the forward left comes first, the first layer's before the others'.
+
+    Then gradients and parameters, those nearest to the loss first: a wrong backward makes all layers before it wrong.
+    """
     order = {layer.name: number for number, layer in enumerate(graph.layers)}
+
+    def place(what: str, tensor: str) -> int:
+        number = order.get(tensor.rpartition(".")[0], 0)
+        return number if what in FORWARD else -number
+
     return [
         _found(what, tensor, error, bounds.of(what))
-        for what, tensors in errors.items()
-        for tensor, error in sorted(tensors.items(), key=lambda found: -order.get(found[0].rpartition(".")[0], 0))
+        for what, tensors in sorted(errors.items(), key=lambda pair: (*FORWARD, pair[0]).index(pair[0]))
+        for tensor, error in sorted(tensors.items(), key=lambda pair: place(what, pair[0]))
     ]
 
 
@@ -116,8 +128,12 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
     return Finding(what=what, tensor=tensor, error=error if math.isfinite(error) else 1e300, tolerance=bound)
 
 
+def _name(found: Finding) -> str:
+    return f"{found.what} of {found.tensor}"
+
+
 def _sentence(found: Finding, wrong: dict[str, str]) -> str:
-    what = f"{found.what} of {found.tensor}"
+    what = _name(found)
     if found.error >= 1e300:
         return f"{what} {wrong.get(what, 'is not finite')}"
     return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"

@@ -52,9 +52,9 @@ class Tolerance:
         kind = what.split()[-1]
         if kind == "predict":  # after the updates: a flip among them shows in its logits, too
             return self.movement if self.reason else 10 * self.tensor
-        return {"gradient": self.gradient, "parameter": self.parameter, "movement": self.movement}.get(
-            kind, self.tensor
-        )
+        if kind in ("parameter", "statistics"):
+            return self.parameter
+        return {"gradient": self.gradient, "movement": self.movement}.get(kind, self.tensor)
 
 
 MEASURED_ON = ("cpu",)  # kinds of device

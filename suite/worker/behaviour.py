@@ -1,22 +1,28 @@
-"""What no oracle can show: dropout is random, and a step without an exchange is each device's own.
+"""What no oracle can show: dropout is random, a step without an exchange is each device's own, threads share the work.
 
-Both can be read off the numbers of a network that is made for it: ones -> dense (every output 1) -> dropout -> dense
-(the identity). The logits of a sample of ones are its mask. Each device gets one such sample, its other samples are
-zero, and a label of its own. In the last weights the movement of that label's row is the mask that a native step drew;
-other labels' rows show what other devices sent. NumPy 1.19 or newer.
+The first two can be read off the numbers of a network that is made for them: ones -> dense (every output 1) -> dropout
+-> dense (the identity). The logits of a sample of ones are its mask. Each device gets one such sample, and others that
+are zero, with a label of its own. In the last weights the movement of that label's row is the mask that a native step
+drew; other labels' rows show what other devices sent. In the first weights those rows move that some device kept.
+NumPy 1.19 or newer.
 """
 
 from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
+from suite.worker.busy_threads import busy_threads
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.feed import synthetic
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
 from suite.worker.outbox import Outbox
 from suite.worker.sent_bytes import sent_bytes, since
+from suite.worker.shared_memory import changed_since, shared_pages
 from suite.worker.trainer import Trainer
+from workloads.build import Builder
 from workloads.graph import Graph
+from workloads.weights import for_proof
 
 FEATURES = 256
 RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up easily
@@ -24,6 +30,15 @@ ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, to say that they live; a gradient is larger
+TOGETHER = 1.3  # busy threads, where several are asked for
+
+
+def work() -> Graph:
+    """A network that is nearly all one convolution, large enough for several threads."""
+    b = Builder("work", (3, 32, 32), 10)
+    x = b.max_pool("pool", b.conv("wide", b.conv("first", "input", 32, 3, pad=1), 32, 3, pad=1), 4, 4)
+    b.head(b.dense("fc", b.flatten("flat", x), 10))
+    return b.graph
 
 
 def graph() -> Graph:
@@ -58,7 +73,7 @@ class Look:
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
         setup, shares = trainer.setup, task.shares
-        self._trainer, self._outbox, self._samples = trainer, outbox, task.samples
+        self._trainer, self._outbox, self._samples, self._task = trainer, outbox, task.samples, task
         self._share = task.samples // shares
         self._labels = [setup.replica * shares + device for device in range(shares)]
         self._everybodys = range(setup.replicas * shares)
@@ -70,7 +85,7 @@ class Look:
         images = np.zeros((self._samples, 1, 2, 2), np.float32)
         images[:: self._share] = 1.0
         self._batch = trainer.to_device(Batch(images, np.repeat(np.array(self._labels, np.int64), self._share)))
-        for look in (self._staged, self._native, self._predict, self._step_alone):
+        for look in (self._staged, self._native, self._predict, self._step_alone, self._threads):
             self._outbox.send(Phase(look.__name__.strip("_")))
             for problem in look():
                 yield problem
@@ -94,12 +109,16 @@ class Look:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
     def _native(self) -> Iterator[str]:
-        found = []
+        found, passed = [], True
         for _ in range(ROUNDS):
             moved = self._moved(self._trainer.step)
-            found.append(moved[list(self._everybodys)] * self._share * len(self._everybodys))
+            masks = moved["mask.weight"][list(self._everybodys)] * self._share * len(self._everybodys)
+            found.append(masks)
+            passed = passed and bool((moved["ones.weight"].any(axis=1) == (masks > 0.5).any(axis=0)).all())
         for problem in mask_problems("step", np.array(found)):
             yield problem
+        if not passed:
+            yield "step: dropout passes gradients where it dropped, or none where it kept"
 
     def _predict(self) -> Iterator[str]:
         answers = self._trainer.predict(self._batch)[:: self._share]
@@ -118,27 +137,53 @@ class Look:
         except Unsupported:
             return
         others = [label for label in self._everybodys if label != self._labels[0]]
-        if all((found == start[name]).all() for name, found in trainer.parameters().items()):
+        if not any(found.any() for found in moved.values()):
             yield "step_alone: the step trains nothing"
-        if (moved[others] > 0.1 / self._share / len(self._everybodys)).any():
+        # A sample pushes its label's row up and all others down, in every tensor where the start is zero.
+        rows = [np.where(start[name] == 0.0, found, 0.0)[others] for name, found in moved.items()]
+        if any((row > 0.1 / self._share / len(self._everybodys)).any() for row in rows):
             yield "step_alone: gradients of other devices arrived"
         trainer.maximum(0.0)
         if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
-            self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
-            before = sent_bytes()
-            trainer.step_alone(self._batch)
-            trainer.step_alone(self._batch)
-            trainer.synchronize()
-            sent = since(before)
-            if sent > QUIET:
-                yield "step_alone: %d bytes were sent to other processes in two steps" % sent
+            for problem in self._sent():
+                yield problem
         trainer.maximum(0.0)
 
-    def _moved(self, step: Callable[[Any], None]) -> np.ndarray:
-        """What a step added to the last weights, by the learning rate."""
-        before = self._trainer.parameters()["mask.weight"].copy()
+    def _threads(self) -> Iterator[str]:
+        trainer, setup = self._trainer, self._trainer.setup
+        if not self._task.threads or setup.threads == 1:
+            return
+        trainer.build(work(), for_proof(work()))
+        batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
+
+        def step() -> None:
+            trainer.step(batch)
+            trainer.synchronize()
+
+        found = busy_threads(step, TOGETHER)
+        if found is not None and found < TOGETHER:
+            yield "step: of %d threads %.1f were busy" % (setup.threads, found)
+
+    def _sent(self) -> Iterator[str]:
+        """What two steps of this rank send while the others stand still; a step that waits for them never ends."""
+        self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
+        on_cpu = self._trainer.setup.device == "cpu"  # a GPU's driver shares memory with its processes
+        before, pages = sent_bytes(), shared_pages() if on_cpu else {}
+        for _ in range(2):
+            self._trainer.step_alone(self._batch)
+        self._trainer.synchronize()
+        sent, shared = since(before), changed_since(pages) if on_cpu else 0
+        if sent > QUIET:
+            yield "step_alone: %d bytes were sent to other processes in two steps" % sent
+        if shared > QUIET:
+            yield "step_alone: %d bytes shared with other processes changed in two steps" % shared
+
+    def _moved(self, step: Callable[[Any], None]) -> Dict[str, np.ndarray]:
+        """What a step added to each parameter, by the learning rate."""
+        before = {name: found.copy() for name, found in self._trainer.parameters().items()}
         step(self._batch)
-        return (self._trainer.parameters()["mask.weight"] - before) / self._trainer.setup.optimiser.lr
+        rate = self._trainer.setup.optimiser.lr
+        return {name: (found - before[name]) / rate for name, found in self._trainer.parameters().items()}
 
 
 def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:

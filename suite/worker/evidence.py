@@ -3,7 +3,8 @@
 The oracle's results are a folder: `meta.json` and one .npy file a tensor, stored in
 float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the first
 exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
-a running statistic, `logits` of the first forward, `predicted` those in use after the last
+a running statistic after them, `statistics.<name>` the same after the first forward, which
+no gradient has touched, `logits` of that forward, `predicted` those in use after the last
 update. Movements, not parameters, because a parameter's own rounding would drown what a
 small learning rate does to it.
 """
@@ -56,14 +57,13 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
         trainer.backward()
         trainer.communicate()
         if update == 0:
-            for name, tensor in trainer.gradients().items():
-                save(folder, "gradient." + name, tensor)
+            save_all(folder, "gradient", trainer.gradients())
         trainer.update()
-    for name, tensor in trainer.parameters().items():
-        if name in initial:
-            save(folder, "movement." + name, tensor - initial[name])
-        else:
-            save(folder, "running." + name, tensor)
+        found = trainer.parameters()
+        if update == 0:
+            save_all(folder, "statistics", {name: found[name] for name in found if name not in initial})
+    save_all(folder, "movement", {name: found[name] - initial[name] for name in initial})
+    save_all(folder, "running", {name: found[name] for name in found if name not in initial})
     save(folder, "predicted", trainer.predict(batch))
     store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
 
@@ -97,6 +97,8 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         if update == 0:
             errors["gradient"] = oracle.errors("gradient", "gradient", trainer.gradients())
         trainer.update()
+        if update == 0 and oracle.has_statistics():
+            errors["statistics"] = oracle.statistics_errors(trainer.parameters())
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
@@ -157,6 +159,14 @@ class Oracle:
         begin = self._replica * self._samples
         theirs = load(self._folder, "logits")[begin : begin + self._samples]
         return self._distance("logits of logits", logits, theirs)
+
+    def has_statistics(self) -> bool:
+        """Whether the network has running statistics; the same on every rank, so that all ask for them or none."""
+        return any(entry.startswith("statistics.") for entry in os.listdir(self._folder))
+
+    def statistics_errors(self, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
+        """Distances of the first network's running statistics; none of another's, which sees other samples."""
+        return {} if self._replica else self.errors("statistics", "statistics", tensors)
 
     def predicted_error(self, logits: np.ndarray, devices: int) -> float:
         """Distance of the first device's share of the logits in use: each device has running statistics of its own."""
@@ -249,6 +259,11 @@ def pieces(*tensors: np.ndarray) -> Iterator[List[np.ndarray]]:
     flat = [tensor.reshape(-1) for tensor in tensors]
     for begin in range(0, flat[0].size, PIECE):
         yield [tensor[begin : begin + PIECE].astype(np.float64) for tensor in flat]
+
+
+def save_all(folder: str, kind: str, tensors: Dict[str, np.ndarray]) -> None:
+    for name, tensor in tensors.items():
+        save(folder, kind + "." + name, tensor)
 
 
 def save(folder: str, name: str, tensor: np.ndarray) -> None:

@@ -159,6 +159,7 @@ class Behave(NamedTuple):
 
     samples: int  # of one rank's network
     shares: int  # of them: devices of this rank that draw masks of their own
+    threads: bool = False  # whether to count those that do the work, on one device, with another network
 
 
 class Look(NamedTuple):

@@ -121,14 +121,17 @@ def host_cpu(text: str) -> Optional[Tuple[float, float]]:
 def own_cpu() -> Optional[Dict[int, float]]:
     """CPU seconds so far, by process, of this measurement on this host: its ranks, readers and servers.
 
-    None where nothing marks them, as on hosts that an engine reached by itself.
+    None where nothing marks them, as on hosts that an engine reached by itself. This process is one of them, even if it
+    was forked before it was marked.
     """
     value = os.environb.get(MARKER)
     if value is None:
         return None
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and MARKER + b"=" + value in _bytes("/proc/%s/environ" % name).split(b"\0"):
+        if not name.isdigit():
+            continue
+        if int(name) == os.getpid() or MARKER + b"=" + value in _bytes("/proc/%s/environ" % name).split(b"\0"):
             fields = _text("/proc/%s/stat" % name).rpartition(")")[2].split()
             if fields:
                 found[int(name)] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)

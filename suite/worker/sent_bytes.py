@@ -1,6 +1,6 @@
 """What this process has sent by TCP, on whatever interface: the kernel's count for each connection (TCP_INFO, tcp(7)).
 
-Linux 4.19 or newer; elsewhere, and of what goes through shared memory or another transport, nothing is counted.
+Linux 4.19 or newer; elsewhere, and of another transport, nothing is counted; for shared memory see `shared_memory`.
 """
 
 import contextlib

@@ -3,7 +3,10 @@
 The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
 """
 
+import hashlib
+import mmap
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from suite.plugins import workloads
 from suite.proofs.judgement import judge
 from suite.results.rank_report import HostUse
 from suite.supervision import Attempt
-from suite.worker import behaviour, evidence, messages
+from suite.worker import behaviour, busy_threads, evidence, messages
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
 from suite.worker.schedule import Schedule
@@ -28,6 +31,7 @@ from tests.support import jobs, trainers
 from workloads.graph import Graph
 
 SAMPLES = 8
+HALVES = 2 * [bytes(1 << 24)]  # of a step's work
 RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
 
 
@@ -82,6 +86,23 @@ def network(edit):
         data = graph.to_dict()
         edit(data)
         Right.build(self, Graph.from_dict(data), weights)
+
+    return {"build": build}
+
+
+def forward(name, change):
+    """Another output of that layer."""
+
+    def build(self, graph, weights):
+        Right.build(self, graph, weights)
+        (found,) = (each for each in self._network.layers if each.node.name == name)
+        right = found.forward
+
+        def changed(*inputs):
+            outputs, kept = right(*inputs)
+            return change(outputs), kept
+
+        found.forward = changed
 
     return {"build": build}
 
@@ -194,6 +215,53 @@ def sends_in_vain(self, batch):
     connection()[0].sendall(bytes(behaviour.QUIET))
 
 
+@cache
+def shared_memory():
+    """Pages that a forked process would see."""
+    return mmap.mmap(-1, 2 * behaviour.QUIET)
+
+
+def shares_in_vain(self, batch):
+    """The exchange by shared memory, as MPI's on one host, without the use of it."""
+    Right.step_alone(self, batch)
+    memory, half = shared_memory(), behaviour.QUIET
+    memory[:half], memory[half:] = memory[half:], bytes([memory[-1] + 1]) * half
+
+
+def passes_all_in_native_steps(self, batch):
+    """Its backward knows no masks there."""
+    layers = [each for each in self._network.layers if isinstance(each, Dropout)]
+    for each in layers:
+        each.backward = lambda kept, gradient: [gradient]
+    Right.step(self, batch)
+    for each in layers:
+        del each.backward
+
+
+def adds_first_weights(self, batch):
+    """Those of all devices, not the last ones'."""
+    names = [name for name in self.parameters() if name.startswith("mask.")]
+    Right.step_alone(self, batch)
+    own = {name: self.parameters()[name].copy() for name in names}
+    Right.build(self, behaviour.graph(), behaviour.weights())
+    Right.step(self, batch)
+    for name in names:
+        self._network.named("weights")[name][...] = own[name]
+
+
+def hashes_in(threads):
+    """A step that so many threads share; NumPy's own are not this adapter's to set."""
+    pool = ThreadPoolExecutor(threads)
+
+    def step(self, batch):
+        if batch.images.shape[1:] == behaviour.graph().input_shape:
+            Right.step(self, batch)
+        else:
+            list(pool.map(lambda data: hashlib.sha256(data).digest(), HALVES))
+
+    return {"step": step}
+
+
 def skips_updates(self, batch):
     """Every fifth: a proof has three."""
     self.taken = getattr(self, "taken", 0) + 1
@@ -246,13 +314,13 @@ PROVEN = {  # mistake: (how, the words that the reason begins with)
     ),
     "running variance": (
         answer("parameters", changed("left_bn.running_var", lambda it: it * 0.98)),
-        "staged parameter of left_bn.running_var is off by",
+        "statistics of left_bn.running_var is off by",
     ),
     "no running variance": (
         answer("parameters", without("left_bn.running_var")),
-        "staged parameter of left_bn.running_var is missing",
+        "statistics of left_bn.running_var is missing",
     ),
-    "momentum of the statistics": (layer("left_bn", momentum=0.1), "staged parameter of left_bn.running_mean"),
+    "momentum of the statistics": (layer("left_bn", momentum=0.1), "statistics of left_bn.running_mean"),
     "epsilon": (layer("left_bn", eps=1e-3), "logits of logits is off by"),
     "alpha of the LRN": (layer("norm1", alpha=1.5), "logits of logits is off by"),
     "k of the LRN": (layer("norm1", k=1.0), "logits of logits is off by"),
@@ -260,6 +328,10 @@ PROVEN = {  # mistake: (how, the words that the reason begins with)
     "padding not counted": (layer("hanging", count_padding=False), "logits of logits is off by"),
     "pooling": (layer("pool1", "avg_pool", kernel=3, stride=2, pad=1, ceil=True), "logits of logits is off by"),
     "no rectifier": (layer("sum_relu", "dropout", rate=0.0), "logits of logits is off by"),
+    # Batch normalisation hides the scale of what comes in, so the logits are right.
+    "a layer before a batch norm": (forward("left", lambda it: it * 1.1), "statistics of left_bn.running_"),
+    "a layer further before it": (forward("grouped", lambda it: it * 1.1), "statistics of left_bn.running_"),
+    "a layer before the side's head": (forward("side_pool", lambda it: it * 1.1), "gradient of side.weight is off by"),
     "weight of a head": (network(heads), "gradient of side.weight is off by"),
     "prediction of zeros": (answer("predict", np.zeros_like), "predict of logits is off by 1 "),
     "prediction by the batch": (instead("predict", trains), "predict of logits is off by"),
@@ -275,10 +347,22 @@ BEHAVING = {
     "no scale": (dropout(forward=unscaled), "forward: what dropout keeps is scaled by 1.000, not by"),
     "the same mask": (dropout(forward=reseeded), "forward: a step drops the same numbers as the step before"),
     "step_alone exchanges": (instead("step_alone", Right.step), "step_alone: gradients of other devices arrived"),
+    "gradients where native steps dropped": (
+        instead("step", passes_all_in_native_steps),
+        "step: dropout passes gradients where it dropped",
+    ),
+    "step_alone exchanges first weights": (
+        instead("step_alone", adds_first_weights),
+        "step_alone: gradients of other devices arrived",
+    ),
     "step_alone idles": (instead("step_alone", nothing), "step_alone: the step trains nothing"),
     "step_alone sends": (
         instead("step_alone", sends_in_vain),
         "step_alone: 16384 bytes were sent to other processes in two steps",
+    ),
+    "step_alone sends by shared memory": (
+        instead("step_alone", shares_in_vain),
+        "step_alone: 16384 bytes shared with other processes changed in two steps",
     ),
 }
 ALONE = {
@@ -287,11 +371,12 @@ ALONE = {
         "backward: dropout passes gradients where forward dropped",
     )
 }
+THREADED = {"one thread of two": (hashes_in(1), "step: of 2 threads 1.")}
 TRAINED = {
     "an update skipped now and then": (instead("step", skips_updates), "train: the loss after epoch 1 is"),
     "another rule in training": (instead("begin_training", begins_another), "train: the loss after epoch 1 is"),
 }
-MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **TRAINED}
+MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **THREADED, **TRAINED}
 
 
 class Outbox:
@@ -305,10 +390,9 @@ class Outbox:
         pass
 
 
-def made(how, optimiser, **knobs):
-    return type("Mistaken", (Right,), how)(
-        trainers.setup(precision="float64", batch=SAMPLES, optimiser=optimiser, knobs=dict({"shards": 1}, **knobs))
-    )
+def made(how, optimiser, threads=1, **knobs):
+    asked = {"threads": threads, "batch": SAMPLES, "knobs": dict({"shards": 1}, **knobs)}
+    return type("Mistaken", (Right,), how)(trainers.setup(precision="float64", optimiser=optimiser, **asked))
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +419,15 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     devices = 1 if mistake in ALONE else 2
     trainer = made(how, SGD(1e-5, 0.0, 0.0), shards=devices)
     problems = behaviour.look_at(trainer, Behave(SAMPLES, devices), Outbox())
+    assert bool(problems) == (mistake != "none"), problems
+    assert "; ".join(problems).startswith(words)
+
+
+@pytest.mark.parametrize("mistake", ["none", *THREADED])
+def test_threads_that_do_nothing_are_noticed(mistake, monkeypatch):
+    monkeypatch.setattr(busy_threads, "LIMIT_S", 2.0)
+    how, words = THREADED.get(mistake, (hashes_in(2), ""))
+    problems = behaviour.look_at(made(how, SGD(1e-5, 0.0, 0.0), threads=2), Behave(SAMPLES, 1, True), Outbox())
     assert bool(problems) == (mistake != "none"), problems
     assert "; ".join(problems).startswith(words)
 

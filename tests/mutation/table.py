@@ -8,21 +8,36 @@ Exit code 1 where fewer than so many of a hundred were killed. `mutmut show NAME
 
 import argparse
 import json
+import math
 import random
 import sys
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Exit codes of the tests, as mutmut keeps them; any other: they failed or ran out of time, and the mutant is dead.
-SURVIVED, UNTESTED, NOT_RUN = 0, 33, None
+# mutmut's exit codes (mutmut.stats): pytest's own where its tests ended, others where they did not. A time-out is
+# fifteen times what the tests take. What is not here (a file that cannot be collected, a segmentation fault, an
+# interruption) says nothing about the tests.
+TIMED_OUT = "timed out"
+WORDS = {1: "killed", 0: "survived", 5: "untested", 33: "untested", None: "not run"}
+WORDS.update(dict.fromkeys((36, 24, -24, 152, 255), TIMED_OUT))
+COLUMNS = ("killed", TIMED_OUT, "survived", "untested", "no verdict")
+Z = 1.959964  # of a standard normal variable, two-sided 95 %
 
 
 def outcomes(meta: Path) -> Counter[str]:
-    """Of one file's mutants: killed, survived, without a test."""
+    """Of one file's mutants: how many had which of COLUMNS, or were not run."""
     codes = json.loads(meta.read_text())["exit_code_by_key"].values()
-    words = {SURVIVED: "survived", UNTESTED: "untested", NOT_RUN: "not run"}
-    return Counter(words.get(code, "killed") for code in codes)
+    return Counter(WORDS.get(code, "no verdict") for code in codes)
+
+
+def wilson(killed: int, ran: int) -> tuple[float, float]:
+    """The 95 % interval of a share, in percent (Wilson 1927); 0 to 100 where nothing ran."""
+    if not ran:
+        return 0.0, 100.0
+    share, weight = killed / ran, Z * Z / ran
+    middle, half = share + weight / 2, Z * math.sqrt(share * (1 - share) / ran + weight / (4 * ran))
+    return 100 * (middle - half) / (1 + weight), 100 * (middle + half) / (1 + weight)
 
 
 def sampled(metas: list[Path], count: int, seed: int) -> list[str]:
@@ -46,18 +61,19 @@ def main() -> int:
         sys.stdout.write("\n".join(sampled(metas, asked.sample, asked.seed)) + "\n")
         return 0
     whole: Counter[str] = Counter()
-    rows = ["| file | mutants | killed | survived | untested |", "|---|---|---|---|---|"]
+    rows = [f"| file | mutants | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
     for meta in metas:
         found = outcomes(meta)
         if not found:
             continue
         whole += found
         name = str(meta.relative_to(asked.mutants)).removesuffix(".meta")
-        cells = (name, found.total(), found["killed"], found["survived"], found["untested"])
+        cells = (name, found.total() - found["not run"], *(found[column] for column in COLUMNS))
         rows.append(f"| {' | '.join(map(str, cells))} |")
-    ran = whole.total() - whole["not run"]
-    share = 100.0 * whole["killed"] / max(1, ran)
-    sys.stdout.write("\n".join(rows) + f"\n\n{whole['killed']} of {ran} mutants killed: {share:.1f} %\n")
+    ran, dead = whole.total() - whole["not run"], whole["killed"] + whole[TIMED_OUT]
+    share, (low, high) = 100.0 * dead / max(1, ran), wilson(dead, ran)
+    sys.stdout.write("\n".join(rows))
+    sys.stdout.write(f"\n\n{dead} of {ran} mutants killed: {share:.1f} % (95 % interval {low:.1f} to {high:.1f} %)\n")
     if whole["not run"]:
         sys.stdout.write(f"{whole['not run']} were not run; `mutmut run` goes on\n")
     return int(share < asked.least or bool(whole["not run"]))

@@ -65,6 +65,21 @@ def test_every_case_comes_back_with_its_id(plan, tmp_path):
     assert [one.case for one in resolved(tmp_path / "again.toml")] == [one.case for one in plan]
 
 
+def test_a_batch_that_all_devices_share_and_a_knob_that_is_a_list_come_back(plan):
+    ddp = next(one.case for one in plan if one.case.strategy == "ddp")
+    shared = ddp.on(batch=4, scaling="strong", knobs={**ddp.knobs, "bucket_cap_mb": [1, 3]})
+    (block,) = tomllib.loads(plan_text("x", "", "", [Block(shared, "")]))["cases"]
+    assert (block["batch"], block["scaling"]) == (8, "strong")
+    assert block["knobs"]["bucket_cap_mb"] == [[1, 3]]  # one value, not a sweep of two
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_plan_of_more_cases_than_are_usual_says_that_it_means_them(beyond, plan, monkeypatch):
+    monkeypatch.setattr("suite.plan.text.MOST_CASES", len(plan) - beyond)
+    found = tomllib.loads(plan_text("x", "", "", [Block(one.case, "") for one in plan]))
+    assert found.get("most_cases") == (len(plan) if beyond else None)
+
+
 def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, tmp_path):
     run = MadeRun(tmp_path / "run")
     for one in plan:
@@ -98,6 +113,10 @@ def test_how_data_are_read_is_written_down(plan):
 @pytest.mark.parametrize("given", [True, 3, 1e-05, 'a "b"\\ \x7f é\n', [1, ["x", False]]])
 def test_values_come_back(given):
     assert tomllib.loads(f"x = {value_text(given)}")["x"] == given
+
+
+def test_letters_stay_letters():
+    assert value_text("é") == '"é"'
 
 
 def test_what_a_plan_cannot_hold_is_refused():

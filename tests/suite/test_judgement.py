@@ -78,6 +78,23 @@ def test_what_does_not_agree_fails_and_says_where(path, value, reason):
     assert reason in verdict.reason
 
 
+def test_a_shape_comes_first_then_what_the_forward_left_then_gradients():
+    errors = {
+        "gradient": {"fc1.weight": 1.0, "conv1.weight": float("inf")},
+        "statistics": {"fc1.running_mean": 1.0, "conv1.running_mean": 1.0},
+        "logits": {"logits": 1.0},
+    }
+    bad = GOOD._replace(errors=errors, wrong={"gradient of conv1.weight": "has shape (5, 5), not (2, 5)"})
+    reasons = judge(attempt(bad), WORKLOAD, "float32").reason.split("; ")
+    assert [reason.partition(" is ")[0].partition(" has ")[0] for reason in reasons] == [
+        "gradient of conv1.weight",
+        "logits of logits",
+        "statistics of conv1.running_mean",
+        "statistics of fc1.running_mean",
+        "gradient of fc1.weight",
+    ]
+
+
 def test_the_worst_rank_decides():
     verdict = judge(attempt(GOOD, changed(("errors", "gradient", "fc1.weight"), 1.0)), WORKLOAD, "float32")
     assert not verdict.passed

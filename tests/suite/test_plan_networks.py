@@ -116,6 +116,9 @@ def test_a_scale_keeps_it_by_its_path(toys: SimpleNamespace, file: Callable) -> 
     plan = registered(load(file("plan.toml", text), "small"))
     found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
     assert [each.case.workload for each in found] == ["mine"]
+    plan = registered(load(file("plan.toml", text.replace('workload = "mine.py"', 'workload = "alexnet"')), "small"))
+    found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
+    assert [each.case.workload for each in found] == ["alexnet"]
 
 
 def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespace, file: Callable) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from suite.errors import RequestError
 from suite.plan import Plan, load, parse, resolve
-from suite.plan.overrides import overrides_from, without_table
+from suite.plan.overrides import is_path, overrides_from, without_table
 from suite.plan.read import differences
 
 PLAN = """\
@@ -96,6 +96,11 @@ def test_a_value_of_another_kind_is_refused_at_its_option(toys: SimpleNamespace,
         resolve(plan(f"seed={value}"), toys.adapters, toys.launchers, toys.workloads)
 
 
+@pytest.mark.parametrize(("workload", "path"), [("net.json", True), ("net.py", True), ("nets/a", True), ("net", False)])
+def test_a_network_s_file_is_told_from_a_name(workload: str, path: bool) -> None:
+    assert is_path(workload) == path
+
+
 def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
@@ -142,6 +147,8 @@ def test_sampling_is_replaced_and_less_than_the_full_one_is_marked(plan: Callabl
     assert (first.sampling.steps, first.sampling.quick) == (5, True)
     (first, *_) = cases(plan("sampling.steps=60"))
     assert (first.sampling.steps, first.sampling.quick) == (60, False)
+    (first, *_) = cases(plan("sampling.steps=5", text=PLAN.replace("[sampling]\nsteps = 50\n", "")))
+    assert first.sampling.steps == 5
 
 
 def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Callable) -> None:

@@ -48,6 +48,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
             "unknown strategy 'singel'",
             "did you mean 'single'? known: ddp, free, mirror, pipe, single",
         ),
+        ('"alpha"', "3", 7, "adapter = 3", "should be a valid string"),
         ('"single"', '"ring"', 8, "unknown strategy 'ring'", "beta has it, this block's adapters have ddp, free,"),
         ('"mnist_small"', '"mnist_smal"', 9, "unknown workload 'mnist_smal'", "did you mean 'mnist_small'?"),
         ("batch = 8", 'launcher = "lokal"', 10, "unknown launcher 'lokal'", "did you mean 'local'? known: auto, local"),
@@ -221,6 +222,8 @@ def test_a_problem_in_the_defaults_is_told_once(toys: SimpleNamespace, plan_file
 def test_broken_toml_names_its_line(plan_file: Write) -> None:
     with pytest.raises(RequestError, match=r"plan\.toml:2: not valid TOML"):
         load(plan_file('name = "x"\nbatch = = 3\n'))
+    with pytest.raises(RequestError, match=r"plan\.toml:3: not valid TOML"):  # found out at the end of the file
+        load(plan_file('name = "x"\nbatch = [\n3'))
 
 
 def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path: Path) -> None:
@@ -332,3 +335,4 @@ def test_a_batch_that_all_devices_cannot_share_is_refused(toys: SimpleNamespace,
     text = GOOD.replace('"single"', '"ddp"').replace("= 8", "= 64") + 'scaling = "strong"\nranks = [2, 3]\n'
     told = refused(toys, plan_file(text))
     assert "64 samples do not divide over 3 devices; choose a multiple of 3" in told
+    assert "plan.toml:10: batch = 64" in told

@@ -92,6 +92,8 @@ def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
             ("mnist_small", 16),
         ]
     assert [r.case.batch for r in cases("[defaults]\n" + table + block + "batch = 2\n")] == [2, 2]
+    defaults, rest = '[defaults]\nworkload = "mnist_small"\n', SINGLE.replace('workload = "mnist_small"\n', "")
+    assert [r.case.batch for r in cases(defaults + rest + table)] == [8, 16]
     with pytest.raises(RequestError, match=r"the table of batches has no 'alexnet'; known: mnist_small"):
         cases(block + "batch = { mnist_small = 8 }\n")
     with pytest.raises(RequestError, match="batch = 0: should be greater than or equal to 1"):
@@ -137,6 +139,11 @@ def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
     assert found.case.knobs == {"bucket": 9, "format": "last"}
 
 
+def test_a_plan_without_a_name_is_called_as_its_file(plan_file: Write) -> None:
+    assert load(plan_file(SINGLE)).name == "plan"
+    assert load(plan_file(HEAD + SINGLE)).name == "x"
+
+
 def test_ids_depend_on_values_and_not_on_spelling(cases: Cases) -> None:
     (plain,) = cases(SINGLE)
     (spelt,) = cases(SINGLE + 'ranks = [1]\nlauncher = "local"\nknobs.format = "auto"\ndata = "synthetic"\n')
@@ -151,6 +158,8 @@ def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
     assert "plan.toml:6" in found[0].reason
     assert "merged" in found[0].reason
     assert found[1].reason == ""
+    (once,) = cases(SINGLE + "batch = 8\n" + SINGLE + "batch = [8, 8]\n")
+    assert once.reason.count("also spelt") == 1
 
 
 @pytest.mark.parametrize(

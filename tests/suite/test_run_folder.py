@@ -14,6 +14,7 @@ from suite.plan.networks import network_of
 from suite.results import older, this_host
 from suite.results.formats import read
 from suite.results.invariants import broken
+from suite.results.rank_report import models
 from suite.results.records import FORMAT, About
 from suite.results.run_folder import RunFolder
 from suite.results.stored import parsed
@@ -34,6 +35,31 @@ def test_its_files_are_read_by_people_too(folder: RunFolder) -> None:
     assert {path.name for path in folder.path.iterdir()} == {
         *("run.json", "plan.toml", "records", "proofs", "attempts", "bundles", "hosts")
     }
+
+
+def test_an_attempt_s_folder_may_stand_there_already(folder: RunFolder) -> None:
+    left = folder.attempt("abc", 0) / "left by a run that was killed"
+    left.write_text("")
+    assert folder.attempt("abc", 0) == left.parent
+    assert left.exists()
+
+
+def test_a_record_whose_run_is_gone_says_so(run: MadeRun) -> None:
+    record = run.folder.record(run.proven(case_of()).id, 0)
+    assert record is not None
+    shutil.rmtree(run.folder.path)
+    with pytest.raises(
+        StoreError, match=r"records is gone, and .* cannot be written; put the run folder back to go on"
+    ):
+        run.folder.write_record(record)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "device", "expected"),
+    [("Xeon", "cpu", {"Xeon"}), (None, "cpu", {"unknown"}), ("Xeon", "cuda", {"Xeon", "NVIDIA H100", "odd"})],
+)
+def test_a_host_s_models_are_those_that_compute(cpu: str | None, device: str, expected: set[str]) -> None:
+    assert models(cpu, ["GPU 0: NVIDIA H100 (UUID: GPU-1)", "odd"], device) == expected
 
 
 def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:

@@ -44,8 +44,8 @@ class Conformance:
     fresh_sidecars: ClassVar[bool] = False
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test that takes `case` runs for every strategy and tuning, one that takes `lowered` for those."""
-        for fixture, cases in (("case", self.cases), ("lowered", self.lowered)):
+        """A test that takes `case` runs for every strategy and tuning; `lowered` and `several` are fewer."""
+        for fixture, cases in (("case", self.cases), ("lowered", self.lowered), ("several", self.several)):
             if fixture in metafunc.fixturenames:
                 metafunc.parametrize(fixture, cases(), ids=case_id)
 
@@ -71,8 +71,9 @@ class Conformance:
         for gap, reason in self.gaps.items():
             test, bracket, rest = gap.partition("[")
             assert hasattr(self, test), f"the gap {gap!r} names no test of this suite"
-            fewer = "lowered" in signature(getattr(self, test)).parameters
-            ids = [f"[{case_id(case)}]" for case in (self.lowered() if fewer else self.cases())]
+            taken = signature(getattr(self, test)).parameters
+            cases = self.lowered() if "lowered" in taken else self.several() if "several" in taken else self.cases()
+            ids = [f"[{case_id(case)}]" for case in cases]
             assert not bracket or bracket + rest in ids, f"the gap {gap!r} names no case; there are {', '.join(ids)}"
             assert reason.strip(), f"the gap {gap!r} has no reason"
 
@@ -115,6 +116,13 @@ class Conformance:
             return found
         last = {case.strategy: case.tuning for case in found}
         return [case for case in found if case.strategy == found[0].strategy or case.tuning == last[case.strategy]]
+
+    def several(self) -> list[Case]:
+        """Several ranks of each strategy that is equivalent to one device with the joined batch; in its last tuning."""
+        last = {case.strategy: case for case in self.cases() if case.workload == "mnist_small"}
+        strategies = {strategy.name: strategy for strategy in self.it().capabilities.strategies} if last else {}
+        wanted = [case for name, case in last.items() if strategies[name].distributed and self.it().synchronous(case)]
+        return [self.spread(case) for case in wanted]
 
     def spread(self, case: Case) -> Case:
         """The case on several ranks or devices where its strategy has them, even if it is proven on one."""

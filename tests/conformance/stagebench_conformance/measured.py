@@ -1,5 +1,6 @@
 """What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,14 +100,16 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
-        """What no oracle can show, on a network made for it, by as many devices as prove the case."""
+        """What no oracle can show, on networks made for it, by as many devices and threads as prove the case."""
         adapter, launch = self.it(), self.launch(lowered, tmp_path)
         proven = configuration_of_proof(lowered, adapter, launch.workload)
         proven = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0)
         samples = proven.global_batch // networks(adapter, proven)
         shares = proven.placement.device_count // adapter.model_parallel_size(proven) // networks(adapter, proven)
         launch = replace(launch, configuration=proven, limits=Limits(120.0, 30.0, joining_s=60.0))
-        attempt = launch.run(tmp_path, Behave(samples, shares))
+        strategy, device = adapter.strategy(lowered), proven.placement.device
+        threads = device == "cpu" and not (strategy.distributed or strategy.several_devices)
+        attempt = launch.run(tmp_path, Behave(samples, shares, threads))
         assert attempt.outcome == "ok", attempt.reason
         sent = [of_type(Behaviour, messages) for messages in attempt.messages.values()]
         problems = sorted({problem for (behaviour,) in sent for problem in behaviour.problems})
@@ -131,6 +134,25 @@ class Measured(Conformance):
         assert losses[-1] < 0.2 * losses[0]
         assert training.epochs[-1].accuracy > 0.9
         problem = strayed([epoch.loss for epoch in training.epochs if epoch.loss is not None])
+        assert not problem, problem
+
+    @pytest.mark.usefixtures("forked")
+    def test_several_ranks_learn_what_one_learns(self, several: Case, tmp_path: Path) -> None:
+        """An epoch of the same: the batches of the ranks, joined, are those of one device."""
+        if not self.it().capabilities.real_data:
+            pytest.skip(f"{self.adapter} declares that it reads no data")
+        squares(tmp_path / "squares.npz")
+        asked = {name: getattr(SQUARES, name) for name in ("passes", "lr", "momentum")}
+        training = replace(SQUARES.training, epochs=1)
+        batch = SQUARES.batch // several.placement.device_count
+        case = several.on(data=str(tmp_path / "squares.npz"), batch=batch, training=training, **asked)
+        self.launch(case, tmp_path)
+        found = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert found.outcome == "ok", found.reason
+        assert len(found.ranks) == case.placement.ranks
+        trained = [rank.training for rank in found.ranks if rank.training is not None]
+        losses = [training.epochs[-1].loss or math.nan for training in trained]
+        problem = strayed([sum(losses) / len(found.ranks)])
         assert not problem, problem
 
     @pytest.mark.usefixtures("forked")
