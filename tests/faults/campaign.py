@@ -280,6 +280,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a file for what has been found, from which a later call goes on")
     parser.add_argument("--page", type=Path, help="write the result there")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # runs that have begun are finished
     until = time.monotonic() + 60 * asked.minutes
     kept = asked.keep.read_text().splitlines() if asked.keep and asked.keep.exists() else []
     found = [Found(**json.loads(line)) for line in kept]

@@ -9,5 +9,9 @@ from suite import cli
 from tests.faults import adapter
 
 if __name__ == "__main__":
-    adapter.register()
+    try:
+        adapter.register()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted before the command line had begun\n")
+        sys.exit(cli.INTERRUPTED)
     sys.exit(cli.program())

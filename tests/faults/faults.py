@@ -271,12 +271,13 @@ ENGINE, GUARD = named("bin/mpiexec", "prterun", "orted", "prted"), named("job.js
 KILLED, STOPPED = "{victim} was ended by SIGKILL", r"silence limit"
 GONE = KILLED + "|{victim} closed its connections without a word"  # mpiexec does not pass on how, from another host
 ENDED = r"stopped; \d+ of \d+ records are in|interrupted"
+TWICE = ENDED + r"|\A\s*\Z"  # the second one may break into the message
 FAULTS = {
     "none": Fault(nothing, harmless=True),
     "SIGKILL of the controller": Fault(signalled(signal.SIGKILL, the_controller)),
     "SIGTERM of the controller": Fault(signalled(signal.SIGTERM, the_controller), ENDED),
     "SIGINT of the controller": Fault(signalled(signal.SIGINT, the_controller), ENDED),
-    "SIGINT of the controller, twice": Fault(signalled(signal.SIGINT, the_controller, 2), ENDED),
+    "SIGINT of the controller, twice": Fault(signalled(signal.SIGINT, the_controller, 2), TWICE),
     "SIGSTOP of the controller for 2 s": Fault(signalled(signal.SIGSTOP, the_controller), harmless=True),
     "SIGKILL of a rank": Fault(signalled(signal.SIGKILL, RANKS), KILLED),
     "SIGTERM of a rank": Fault(signalled(signal.SIGTERM, RANKS), "{victim} was ended by SIGTERM"),

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults import campaign, machine
 from tests.faults.faults import FAULTS
-from tests.faults.run import Run
+from tests.faults.run import ONE, Run
 from tests.faults.witness import Records
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]
@@ -106,6 +106,19 @@ def test_every_call_of_the_disk_can_be_refused(tmp_path: Path, call: str) -> Non
     assert ends["beside"] == []
     assert "Input/output error" in ends["on it"][0]
     assert (tmp_path / "bad.struck").exists()
+
+
+@pytest.mark.skipif(not machine.has_compiler(), reason="the layer over the C library wants a compiler")
+def test_a_bundle_that_cannot_be_read_is_a_message(tmp_path: Path) -> None:
+    run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
+    run.prepare()
+    assert run.start().wait(campaign.PATIENCE) == 0
+    (tmp_path / "bad").write_text("lasting read")
+    variables = machine.layered(tmp_path, run.path / "bundles", alone=True)
+    assert run.start(output="again", **variables).wait(campaign.PATIENCE) == 1
+    said = run.output("again")
+    assert said.startswith("stagebench: cannot read the bundle ")
+    assert "Input/output error; what was measured before is kept." in said
 
 
 def test_the_page_counts_what_struck(tmp_path: Path) -> None:
