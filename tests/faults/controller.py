@@ -5,13 +5,13 @@ python tests/faults/controller.py run PLAN -o FOLDER
 
 import sys
 
-from suite import cli
-from tests.faults import adapter
-
 if __name__ == "__main__":
     try:
+        from suite import cli
+        from tests.faults import adapter
+
         adapter.register()
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted before the command line had begun\n")
-        sys.exit(cli.INTERRUPTED)
+    except KeyboardInterrupt:  # the command line, which catches it, has not begun
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
     sys.exit(cli.program())

@@ -229,7 +229,7 @@ def cut_link(run: Run, controller: Controller) -> bool:
     """The second host cannot be reached for a while, or until the run has ended."""
     assert run.laboratory
     far = run.laboratory.layout.hosts[1]
-    alive = controller.poll() is None
+    alive, run.victim = controller.poll() is None, far
     switch_link(far, on=False)
     try:
         with suppress(subprocess.TimeoutExpired):
@@ -247,7 +247,6 @@ def dead_host(run: Run, controller: Controller) -> bool:
         time.sleep(LOOK)
     if controller.poll() is not None:
         return False
-    run.victim = far
     switch_link(far, on=False)
     for process in there:
         with suppress(psutil.NoSuchProcess):
@@ -271,6 +270,7 @@ ENGINE, GUARD = named("bin/mpiexec", "prterun", "orted", "prted"), named("job.js
 KILLED, STOPPED = "{victim} was ended by SIGKILL", r"silence limit"
 GONE = KILLED + "|{victim} closed its connections without a word"  # mpiexec does not pass on how, from another host
 ENDED = r"stopped; \d+ of \d+ records are in|interrupted"
+LOST = "the host {victim} was (lost|not reached)"
 TWICE = ENDED + r"|\A\s*\Z"  # the second one may break into the message
 FAULTS = {
     "none": Fault(nothing, harmless=True),
@@ -305,7 +305,7 @@ FAULTS = {
     ),
     "a damaged record": Fault(damage, after=1, noticed=damage_noticed),
     "a second controller": Fault(rival, harmless=True, early=True),
-    "cut link": Fault(cut_link, STOPPED, OVER_HOSTS),
-    "dead host": Fault(dead_host, "the host {victim} was (lost|not reached)", OVER_HOSTS),
+    "cut link": Fault(cut_link, f"{STOPPED}|{LOST}", OVER_HOSTS),
+    "dead host": Fault(dead_host, LOST, OVER_HOSTS),
     "cancelled job": Fault(cancelled_job, r"Slurm job \d+\b.* CANCELLED", JOB),
 }

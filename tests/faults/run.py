@@ -46,6 +46,7 @@ CASES = {
     JOB: "strategy = 'mpi'\nlauncher = 'slurm'\nnodes = 2",
 }
 EARLY = 2.0  # seconds after the start, or after a case's first process began, within which a fault comes
+BEGINS = 0.3  # seconds after the start, before which Python itself answers what comes
 SHARE = 0.6  # of what a case's process took before: within it a fault comes to its next one
 Controller = subprocess.Popen[bytes]
 
@@ -120,7 +121,7 @@ class Run:
         while self.after and controller.poll() is None and len(self.times()) <= self.after:
             time.sleep(0.02)
         with suppress(subprocess.TimeoutExpired):
-            controller.wait(self.share * self.expected())
+            controller.wait(self.share * self.expected() + (0.0 if self.after else BEGINS))
 
     def times(self) -> list[float]:
         """When the run began and when its records came; empty where it has not begun."""
