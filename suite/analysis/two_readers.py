@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from suite.analysis.measured import Process, process_of
+from suite.environments.guard import guarded
 from suite.errors import StagebenchError
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
@@ -36,13 +37,13 @@ def read(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[Fou
     with (
         TemporaryFile() as found,
         subprocess.Popen(
-            command, stdout=found, stderr=subprocess.DEVNULL, env=environ, start_new_session=True
+            guarded(command, 0.0, 0.0), stdout=found, stderr=subprocess.DEVNULL, env=environ, start_new_session=True
         ) as other,
     ):
         try:
             yield from _part(folder, cases, method, ours)
         except BaseException:
-            other.kill()
+            other.terminate()  # its guard ends it
             raise
         if other.wait() != 0:  # whatever went wrong there, if it does here it is said
             yield from _part(folder, cases, method, theirs)

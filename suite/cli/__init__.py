@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # exit code
+OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # no defect of ours
+AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
 
 
@@ -28,7 +30,11 @@ def program() -> int:
 def main() -> int:
     """Run the command line and return its exit code; an expected error is one message without a traceback."""
     with terminable() as signals:
-        code = _run()
+        try:
+            code = _run()
+        except KeyboardInterrupt:
+            tell("interrupted")
+            code = INTERRUPTED
     return 128 + signals[0] if signals else code
 
 
@@ -57,23 +63,31 @@ def _run() -> int:
     except StagebenchError as error:
         tell(str(error))
         return error.exit_code
-    except PermissionError as error:
-        tell(f"{error.filename or error}: permission denied; make it readable and writable for you, or name another")
-        return 2
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        tell(f"no file can have so long a name: {error.filename}; choose a shorter one")
-        return 2
+        return refused(error)
     except MemoryError as error:
         tell(f"there is too little memory: {str(error) or 'none is left'}; end other programs, or ask for less")
         return 1
-    except KeyboardInterrupt:  # outside a command; inside, typer makes it exit code 130
-        tell("interrupted")
-        return INTERRUPTED
     except SystemExit as ending:
+        if ending.code == INTERRUPTED:  # typer's, of a command that has no more to say of it
+            raise KeyboardInterrupt from None
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     return 0
+
+
+def refused(error: OSError) -> int:
+    """Say what the file system refuses; an exit code. Raises what would be a defect of ours."""
+    where = f" ({error.filename})" if error.filename else ""
+    if isinstance(error, PermissionError):
+        tell(f"{error.filename or error}: permission denied; make it readable and writable for you, or name another")
+        return 2
+    if error.errno == errno.ENAMETOOLONG:
+        tell(f"no file can have so long a name: {error.filename}; choose a shorter one")
+        return 2
+    if error.errno in OF_A_DISK:
+        tell(f"a disk failed: {error.strerror}{where}; {AGAIN}")
+        return 1
+    raise error
 
 
 def tell(message: str) -> None:

@@ -3,12 +3,14 @@
 import subprocess
 from pathlib import Path
 
+from suite.environments.ask import ask
+
 
 def commit_of(folder: Path) -> str:
     """The full hash, with "-dirty" where tracked files have changed; "" outside a git repository, or without git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = ask(command, 10.0)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

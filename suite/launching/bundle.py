@@ -23,7 +23,7 @@ import suite.worker
 import workloads
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError
-from suite.files import disk
+from suite.files import ROOM, disk
 from suite.worker.variables import THREADS
 
 FORMAT = 1
@@ -150,7 +150,8 @@ def remove_byte_code(folder: Path) -> None:
 
 def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
     """RequestError when what is in the folder, as it stands now, is not what would be written."""
-    there = digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
+    with disk(f"cannot read the bundle {folder}", ROOM):
+        there = digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
     if changed:
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -15,8 +14,8 @@ from pathlib import Path
 import psutil
 
 from suite.contracts.launcher import Process
+from suite.environments import guard
 from suite.environments.inherited import inherited
-from suite.supervision import guard
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
 FORCED = 5.0  # seconds that processes get to be gone after SIGKILL
@@ -153,8 +152,7 @@ class Group:
 def guarded(process: Process) -> list[str]:
     """The tokens to start a process with, so that what it starts ends with it, and all of it with us."""
     left = process.patience if process.rank is None else LEFT
-    numbers = (str(os.getpid()), f"{process.patience:g}", f"{left:g}")
-    return [sys.executable, "-I", "-S", guard.__file__, *numbers, *process.tokens]
+    return guard.guarded(process.tokens, process.patience, left)
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:

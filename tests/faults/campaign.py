@@ -1,30 +1,35 @@
 """The fault campaign: real runs, each with one fault at a random moment, and what becomes of them.
 
-    python tests/faults/campaign.py --runs 520 --seed 1 --jobs 2 --page docs/faults.md
+    python tests/faults/campaign.py --runs 580 --seed 1 --jobs 2 --page docs/faults.md
 
 A run is two tiny cases, each measured in two processes: one rank, and two ranks with a server beside them or under
 mpiexec (where tox has made the environment mpi-openmpi5); or two ranks on two hosts of a laboratory (where one can
 be built). After the fault the same command resumes it. Nothing that had been finished may be lost, altered or measured
-again, every row must be whole, no process may stay behind.
+again, every row must be whole, no process may stay behind, and what failed must name what struck it.
 
+Each run is followed by a process of its own, to which the kernel hands whatever the run leaves behind.
 With `--keep FILE` each run that has ended is kept there, and a campaign that was stopped goes on after the last one.
 """
 
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -39,49 +44,59 @@ from cluster.slurm import private  # noqa: E402
 from suite.analysis.summary import summarise  # noqa: E402
 from suite.environments.find import tox_folders  # noqa: E402
 from suite.results.run_folder import RunFolder  # noqa: E402
-from tests.faults import adapter  # noqa: E402
-from tests.faults.faults import FAULTS, PATIENCE  # noqa: E402
-from tests.faults.run import JOB, LAUNCHED, ONE, OVER_HOSTS, SERVED, Run  # noqa: E402
+from tests.faults import adapter, machine, witness  # noqa: E402
+from tests.faults.faults import FAULTS, PATIENCE, Fault  # noqa: E402
+from tests.faults.run import JOB, LAUNCHED, ONE, OVER_HOSTS, SERVED, Controller, Run  # noqa: E402
 
 GOES = 10.0  # seconds for processes to be gone after a command
 PROCESSES = 2  # of a case: the plan's
 ENDS = {0: "completed", 1: "a case failed", 2: "stopped with a message", 130: "interrupted", 143: "interrupted"}
+CONTROL = "none"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a run."""
+
+    number: int
+    fault: str
+    struck: bool
+    outcome: str
+    problems: list[str]
 
 
 # --- one run -----------------------------------------------------------------
 
 
-def carry_out(run: Run) -> Run:
+def carry_out(run: Run) -> Found:
     """The run, the fault, the resume, the checks."""
     fault, wanted = FAULTS[run.fault], PROCESSES * len(run.cases)
-    run.prepare()
     began = time.monotonic()
-    controller = run.start(run.fault if fault.injected else "none")
-    if not fault.injected:
+    with run.records.followed():
+        controller = run.start(**run.variables)
         run.wait_for(controller)
-        fault.strike(run, controller)
-    code = ended(run, controller, "the run")
-    run.outcome = "killed" if code < 0 else ENDS.get(code, f"exit code {code}")
-    no_orphans(run, "the fault")
-    if fault.harmless and code != 0:
-        run.problems.append(f"it ends nothing, and the run ended with {code}")
-    before = run.records()
-    code = ended(run, run.start("none", "--retry"), "the resume")
-    no_orphans(run, "the resume")
-    after = run.records()
-    if code != 0 or len(after) != wanted:
-        run.problems.append(f"the resume ended with {code} and {len(after)} of {wanted} records")
-    run.problems += [f"{name} was lost or altered" for name, content in before.items() if after.get(name) != content]
-    run.problems += list(wrong_rows(run))
-    if "Traceback" in (text := (run.folder / "output").read_text(errors="replace")):
+        run.records.look()
+        run.struck = fault.strike(run, controller)
+        code = ended(run, controller, "the run")
+        run.outcome = "killed" if code < 0 else ENDS.get(code, f"exit code {code}")
+        no_orphans(run, "the fault")
+        run.problems += [f"after the fault {harm}" for harm in run.records.harm()]
+        run.problems += list(wrong_end(run, fault, code))
+        run.outcome += f", {len(run.records.finished)} of {wanted} records kept" if code != 0 else ""
+        code = ended(run, run.start("--retry"), "the resume")
+        no_orphans(run, "the resume")
+    run.problems += [f"after the resume {harm}" for harm in run.records.harm()]
+    if code != 0 or len(run.records.finished) != wanted:
+        run.problems.append(f"the resume ended with {code} and {len(run.records.finished)} of {wanted} records")
+    run.problems += [*wrong_rows(run), *fault.noticed(run)]
+    if "Traceback" in (text := run.output()):
         run.problems.append(f"a traceback: {text[text.index('Traceback') :][-1500:]}")
-    run.outcome += f", {len(before)} of {wanted} records kept" if run.outcome != "completed" else ""
     if time.monotonic() - began > PATIENCE:
         run.problems.append("it took too long")
-    return run
+    return Found(run.number, run.fault, run.struck, run.outcome, run.problems)
 
 
-def ended(run: Run, controller: "subprocess.Popen[bytes]", what: str) -> int:
+def ended(run: Run, controller: Controller, what: str) -> int:
     try:
         return controller.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -93,12 +108,15 @@ def ended(run: Run, controller: "subprocess.Popen[bytes]", what: str) -> int:
 def no_orphans(run: Run, after: str) -> None:
     """None within GOES seconds."""
     deadline = time.monotonic() + GOES
-    while (left := run.processes()) and time.monotonic() < deadline:
+    # Twice: one that loses its parent while we look is below nobody.
+    while (left := run.processes() or run.processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
     run.problems += [f"{told(each)} was left after {after}" for each in left]
     for each in left:
-        each.kill()
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
     psutil.wait_procs(left, GOES)
+    witness.reap()
 
 
 def told(process: psutil.Process) -> str:
@@ -108,11 +126,21 @@ def told(process: psutil.Process) -> str:
     return f"process {process.pid}"
 
 
+def wrong_end(run: Run, fault: Fault, code: int) -> Iterator[str]:
+    """A fault that ended what it must not, or was not blamed, or something else was."""
+    if code != 0 and (fault.harmless or not run.struck):
+        yield f"nothing was to end it, and it ended with {code}: {run.output()[-500:]}"
+    elif fault.blame and code > 0:
+        wanted = re.compile(fault.blame.format(victim=re.escape(run.victim)))
+        said = [record.reason for record in run.failed()] or [run.output()]
+        yield from (f"{wanted.pattern!r} is not blamed in {each[-700:]!r}" for each in said if not wanted.search(each))
+
+
 def wrong_rows(run: Run) -> Iterator[str]:
     """Rows that are not whole, or not what their records say."""
     if run.problems:
         return
-    folder = RunFolder.open(run.folder / "run")
+    folder = RunFolder.open(run.path)
     yield from folder.unusable()
     rows = summarise(folder)
     if len(rows) != len(run.cases):
@@ -138,6 +166,13 @@ def cases_of(fault: str, here: set[str], own: random.Random) -> tuple[str, ...]:
     return (case,) if case in (OVER_HOSTS, JOB) else (ONE, case)
 
 
+def begin() -> None:
+    """Called in each process that follows runs."""
+    adapter.register()
+    witness.adopt()
+    signal.signal(signal.SIGINT, lambda *_: None)  # what has begun goes on; those that we start are not deaf to it
+
+
 def campaign(
     numbers: Iterable[int],
     seed: int,
@@ -146,28 +181,44 @@ def campaign(
     faults: Sequence[str] = (),
     mpi: bool = True,
     until: float = math.inf,
-) -> Iterator[Run]:
+) -> Iterator[Found]:
     """Every fault in turn, each at a moment of its own; the same ones for the same seed. None starts after `until`."""
-    adapter.register()
     python = [folder / "mpi-openmpi5" / "bin" / "python" for folder in tox_folders()]
     engine = next((each for each in python if mpi and each.exists()), None)
     here = kinds_here(engine)
-    faults = [fault for fault in faults or FAULTS if FAULTS[fault].case in ("", *here)]
+    faults = [name for name in faults or FAULTS if FAULTS[name].case in ("", *here) and FAULTS[name].needs()]
+    one = partial(carried_out, seed, scratch, faults, here, engine, until)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), begin) as pool:
+        try:
+            for future in as_completed([pool.submit(one, number) for number in numbers]):
+                if found := future.result():
+                    yield found
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def carried_out(number: int) -> Run | None:
-        if time.monotonic() > until:
-            return None
-        folder = scratch / str(number)
-        folder.mkdir()
-        own, fault = random.Random(f"{seed}-{number}"), faults[number % len(faults)]
-        cases = cases_of(fault, here, own)
-        with hosts_of(number, cases) as laboratory:
-            after, moment = own.randrange(PROCESSES * len(cases)), own.uniform(0.0, 3.0)
-            moment += after if FAULTS[fault].injected else 0.0
-            return carry_out(Run(number, fault, cases, folder, engine, after, moment, own, laboratory))
 
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from filter(None, pool.map(carried_out, numbers))
+def carried_out(
+    seed: int, scratch: Path, faults: list[str], here: set[str], engine: Path | None, until: float, number: int
+) -> Found | None:
+    """The run of this number, from nothing."""
+    if time.monotonic() > until:
+        return None
+    own, name = random.Random(f"{seed}-{number}"), faults[number % len(faults)]
+    cases, fault, folder = cases_of(name, here, own), FAULTS[name], scratch / str(number)
+    last = PROCESSES * len(cases) // (2 if fault.early else 1)
+    after, share = own.randrange(fault.after, last), own.random()
+    folder.mkdir()
+    with ExitStack() as around:
+        laboratory = around.enter_context(hosts_of(number, cases))
+        run = Run(number, name, cases, folder, engine, after, share, own, laboratory)
+        run.prepare()
+        if fault.needs is machine.can_mount:
+            around.enter_context(machine.small_disk(run.disk))
+        if fault.needs is machine.can_limit:
+            run.group = around.enter_context(machine.group(f"{os.getpid()}-{number}"))
+        if fault.layered:
+            run.variables = machine.layered(folder, run.disk, alone=own.random() < 0.5)
+        return carry_out(run)
 
 
 @contextmanager
@@ -183,25 +234,36 @@ def hosts_of(number: int, cases: Sequence[str]) -> Iterator[State | None]:
         build.down(state)
 
 
-def page(found: list[dict[str, Any]], seed: int) -> str:
+def page(found: list[Found], seed: int) -> str:
     """Faults by outcomes, as a page."""
     rows = []
     for fault in FAULTS:
-        runs = [run for run in found if run["fault"] == fault]
-        ends = Counter(run["outcome"].partition(",")[0] for run in runs)
+        runs = [run for run in found if run.fault == fault]
+        ends = Counter(run.outcome.partition(",")[0] for run in runs if run.struck or fault == CONTROL)
         words = ", ".join(f"{end} {count}" for end, count in ends.most_common())
-        rows.append(f"| {fault} | {len(runs)} | {words} | {sum(bool(run['problems']) for run in runs)} |")
-    faulty = sum(run["fault"] != "none" for run in found)
-    problems = [f"- {run['fault']}: {problem}" for run in found for problem in run["problems"]]
+        struck, wrong = sum(run.struck for run in runs), sum(bool(run.problems) for run in runs)
+        late = len(runs) - struck if fault != CONTROL else 0
+        rows.append(f"| {fault} | {len(runs)} | {struck} | {late} | {words} | {wrong} |")
+    control, struck = sum(run.fault == CONTROL for run in found), sum(run.struck for run in found)
+    problems = [f"- {run.fault}, run {run.number}: {problem}" for run in found for problem in run.problems]
     return f"""# What faults do to a run
 
-`tox run -e faults` writes this page: {len(found)} runs, {faulty} of them with a fault at a random moment (seed {seed}).
-After the fault the same command resumed the run. A run counts as wrong if a finished record was lost, altered
-or measured again, if a row was not whole, if a process stayed behind, if a command hung or showed a traceback,
-or if the resume did not complete.
+`tox run -e faults` writes this page: {len(found)} runs (seed {seed}).
+A fault struck {struck} of them at a random moment. {control} had none, for control.
+In {len(found) - control - struck} it came too late: the run, or what it was for, was over.
 
-| fault | runs | how the faulted command ended | wrong |
-|---|---|---|---|
+After the fault the same command resumed the run. A run counts as wrong if
+
+- a record that was finished at any time is later lost, altered or measured again, or a row is not whole;
+- a process stays behind, wherever it went;
+- what failed does not name what struck it: the rank and the signal, the limit, the disk, the host, the job;
+- damage is not named, kept aside and measured again;
+- a command hangs or shows a traceback, or the resume does not complete.
+
+The last columns are of the runs that were struck, and of those without a fault.
+
+| fault | runs | struck | too late | how the faulted command ended | wrong |
+|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
 {"Nothing was wrong." if not problems else chr(10).join(problems)}
@@ -213,28 +275,29 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=len(FAULTS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
-    parser.add_argument("--faults", default="", help="these alone, with commas between them")
+    parser.add_argument("--faults", default="", help="these alone, with semicolons between them")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after so long")
     parser.add_argument("--keep", type=Path, help="a file for what has been found, from which a later call goes on")
     parser.add_argument("--page", type=Path, help="write the result there")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # runs that have begun are finished
     until = time.monotonic() + 60 * asked.minutes
     kept = asked.keep.read_text().splitlines() if asked.keep and asked.keep.exists() else []
-    found = [json.loads(line) for line in kept]
+    found = [Found(**json.loads(line)) for line in kept]
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
         os.environ[SETTING] = tempfile.mkdtemp(dir=scratch)  # where its laboratories are kept
-        numbers = sorted({*range(asked.runs)} - {run["number"] for run in found})
-        faults = list(filter(None, asked.faults.split(",")))
+        numbers = sorted({*range(asked.runs)} - {run.number for run in found})
+        faults = [name.strip() for name in asked.faults.split(";") if name.strip()]
         for run in campaign(numbers, asked.seed, asked.jobs, Path(scratch), faults, until=until):
-            found.append({"number": run.number, "fault": run.fault, "outcome": run.outcome, "problems": run.problems})
+            found.append(run)
             if asked.keep:
                 with asked.keep.open("a") as lines:
-                    lines.write(json.dumps(found[-1]) + "\n")
-    text = page(found, asked.seed)
+                    lines.write(json.dumps(asdict(run)) + "\n")
+    text = page(sorted(found, key=lambda run: run.number), asked.seed)
     if asked.page:
         asked.page.write_text(text)
     sys.stdout.write(text)
-    return int(any(run["problems"] for run in found))
+    return int(any(run.problems for run in found))
 
 
 if __name__ == "__main__":

@@ -185,6 +185,16 @@ def test_want_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: py
     )
 
 
+def test_a_disk_that_fails_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> typer.Typer:
+        with open("/proc/self/mem", "rb", buffering=0) as nowhere:  # nothing is mapped at its beginning
+            raise AssertionError(nowhere.read(1))
+
+    monkeypatch.setattr(app, "build", build)
+    assert main() == 1
+    assert capsys.readouterr().err.startswith("stagebench: a disk failed: Input/output error; what was written before")
+
+
 def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def build() -> typer.Typer:
         try:
@@ -251,7 +261,8 @@ def test_the_real_program(shell: Shell) -> None:
     defect = shell("toy")
     assert defect.returncode == 1
     assert "Traceback" in defect.stderr
-    assert shell("toy", TOY_INTERRUPT="1").returncode == 130
+    interrupted = shell("toy", TOY_INTERRUPT="1")
+    assert (interrupted.returncode, interrupted.stderr) == (130, "stagebench: interrupted\n")
 
 
 def test_an_interrupt_when_all_has_been_said_shows_no_traceback() -> None:

@@ -1,5 +1,6 @@
 import re
 import stat
+import subprocess
 import sys
 import time
 import venv
@@ -13,6 +14,8 @@ from suite.contracts.adapter import Adapter
 from suite.environments import find as environments
 from suite.environments import probe as interpreter
 from suite.errors import RequestError, Unavailable
+
+CHECKOUT = Path(__file__).parents[2]
 
 
 class Wanting(Adapter):
@@ -120,10 +123,24 @@ def test_an_interpreter_that_does_not_answer_leaves_nothing_running(tmp_path, mo
     monkeypatch.setattr(interpreter, "SECONDS", 0.5)
     path = script(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/pid; wait")
     assert interpreter.examine(path, ()) == "did not answer within 0.5 s"
-    deadline = time.monotonic() + 5
-    while runs(int((tmp_path / "pid").read_text())):
-        assert time.monotonic() < deadline
+    assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
+
+
+def test_nor_does_one_whose_asker_was_killed(tmp_path):
+    path = script(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait")
+    program = f"from suite.environments.ask import ask; ask([{str(path)!r}], 60)"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT) as asker:
+        assert not lasts(lambda: not (tmp_path / "pid").exists())
+        asker.kill()
+    assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
+
+
+def lasts(true):
+    """Whether something is still true after a while; False as soon as it is not."""
+    deadline = time.monotonic() + 10
+    while (still := true()) and time.monotonic() < deadline:
         time.sleep(0.02)
+    return still
 
 
 def runs(pid):

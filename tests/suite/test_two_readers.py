@@ -1,8 +1,11 @@
 """Many records are read by two interpreters: the rows are the same, whatever becomes of the other one."""
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from suite.analysis import two_readers
@@ -61,3 +64,32 @@ def test_a_record_that_comes_meanwhile_moves_none_from_one_reader_to_the_other(r
     )
     found = [process.repeat for some in two_readers.read(run.folder, [case.id], 4) for _, process in some]
     assert sorted(found) == [1, 2]
+
+
+# Shows a run, and stays at the first records: RUN FOLDER-WHOSE-CODE-THE-OTHER-BEGINS-WITH
+READER = """
+import sys, time
+from pathlib import Path
+from suite.analysis import two_readers
+from suite.results.run_folder import RunFolder
+two_readers.MANY = 1
+two_readers.os.sched_getaffinity = lambda _: {0, 1}
+folder = RunFolder.open(Path(sys.argv[1]))
+sys.path.insert(0, sys.argv[2])
+found = two_readers.read(folder, {entry.id for entry in folder.cases}, folder.about.method)
+next(found)
+print("reading", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_other_does_not_outlive_the_first(run, tmp_path):
+    run.proven(case_of())
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(60)")  # else it ends of itself, and soon
+    tokens = [sys.executable, "-c", READER, str(run.folder.path), str(tmp_path)]
+    with subprocess.Popen(tokens, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"reading\n"
+        below = psutil.Process(first.pid).children(recursive=True)
+        first.kill()
+    assert below
+    assert not psutil.wait_procs(below, 10)[1]

@@ -8,7 +8,7 @@ program has ended by itself. Then this process ends as the program did: by the s
 
 PARENT is the controller. One that is killed can end nothing: the kernel sends SIGTERM here in its place
 (PR_SET_PDEATHSIG), and SIGKILL to the program should this process be killed. To the kernel "parent" is the thread that
-started us, so it must live as long as we may: `suite.supervision.run` waits. Elsewhere than on Linux it only runs the
+started us, so it must live as long as we may: who starts one waits for it. Elsewhere than on Linux it only runs the
 program.
 """
 
@@ -18,13 +18,19 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CANNOT_START = 127  # as a shell says it
 AWAITED = {signal.SIGCHLD, signal.SIGTERM}  # blocked, so that none comes between two looks
-FIRST = 500  # of 1,000: where memory is used up, the kernel kills what is measured rather than what measures
+FIRST = 1000  # the most there is: where memory is used up, the kernel kills what is measured, not what measures
 LOOK = 0.1  # seconds between two SIGKILLs: what is being killed may still have forked
+
+
+def guarded(tokens: Sequence[str], patience: float, left: float) -> list[str]:
+    """The tokens to start a program with, so that what it starts ends with it, and all of it with us."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), f"{patience:g}", f"{left:g}", *tokens]
 
 
 def main() -> None:
