@@ -74,6 +74,8 @@ def main() -> int:
     share, (low, high) = 100.0 * dead / max(1, ran), wilson(dead, ran)
     sys.stdout.write("\n".join(rows))
     sys.stdout.write(f"\n\n{dead} of {ran} mutants killed: {share:.1f} % (95 % interval {low:.1f} to {high:.1f} %)\n")
+    if whole[TIMED_OUT]:
+        sys.stdout.write(f"{whole[TIMED_OUT]} of them timed out; a loaded machine does that, too: `mutmut run NAME`\n")
     if whole["not run"]:
         sys.stdout.write(f"{whole['not run']} were not run; `mutmut run` goes on\n")
     return int(share < asked.least or bool(whole["not run"]))

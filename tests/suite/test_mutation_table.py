@@ -38,6 +38,7 @@ def test_each_outcome_has_a_column(tmp_path):
     done = subprocess.run([sys.executable, PROGRAM, "--mutants", tmp_path], capture_output=True, text=True)
     assert "| file | mutants | killed | timed out | survived | untested | no verdict |" in done.stdout
     assert "| files.py | 25 | 7 | 6 | 5 | 4 | 3 |" in done.stdout
+    assert "6 of them timed out; a loaded machine does that, too" in done.stdout
 
 
 @pytest.mark.parametrize(
