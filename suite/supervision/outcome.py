@@ -92,7 +92,11 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             # kill all at the first closed connection, as MPICH's does, and name one of those.
             mistaken = code == -signal.SIGKILL and explained(evidence)
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
-        elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
+        elif (
+            rank is not None
+            and not evidence.sent(rank, Failed)
+            and (-code in NO_ANSWER or missed_by_name(evidence, rank))
+        ):
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.oom_kills > 0
         if rank is not None and any(_by(number, code) for number in ANSWERS):
@@ -103,6 +107,14 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
 
 def _by(number: signal.Signals, code: int) -> bool:
     return code in (-number, 128 + number)
+
+
+def missed_by_name(evidence: Evidence, rank: int) -> bool:
+    """Whether another rank reported that this one had gone: then whatever ended it came first."""
+    return any(
+        failure.rank != rank and OF_OTHERS.search(failure.what) and re.search(rf"\brank {rank}\b", failure.what)
+        for failure in reported(evidence)
+    )
 
 
 def explained(evidence: Evidence) -> bool:

@@ -315,7 +315,7 @@ FAULTS = {
     ),
     "a damaged record": Fault(damage, after=1, noticed=damage_noticed),
     "a second controller": Fault(rival, harmless=True, early=True),
-    "cut link": Fault(cut_link, f"{STOPPED}|{LOST}", OVER_HOSTS),
+    "cut link": Fault(cut_link, rf"{STOPPED}|{LOST}|rank \d+: .*MPI_ERR", OVER_HOSTS),
     "dead host": Fault(dead_host, LOST, OVER_HOSTS),
     "cancelled job": Fault(cancelled_job, r"Slurm job \d+\b.* CANCELLED", JOB),
 }
