@@ -100,15 +100,16 @@ def named(*words: str, guards: bool = False, ranks: bool = False) -> Callable[[R
     """Processes of the run with one of the words in their command line, or their guards; only `ranks` where asked."""
 
     def found(run: Run, pid: int) -> Processes:
-        there = []
+        there: dict[psutil.Process, int] = {}  # with its parent
         for process in run.processes():
             with suppress(psutil.Error):
                 tokens = process.cmdline()
                 guard = any(token.endswith("guard.py") for token in tokens[:5])
                 meant = guard == guards and any(word in token for token in tokens for word in words)
                 if meant and (not ranks or (rank_of(process) and "python" in Path(tokens[0]).name)):
-                    there.append(process)
-        return there
+                    there[process] = process.ppid()
+        pids = {process.pid for process in there}
+        return [process for process, parent in there.items() if parent not in pids]  # a fork may be about to be a rank
 
     return found
 
@@ -296,9 +297,7 @@ FAULTS = {
     "SIGKILL of a server": Fault(signalled(signal.SIGKILL, SERVER), r"server\.py was ended by SIGKILL", SERVED),
     "SIGTERM of a server": Fault(signalled(signal.SIGTERM, SERVER), r"server\.py was ended by SIGTERM", SERVED),
     "SIGSTOP of a server": Fault(signalled(signal.SIGSTOP, SERVER), case=SERVED, harmless=True),
-    "SIGKILL of mpiexec": Fault(
-        signalled(signal.SIGKILL, ENGINE), "mpiexec (was ended by SIGKILL|ended with exit code)", LAUNCHED
-    ),
+    "SIGKILL of mpiexec": Fault(signalled(signal.SIGKILL, ENGINE), "mpiexec was ended by SIGKILL", LAUNCHED),
     "SIGTERM of mpiexec": Fault(signalled(signal.SIGTERM, ENGINE), "mpiexec", LAUNCHED),
     "SIGSTOP of mpiexec": Fault(signalled(signal.SIGSTOP, ENGINE), STOPPED, LAUNCHED),
     "want of memory": Fault(want_of_memory, "for want of memory", needs=machine.can_limit),
