@@ -21,7 +21,12 @@ def missed(log: Path, patterns: FailurePatterns) -> tuple[str | None, int | None
 
 
 def first_death(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> tuple[int, int] | None:
-    """(rank, exit code or -signal) of the first dead rank that an engine's log names, else None.
+    """(rank, exit code or -signal) of the first dead rank that an engine's log names, else None."""
+    return next(iter(named_deaths(log, patterns, pids)), None)
+
+
+def named_deaths(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> list[tuple[int, int]]:
+    """(rank, exit code or -signal) of each dead rank that an engine's log names, the likely first one first.
 
     `pids` maps process numbers to ranks, as the ranks reported when they started.
     """
@@ -31,7 +36,7 @@ def first_death(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> t
     named = [death for each in found if (death := _death(each, pids, unsure))]
     if patterns.any_order:
         named.sort(key=lambda death: -death[1] not in NO_ANSWER)
-    return next(iter(named), None)
+    return named
 
 
 def _death(found: re.Match[str], pids: dict[int, int], unsure: bool) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suite.contracts.engine_messages import EngineFailed
-from suite.supervision.engine_logs import NO_ANSWER, first_death, missed
+from suite.supervision.engine_logs import NO_ANSWER, missed, named_deaths
 from suite.supervision.evidence import Evidence, sidecar
 from suite.supervision.logs import last_lines
 from suite.supervision.oom import ran_out
@@ -92,7 +92,11 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             # kill all at the first closed connection, as MPICH's does, and name one of those.
             mistaken = code == -signal.SIGKILL and explained(evidence)
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
-        elif rank is not None and -code in NO_ANSWER and not evidence.sent(rank, Failed):
+        elif (
+            rank is not None
+            and not evidence.sent(rank, Failed)
+            and (-code in NO_ANSWER or missed_by_name(evidence, rank))
+        ):
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.kills(rank) > 0
         if rank is not None and any(_by(number, code) for number in ANSWERS):
@@ -103,6 +107,14 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
 
 def _by(number: signal.Signals, code: int) -> bool:
     return code in (-number, 128 + number)
+
+
+def missed_by_name(evidence: Evidence, rank: int) -> bool:
+    """Whether another rank reported that this one had gone: then whatever ended it came first."""
+    return any(
+        failure.rank != rank and OF_OTHERS.search(failure.what) and re.search(rf"\brank {rank}\b", failure.what)
+        for failure in reported(evidence)
+    )
 
 
 def explained(evidence: Evidence) -> bool:
@@ -130,13 +142,22 @@ def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, 
     pids = {hello.pid: rank for rank, hello in hellos.items() if hello}
     log = evidence.folder / f"launcher-{death.index}.log"
     patterns = evidence.processes[death.index].failures
-    named = first_death(log, patterns, pids)
-    if named and named[0] in evidence.messages:
-        return *named, ended(named[1])
+    found = named_deaths(log, patterns, pids)
+    if found and found[0][0] in evidence.messages:
+        return *found[0], ended(found[0][1]) + (not_alone(found) if patterns.any_order else "")
     gone = gone_unreported(evidence, missed(log, patterns))
     if gone is not None:
         return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
     return None, death.code, ended(death.code)
+
+
+def not_alone(found: list[tuple[int, int]]) -> str:
+    """Whom the same signal ended, too: an engine that ends the others by it may report them before the first."""
+    (first, code), *others = found
+    same = sorted({rank for rank, its in others if its == code} - {first})
+    if not same or -code not in NO_ANSWER:
+        return ""
+    return f" (so {'was' if len(same) == 1 else 'were'} {named(same)}, and who was first is not known)"
 
 
 def gone_unreported(evidence: Evidence, absent: tuple[str | None, int | None] | None) -> int | None:

@@ -19,6 +19,7 @@ from tests.faults.witness import Processes, works
 
 PATIENCE = 120.0  # seconds for a command
 LOOK = 0.05  # seconds
+AFTER = {SERVED: 0.5, LAUNCHED: 1.0, OVER_HOSTS: 1.5, JOB: 2.0}  # seconds: less than a process of such a case takes
 
 
 def always() -> bool:
@@ -55,9 +56,13 @@ def nothing(run: Run, controller: Controller) -> bool:
 
 
 def signalled(number: signal.Signals, found: Callable[[Run, int], Processes], times: int = 1) -> Callable[..., bool]:
-    """Send a signal to a random one of those that `found` finds, as soon as there is one."""
+    """Send a signal to a random one of those that `found` finds; where there is none yet, within AFTER its start."""
 
     def strike(run: Run, controller: Controller) -> bool:
+        if not found(run, controller.pid):
+            while controller.poll() is None and not found(run, controller.pid):
+                time.sleep(LOOK)
+            time.sleep(run.random.uniform(0.0, AFTER[run.cases[-1]]))
         while controller.poll() is None:
             there = found(run, controller.pid)
             if there and sent(number, chosen := run.random.choice(there), run):
@@ -95,15 +100,16 @@ def named(*words: str, guards: bool = False, ranks: bool = False) -> Callable[[R
     """Processes of the run with one of the words in their command line, or their guards; only `ranks` where asked."""
 
     def found(run: Run, pid: int) -> Processes:
-        there = []
+        there: dict[psutil.Process, int] = {}  # with its parent
         for process in run.processes():
             with suppress(psutil.Error):
                 tokens = process.cmdline()
                 guard = any(token.endswith("guard.py") for token in tokens[:5])
                 meant = guard == guards and any(word in token for token in tokens for word in words)
                 if meant and (not ranks or (rank_of(process) and "python" in Path(tokens[0]).name)):
-                    there.append(process)
-        return there
+                    there[process] = process.ppid()
+        pids = {process.pid for process in there}
+        return [process for process, parent in there.items() if parent not in pids]  # a fork may be about to be a rank
 
     return found
 
@@ -164,6 +170,8 @@ def damage_noticed(run: Run) -> Iterator[str]:
 
 def rival(run: Run, controller: Controller) -> bool:
     """A second controller on the same folder is refused, as long as the first has it."""
+    while controller.poll() is None and not (run.path / "run.json").exists():  # it has the folder by then
+        time.sleep(LOOK)
     second = run.start(output="second")
     alive = controller.poll() is None
     code = second.wait(PATIENCE)
@@ -270,6 +278,7 @@ ENGINE, GUARD = named("bin/mpiexec", "prterun", "orted", "prted"), named("job.js
 KILLED, STOPPED = "{victim} was ended by SIGKILL", r"silence limit"
 GONE = KILLED + "|{victim} closed its connections without a word"  # mpiexec does not pass on how, from another host
 ENDED = r"stopped; \d+ of \d+ records are in|interrupted"
+EITHER = KILLED + r"|was ended by SIGKILL \(so was {victim}, and who was first is not known\)"  # Slurm kills the other
 LOST = "the host {victim} was (lost|not reached)"
 TWICE = ENDED + r"|\A\s*\Z"  # the second one may break into the message
 FAULTS = {
@@ -283,7 +292,7 @@ FAULTS = {
     "SIGTERM of a rank": Fault(signalled(signal.SIGTERM, RANKS), "{victim} was ended by SIGTERM"),
     "SIGSTOP of a rank": Fault(signalled(signal.SIGSTOP, RANKS), STOPPED),
     "SIGKILL of a rank on one of two hosts": Fault(signalled(signal.SIGKILL, RANKS), GONE, OVER_HOSTS),
-    "SIGKILL of a rank under Slurm": Fault(signalled(signal.SIGKILL, RANKS), KILLED, JOB),
+    "SIGKILL of a rank under Slurm": Fault(signalled(signal.SIGKILL, RANKS), EITHER, JOB),
     "SIGKILL of a rank's guard": Fault(signalled(signal.SIGKILL, GUARD), KILLED),
     "SIGKILL of a server": Fault(signalled(signal.SIGKILL, SERVER), r"server\.py was ended by SIGKILL", SERVED),
     "SIGTERM of a server": Fault(signalled(signal.SIGTERM, SERVER), r"server\.py was ended by SIGTERM", SERVED),
@@ -305,7 +314,7 @@ FAULTS = {
     ),
     "a damaged record": Fault(damage, after=1, noticed=damage_noticed),
     "a second controller": Fault(rival, harmless=True, early=True),
-    "cut link": Fault(cut_link, f"{STOPPED}|{LOST}", OVER_HOSTS),
+    "cut link": Fault(cut_link, rf"{STOPPED}|{LOST}|rank \d+: .*MPI_ERR", OVER_HOSTS),
     "dead host": Fault(dead_host, LOST, OVER_HOSTS),
     "cancelled job": Fault(cancelled_job, r"Slurm job \d+\b.* CANCELLED", JOB),
 }

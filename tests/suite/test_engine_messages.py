@@ -75,6 +75,11 @@ def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, 
     ("line", "reason"),
     [
         ("srun: error: lab2: task 0: Killed", "rank 0 was ended by SIGKILL"),
+        # Open MPI's abort lets Slurm kill the others: whose node answers first stands first.
+        (
+            "srun: error: lab1: task 0: Killed\nsrun: error: lab2: task 1: Killed",
+            "rank 0 was ended by SIGKILL (so was rank 1, and who was first is not known)",
+        ),
         ("srun: error: lab2: task 0: Segmentation fault (core dumped)", "rank 0 was ended by SIGSEGV"),
         ("srun: error: lab1: tasks 0-1: Exited with exit code 9", "rank 0 ended with exit code 9"),
         ("srun: error: Unable to create step for job 7: Invalid", "motor ended with exit code 1"),
