@@ -41,6 +41,8 @@ def offsets(files: Files) -> List[Tuple[str, int]]:
 
 def check(files: Files) -> None:
     """OSError where the records do not lie as their index says, as in a file that was cut off."""
+    if not os.path.isfile(files.records):
+        raise OSError("%s is missing; pack the set again" % files.records)
     size = os.path.getsize(files.records)
     begins = sorted(begin for _, begin in offsets(files))
     step = max(1, len(begins) // LOOKED_AT)

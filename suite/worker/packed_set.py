@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from suite.worker.photographs import shrunk
-from suite.worker.sources import Source
+from suite.worker.sources import Source, other_classes
 from suite.worker.typed_json import from_json, load
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
@@ -141,7 +141,7 @@ class RecordSource(Source):
         if self.shape and self.shape != tuple(shape):
             raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
         if self.classes > classes:
-            raise ValueError("%s has %d classes, the network has %d outputs" % (self.path, self.classes, classes))
+            raise ValueError(other_classes(self.path, self.classes, classes))
 
 
 def record(source: Source, index: int, resize: int = 0) -> Record:

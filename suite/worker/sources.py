@@ -148,5 +148,14 @@ def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
     else:
         raise ValueError("unknown kind of data %r; known: arrays, folder" % data.kind)
     if source.classes > classes:
-        raise ValueError("%s has %d classes, the network has %d outputs" % (data.path, source.classes, classes))
+        raise ValueError(other_classes(data.path, source.classes, classes))
     return source
+
+
+def other_classes(path: str, classes: int, outputs: int) -> str:
+    """Why a set is not for a network, in words."""
+    return "%s has %d classes, the network has %d outputs; name a network with as many as there are classes" % (
+        path,
+        classes,
+        outputs,
+    )
