@@ -13,8 +13,8 @@ others are taken in the same blocks, of the rank that waits least, since the oth
 - updating: the native step updates piece by piece, each while a cache holds it, where compute_only updates all at once.
   What that takes more, or less, belongs to exchanging, too.
 
-The sum of the three is wanted within 5 % of ours. So are the seconds inside MPI by themselves where they are long: in
-an exchange of a few milliseconds, what is not MPI is no small part of it.
+The sum of the three is wanted within 5 % of ours. The seconds inside MPI by themselves have no bound: what is not MPI
+took from nothing to an eighth of an exchange of 250 MB on different machines with the same processor.
 """
 
 import ctypes
@@ -39,7 +39,6 @@ from workloads.networks import by_name
 
 WORLD = 2
 BOUND = 5.0  # percent
-LONG_S = 0.01  # inside MPI: what else belongs to an exchange is small beside it
 PARTS = ("inside MPI", "the exchange's own work", "updating by pieces, not at once")
 SAMPLING = Sampling(warmup_steps=6, warmup_limit_s=10.0, steps=60, seconds=40.0)
 WARMUP = 5
@@ -128,12 +127,11 @@ def compared(name, ranks):
     exposed_s, in_mpi, added = pairs[:, 0] - pairs[:, 1], parts[:, 0], parts.sum(axis=1)
     print(f"{name}: iteration {1e3 * np.median(pairs[:, 0]):.1f} ms, {len(pairs)} pairs of blocks")
     what = f"Caffe-MPI, {name}: exposed communication"
-    long = np.median(in_mpi) > LONG_S
     return [
         figure(what, milliseconds(exposed_s), "ms", interval((1e3 * exposed_s).tolist())),
         *(figure(f"{what}: {part}", milliseconds(of), "ms") for part, of in zip(PARTS, parts.T, strict=True)),
         apart(what + ", apart from the sum of these", exposed_s, added, BOUND),
-        apart(what + ", apart from the seconds inside MPI", exposed_s, in_mpi, BOUND if long else None),
+        apart(what + ", apart from the seconds inside MPI", exposed_s, in_mpi, None),
     ]
 
 
