@@ -14,7 +14,7 @@ others are taken in the same blocks, of the rank that waits least, since the oth
   What that takes more, or less, belongs to exchanging, too.
 
 The sum of the three is wanted within 5 % of ours. The seconds inside MPI by themselves have no bound: what is not MPI
-took from nothing to an eighth of an exchange of 250 MB on different machines with the same processor.
+took from nothing to two fifths of that, for an exchange of 250 MB, on different days and machines.
 """
 
 import ctypes
