@@ -47,18 +47,18 @@ def aggregation(panel: Panel) -> Figure | None:
     shown = _only(panel, [row.budget is not None and row.several_devices for row in panel.rows])
     budgets = [row.budget for row in shown.rows if row.budget]
     exposed = [budget.communication for budget in budgets]
-    told = [budget.hidden_of(budget.comm_only) is not None for budget in budgets]
-    hidden = [budget.hidden if known else None for budget, known in zip(budgets, told, strict=True)]
+    determined = [budget.hidden_of(budget.comm_only) is not None for budget in budgets]
+    hidden = [budget.hidden if known else None for budget, known in zip(budgets, determined, strict=True)]
     titled = dict(zip(EXCHANGE_COLOURS, zip(EXCHANGE_COLOURS.values(), (exposed, hidden), strict=True), strict=True))
-    labels = [_exchanged(budget, known) for budget, known in zip(budgets, told, strict=True)]
+    labels = [_exchanged(budget, known) for budget, known in zip(budgets, determined, strict=True)]
     return _stacked(shown, titled, labels) if budgets else None
 
 
-def _exchanged(budget: Budget, told: bool) -> str:
+def _exchanged(budget: Budget, determined: bool) -> str:
     if budget.communication is None:
         return UNKNOWN
     exposed = f"{number(budget.communication * 1000)} ms exposed"
-    return exposed if told or budget.hidden is None else f"{exposed}, hidden not determined"
+    return exposed if determined or budget.hidden is None else f"{exposed}, hidden not determined"
 
 
 def _only(panel: Panel, kept: list[bool]) -> Panel:

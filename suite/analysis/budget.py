@@ -155,16 +155,16 @@ def of_process(
         io = added.value - stages["h2d"]
     if reads and "io" not in separable:
         io = None  # it stands in the stage that takes the batch
-    bubble, told = stages["bubble"], {name: stages[name] if name in separable else None for name in COMPUTE}
+    bubble, apart = stages["bubble"], {name: stages[name] if name in separable else None for name in COMPUTE}
     waits = _waits(ranks)
     return Budget(
         method=method,
         native=native,
         io=io,
-        **told,
+        **apart,
         bubble=bubble,
         communication=communication,
-        other=native - sum(known for known in (io, *told.values(), bubble, communication) if known is not None),
+        other=native - sum(known for known in (io, *apart.values(), bubble, communication) if known is not None),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
         overlappable=None if comm_only is None else _overlappable(critical, comm_only, stages, method),
         comm_only=comm_only,

@@ -115,9 +115,9 @@ def unhindered(row: Row, end: str = "value") -> Rates:
     possible.
     """
     # Only some processes run the pass that tells.
-    told = [one for one in row.measured if one.input_wait and one.input_wait.share is not None]
-    alone = end if len(told) == 1 else "value"
-    steps = {one.round: one.step_seconds * (1.0 - min(_share(one, alone), 0.99)) for one in told or row.measured}
+    known = [one for one in row.measured if one.input_wait and one.input_wait.share is not None]
+    alone = end if len(known) == 1 else "value"
+    steps = {one.round: one.step_seconds * (1.0 - min(_share(one, alone), 0.99)) for one in known or row.measured}
     found = rates_of(steps, row.case.global_batch)
     assert found is not None
     return found

@@ -259,9 +259,9 @@ def _about(record: Record) -> Provenance:
 
 
 def _environments(ranks: Sequence[Rank]) -> dict[str, dict[str, str]]:
-    """Empty where no rank told them apart."""
-    told = [(own, rank.hello.settings or {}) for rank in ranks if rank.hello and (own := rank.hello.arithmetic)]
-    return {own.digest: {name: settings.get(name, "") for name in own.names} for own, settings in told}
+    """Empty where no rank reported which they are."""
+    reported = [(own, rank.hello.settings or {}) for rank in ranks if rank.hello and (own := rank.hello.arithmetic)]
+    return {own.digest: {name: settings.get(name, "") for name in own.names} for own, settings in reported}
 
 
 def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:

@@ -20,11 +20,6 @@ def missed(log: Path, patterns: FailurePatterns) -> tuple[str | None, int | None
     return (said.get("host"), int(said["by"]) if "by" in said else None) if said else None
 
 
-def first_death(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> tuple[int, int] | None:
-    """(rank, exit code or -signal) of the first dead rank that an engine's log names, else None."""
-    return next(iter(named_deaths(log, patterns, pids)), None)
-
-
 def named_deaths(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> list[tuple[int, int]]:
     """(rank, exit code or -signal) of each dead rank that an engine's log names, the likely first one first.
 

@@ -17,7 +17,7 @@ from cluster.gang.spark_launcher import MASTER, Spark
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
-from suite.supervision.engine_logs import first_death
+from suite.supervision.engine_logs import named_deaths
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[2]
@@ -339,7 +339,7 @@ def test_a_rank_that_died_is_found_in_the_engine_s_words(tmp_path, capsys):
     died = f"{node.SAID}rank 0 on a ended with exit code 1; rank 1 on a ended by signal 9: a: b"
     explain("Ray", tmp_path, RuntimeError(JAVA.format(died)))
     (tmp_path / "log").write_text(capsys.readouterr().out)
-    assert first_death(tmp_path / "log", launcher.PATTERNS, {}) == (1, -9)
+    assert named_deaths(tmp_path / "log", launcher.PATTERNS, {})[0] == (1, -9)
     assert not (tmp_path / "engine.jsonl").exists()
 
 

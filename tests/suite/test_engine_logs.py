@@ -10,7 +10,7 @@ from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
 from cluster.slurm.failures import PATTERNS
 from suite.contracts.launcher import FailurePatterns, Process
 from suite.supervision import Limits, run
-from suite.supervision.engine_logs import first_death, missed
+from suite.supervision.engine_logs import missed, named_deaths
 from suite.worker.messages import encode
 from tests.support.sent import failed, hello
 
@@ -51,11 +51,17 @@ LEFT, KILLED = "srun: error: a: task 0: Exited with exit code 14\n", "srun: erro
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [(KILLED + LEFT, (1, -9)), (LEFT + KILLED, (1, -9)), (LEFT, (0, 14)), ("srun: forcing\n", None)]
+    ("text", "found"),
+    [
+        (KILLED + LEFT, [(1, -9), (0, 14)]),
+        (LEFT + KILLED, [(1, -9), (0, 14)]),
+        (LEFT, [(0, 14)]),
+        ("srun: forcing\n", []),
+    ],
 )
 def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Path, text: str, found: object) -> None:
     (tmp_path / "log").write_text(text)
-    assert first_death(tmp_path / "log", PATTERNS, {}) == found
+    assert named_deaths(tmp_path / "log", PATTERNS, {}) == found
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Pa
 def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> None:
     (tmp_path / "log").write_text(text)
     assert missed(tmp_path / "log", OPEN_MPI_FAILURES) == found
-    assert first_death(tmp_path / "log", OPEN_MPI_FAILURES, {}) is None, "an abort is an answer, not the first death"
+    assert named_deaths(tmp_path / "log", OPEN_MPI_FAILURES, {}) == [], "an abort is an answer, not the first death"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> Non
 )
 def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Path, text: str, code: int) -> None:
     (tmp_path / "log").write_text(text)
-    assert first_death(tmp_path / "log", MPICH_FAILURES, {26042: 3}) == (3, code)
+    assert named_deaths(tmp_path / "log", MPICH_FAILURES, {26042: 3})[0] == (3, code)
 
 
 def test_a_pattern_that_names_no_rank_is_refused() -> None:
