@@ -405,28 +405,30 @@ def test_a_proof_vouches_for_the_variables_that_its_ranks_saw(tmp_path, monkeypa
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     plainly = Local.processes
 
-    def measured(core_type, processes):
-        there = {"OPENBLAS_CORETYPE": core_type}
+    def measured(padding, processes):
+        there = {"MALLOC_TOP_PAD_": padding}
 
         def processes_there(self, request):
             return [replace(each, environ={**each.environ, **there}) for each in plainly(self, request)]
 
         monkeypatch.setattr(Local, "processes", processes_there)
-        folder = RunFolder(tmp_path / f"{core_type}-{processes}").begin(About(plan="test"), "plan")
+        folder = RunFolder(tmp_path / f"{padding}-{processes}").begin(About(plan="test"), "plan")
         one = case(sampling=replace(BRIEF, processes=processes))
-        run(folder, [one], settings=Settings(proofs=True))
-        ((row,), (proof,)) = summarise(folder), folder.proofs().values()
+        assert run(folder, [one], settings=Settings(proofs=True)) == {"ok": processes}
+        (row,) = summarise(folder)
+        assert folder.proofs(), row.proof_reason
+        (proof,) = folder.proofs().values()
         seen = folder.record(one.id, 0).ranks[0].hello.arithmetic.names
-        assert "OPENBLAS_CORETYPE" in seen
-        return row, [each.values["OPENBLAS_CORETYPE"] for each in proof.environments]
+        assert "MALLOC_TOP_PAD_" in seen
+        return row, [each.values["MALLOC_TOP_PAD_"] for each in proof.environments]
 
-    row, proven = measured("Haswell", 1)
-    assert ("proof under other variables" in row.marks, proven) == (False, ["Haswell"])
-    row, proven = measured("Nehalem", 1)
-    assert ("proof under other variables" in row.marks, proven) == (True, ["Haswell"])
-    assert row.proof_reason == "OPENBLAS_CORETYPE: proven with 'Haswell', measured with 'Nehalem'"
-    row, proven = measured("Nehalem", 2)
-    assert ("proof under other variables" in row.marks, proven) == (False, ["Nehalem"]), "made again"
+    row, proven = measured("65536", 1)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["65536"])
+    row, proven = measured("131072", 1)
+    assert ("proof under other variables" in row.marks, proven) == (True, ["65536"])
+    assert row.proof_reason == "MALLOC_TOP_PAD_: proven with '65536', measured with '131072'"
+    row, proven = measured("131072", 2)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["131072"]), "made again"
 
 
 @pytest.fixture
