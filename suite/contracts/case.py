@@ -172,11 +172,13 @@ class Case(Configuration):
     def passes_of(self, repeat: int) -> tuple[str, ...]:
         """What its process number `repeat` runs: a speed wants many processes, a breakdown a few.
 
-        The first has the speed alone, so that every case soon has one.
+        The first has the speed alone, so that every case soon has one; the second has the first breakdown, and the
+        last ones have the others: a run whose time is up early lacks these, and not speeds.
         """
         of = self.sampling
-        first = 1 if of.processes > of.breakdowns else 0
-        whole = "native" not in self.passes or first <= repeat < min(first + of.breakdowns, of.processes)
+        soon = 1 if of.processes > of.breakdowns > 0 else None
+        late = range(of.processes - of.breakdowns + (soon is not None), of.processes)
+        whole = "native" not in self.passes or repeat == soon or repeat in late
         return self.passes if whole else ("native",)
 
     @property

@@ -22,7 +22,11 @@ def case(processes: int = 5, breakdowns: int = 2, **changes) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("processes", "breakdowns", "whole"), [(5, 2, {1, 2}), (2, 2, {0, 1}), (1, 2, {0}), (3, 1, {1})]
+    ("processes", "breakdowns", "whole"),
+    [
+        *((5, 2, {1, 4}), (5, 3, {1, 3, 4}), (3, 2, {1, 2}), (3, 1, {1})),
+        *((2, 2, {0, 1}), (1, 2, {0}), (3, 0, set())),
+    ],
 )
 def test_a_few_processes_break_the_iteration_down_and_all_measure_the_speed(processes, breakdowns, whole):
     of = case(processes, breakdowns)
