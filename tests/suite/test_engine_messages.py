@@ -58,9 +58,7 @@ def test_what_it_is_certain_of_explains_the_ranks_reports(
     ("code", "words"),
     [(3, "exit code 3"), (137, "exit code 137 (128 + SIGKILL) and does not say which of its processes was killed")],
 )
-def test_without_a_report_of_its_own_its_exit_code_is_given_and_it_by_name(
-    tmp_path: Path, code: int, words: str
-) -> None:
+def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path: Path, code: int, words: str) -> None:
     found = engine(tmp_path, f"rank.send(hello()); sys.exit({code})")
     assert (found.outcome, found.reason) == ("crash", f"motor ended with {words}")
 
