@@ -84,7 +84,7 @@ def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
     """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
     try:
         yield
-    except StagebenchError:
+    except (StagebenchError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
         if error.name not in MOVED:
@@ -93,7 +93,7 @@ def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
             f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
             f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
         ) from error
-    except (Exception, SystemExit) as error:  # sys.exit at import would end every command without a word
+    except BaseException as error:  # sys.exit at import would end every command without a word
         raise _mistake(whose, fails, error) from error
 
 

@@ -148,7 +148,8 @@ def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, 
     gone = gone_unreported(evidence, missed(log, patterns))
     if gone is not None:
         return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
-    return None, death.code, ended(death.code)
+    unnamed = " and does not say which of its processes was killed" if death.code == 128 + signal.SIGKILL else ""
+    return None, death.code, ended(death.code) + unnamed
 
 
 def not_alone(found: list[tuple[int, int]]) -> str:

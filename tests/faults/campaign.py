@@ -279,12 +279,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after so long")
     parser.add_argument("--keep", type=Path, help="a file for what has been found, from which a later call goes on")
     parser.add_argument("--page", type=Path, help="write the result there")
+    parser.add_argument("--scratch", type=Path, help="a folder for all that runs leave; else it is removed")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # runs that have begun are finished
     until = time.monotonic() + 60 * asked.minutes
     kept = asked.keep.read_text().splitlines() if asked.keep and asked.keep.exists() else []
     found = [Found(**json.loads(line)) for line in kept]
-    with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
+    with ExitStack() as around:
+        scratch = asked.scratch or around.enter_context(tempfile.TemporaryDirectory(prefix="faults-"))
         os.environ[SETTING] = tempfile.mkdtemp(dir=scratch)  # where its laboratories are kept
         numbers = sorted({*range(asked.runs)} - {run.number for run in found})
         faults = [name.strip() for name in asked.faults.split(";") if name.strip()]

@@ -17,6 +17,8 @@ from suite.contracts.case import Configuration, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher, Process, Request
+from suite.results.records import About
+from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun
 
 
@@ -211,3 +213,9 @@ def gamma(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Gamma:
 def run(tmp_path: Path) -> MadeRun:
     """A run folder in the making."""
     return MadeRun(tmp_path / "run")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run folder, begun and empty."""
+    return RunFolder(tmp_path / "run").begin(About(plan="test"), "plan")

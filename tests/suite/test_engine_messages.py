@@ -54,9 +54,13 @@ def test_what_it_is_certain_of_explains_the_ranks_reports(
     assert (found.outcome, found.reason) == (outcome, reason)
 
 
-def test_without_a_report_of_its_own_its_exit_code_is_given_and_it_by_name(tmp_path: Path) -> None:
-    found = engine(tmp_path, "rank.send(hello()); sys.exit(3)")
-    assert (found.outcome, found.reason) == ("crash", "motor ended with exit code 3")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(3, "exit code 3"), (137, "exit code 137 (128 + SIGKILL) and does not say which of its processes was killed")],
+)
+def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path: Path, code: int, words: str) -> None:
+    found = engine(tmp_path, f"rank.send(hello()); sys.exit({code})")
+    assert (found.outcome, found.reason) == ("crash", f"motor ended with {words}")
 
 
 def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path: Path) -> None:

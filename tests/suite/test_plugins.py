@@ -107,16 +107,17 @@ def test_what_a_plugin_brings_is_checked_by_type_and_name(
     assert len(str(got.value)) < 500
 
 
-def test_a_command_s_hook_that_leaves_is_named() -> None:
+@pytest.mark.parametrize("leaving", [SystemExit, GeneratorExit, BaseException])
+def test_a_command_s_hook_that_leaves_is_named(leaving: type[BaseException]) -> None:
     class Lumen:
         @hookimpl
         def stagebench_commands(self, app: object) -> None:
-            raise SystemExit(3)
+            raise leaving(3)
 
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
     manager.register(Lumen(), "lumen")
-    with pytest.raises(RequestError, match="the plugin 'lumen' does not load: SystemExit: 3"):
+    with pytest.raises(RequestError, match=f"the plugin 'lumen' does not load: {leaving.__name__}: 3"):
         list(plugins.call(manager, "stagebench_commands", app=None))
 
 

@@ -1,0 +1,43 @@
+"""Brief sessions of the reference adapter, and who listens to them."""
+
+from suite.contracts.case import Case, Sampling
+from suite.plan import Resolved
+from suite.results.run_folder import RunFolder
+from suite.session.observer import Observer
+from suite.session.training import Settings, TrainingSession
+from workloads.networks import by_name
+
+BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
+SETTINGS = Settings(proofs=False)
+
+
+def case(**changes) -> Case:
+    graph = by_name()["mnist_small"].graph()
+    return Case("reference", "single", "mnist_small", batch=2, precision="float64", sampling=BRIEF,
+                graph_digest=graph.digest, knobs={"shards": 1}).on(**changes)  # fmt: skip
+
+
+class Listener(Observer):
+    def __init__(self, stop_after: int | None = None):
+        self.order, self.outcomes, self.stop_after, self.ended = [], [], stop_after, 0
+        self.refusals = []
+
+    def refused(self, case, outcome, reason):
+        assert not self.order, "told before anything starts"
+        self.refusals.append((case.id, outcome, reason))
+
+    def started(self, case, repeat):
+        self.order.append((case.batch, repeat))
+
+    def finished(self, case, record):
+        self.outcomes.append(record.outcome)
+        if len(self.outcomes) == self.stop_after:
+            raise KeyboardInterrupt
+
+    def end(self):
+        self.ended += 1
+
+
+def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_python=None):
+    resolved = [Resolved(each, None, "") for each in cases]
+    return TrainingSession(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()

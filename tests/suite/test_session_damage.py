@@ -1,0 +1,133 @@
+"""A session whose folder vanishes, whose disk is full or fails, whose records are none, or beside another session."""
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.errors import RequestError, StoreError
+from suite.results.records import About
+from suite.results.run_folder import RunFolder
+from suite.session.training import Settings
+from tests.suite.measuring import Listener, case, run
+
+
+@pytest.mark.parametrize("moment", ["message", "finished"])
+def test_a_run_folder_that_vanishes_in_mid_run_is_one_message(folder, moment):
+    def vanish(*_):
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+    listener = Listener()
+    setattr(listener, moment, vanish)
+    with pytest.raises(StoreError, match=rf"{folder.path}.*(put the run folder|put it) back|cannot make {folder.path}"):
+        run(folder, [case()], listener)
+    assert listener.ended == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\x00", b'{"format": 99}', None])
+def test_what_is_no_record_is_kept_aside_and_measured_again(folder, content):
+    """None: another repeat's record, whole and unchanged."""
+    run(folder, [case()])
+    records = folder.path / "records"
+    path, other = (records / f"{case().id}-r{repeat}.json" for repeat in (1, 0))
+    path.write_bytes(content or other.read_bytes())
+    assert [path.name in why for why in RunFolder.open(folder.path).unusable()] == [True]
+    again = Listener()
+    assert run(folder, [case()], again) == {"ok": 2}
+    assert again.order == [(2, 1)]
+    assert [kept.read_bytes() for kept in (folder.path / "invalid").iterdir()] == [content or other.read_bytes()]
+    assert RunFolder.open(folder.path).unusable() == []
+
+
+def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error", "launcher-0.log")
+
+    listener = Listener()
+    listener.message = fails
+    with pytest.raises(
+        StoreError, match=rf"cannot go on in {folder.path}: .*launcher-0.log.*; what was measured is kept"
+    ):
+        run(folder, [case()], listener)
+
+
+class Remover(Listener):
+    """Removes the run folder when a rank reports, or before it starts."""
+
+    def __init__(self, folder, when):
+        super().__init__()
+        self.path, self.when = folder.path, when
+
+    def started(self, case, repeat):
+        super().started(case, repeat)
+        if self.when == "before":
+            shutil.rmtree(self.path)
+
+    def message(self, case, rank, message):
+        if self.when == "meanwhile" and self.path.exists():
+            shutil.rmtree(self.path)
+
+    def proving(self, case):
+        if self.when == "proving":
+            shutil.rmtree(self.path)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "proving"])
+def test_a_run_folder_that_vanishes_ends_the_session_by_name(folder, when, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(StoreError, match=f"{folder.path}") as error:
+        run(folder, [case()], Remover(folder, when), Settings(proofs=when == "proving"))
+    assert "\n" not in str(error.value)
+    assert not folder.path.exists(), "nothing is made anew where it stood"
+
+
+def test_a_second_session_in_the_same_folder_is_refused(folder):
+    program = (
+        "import sys; from pathlib import Path; from suite.results.lock import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    tokens, checkout = [sys.executable, "-c", program, str(folder.path)], Path(__file__).parents[2]
+    with subprocess.Popen(tokens, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=checkout) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RequestError, match="in use by another session"):
+            run(folder, [case()])
+        other.stdin.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", mounted], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"this machine refuses to mount a tmpfs: {done.stderr.strip()}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+def fill(path) -> None:
+    """Write until the disk is full."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while os.write(descriptor, b"x" * 4096):
+            pass
+    os.close(descriptor)
+
+
+def test_a_full_disk_is_told_and_loses_nothing(small_disk):
+    folder = RunFolder(small_disk / "run").begin(About(), "plan")
+    run(folder, [case()])
+    fill(small_disk / "filler")
+    before = list(folder.records())
+    with pytest.raises(StoreError, match="what was measured before is kept"):
+        run(folder, [case(batch=3)])
+    (small_disk / "filler").unlink()
+    assert list(folder.records()) == before
+    assert run(folder, [case(batch=3)]) == {"ok": 2}

@@ -1,0 +1,66 @@
+"""The proofs that a session makes beside its records."""
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.local import Local
+from suite.analysis.summary import summarise
+from suite.contracts.case import Placement
+from suite.results.records import About
+from suite.results.run_folder import RunFolder
+from suite.session.training import Settings
+from suite.worker.messages import Hello, decode, of_type
+from tests.suite.measuring import BRIEF, case, run
+
+
+def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    run(folder, [case()], settings=Settings(proofs=True))
+    record = folder.record(case().id, 0)
+    proof = folder.proofs()[record.proof]
+    assert proof.passed, proof.reason
+    assert proof.parameter_count == 402_442
+    assert [memory.host_bytes > 1 << 20 for memory in (*proof.memory, record.ranks[0].memory)] == [True, True]
+
+
+@pytest.mark.parametrize("binding", ["none", "cores"])
+def test_a_proof_has_the_threads_and_the_cores_of_its_case(folder, tmp_path, monkeypatch, binding):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    bound = case(placement=Placement(binding=binding))
+    run(folder, [bound], settings=Settings(proofs=True))
+    lines = (folder.attempt(bound.id, "proof") / "rank-0.jsonl").read_text().splitlines()
+    (proving,), measuring = of_type(Hello, map(decode, lines)), folder.record(bound.id, 0).ranks[0].hello
+    assert (tuple(proving.cores), proving.threads) == (measuring.cores, measuring.threads)
+    assert proving.threads["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_proof_vouches_for_the_variables_that_its_ranks_saw(tmp_path, monkeypatch):
+    """As on another host: a login's own variables, of which the controller knows nothing."""
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    plainly = Local.processes
+
+    def measured(padding, processes):
+        there = {"MALLOC_TOP_PAD_": padding}
+
+        def processes_there(self, request):
+            return [replace(each, environ={**each.environ, **there}) for each in plainly(self, request)]
+
+        monkeypatch.setattr(Local, "processes", processes_there)
+        folder = RunFolder(tmp_path / f"{padding}-{processes}").begin(About(plan="test"), "plan")
+        one = case(sampling=replace(BRIEF, processes=processes))
+        assert run(folder, [one], settings=Settings(proofs=True)) == {"ok": processes}
+        (row,) = summarise(folder)
+        assert folder.proofs(), row.proof_reason
+        (proof,) = folder.proofs().values()
+        seen = folder.record(one.id, 0).ranks[0].hello.arithmetic.names
+        assert "MALLOC_TOP_PAD_" in seen
+        return row, [each.values["MALLOC_TOP_PAD_"] for each in proof.environments]
+
+    row, proven = measured("65536", 1)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["65536"])
+    row, proven = measured("131072", 1)
+    assert ("proof under other variables" in row.marks, proven) == (True, ["65536"])
+    assert row.proof_reason == "MALLOC_TOP_PAD_: proven with '65536', measured with '131072'"
+    row, proven = measured("131072", 2)
+    assert ("proof under other variables" in row.marks, proven) == (False, ["131072"]), "made again"

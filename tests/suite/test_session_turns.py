@@ -1,0 +1,78 @@
+"""Cases that will be compared stand side by side and measure in turns."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from suite.analysis.stats import ratio
+from suite.analysis.summary import summarise
+from suite.errors import Interrupted
+from suite.session.resumable import Runnable
+from suite.session.training import TrainingSession
+from suite.worker.messages import Progress
+from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
+
+LONG = replace(BRIEF, seconds=1.2)  # two parts and more
+
+
+class Hearing(Listener):
+    """Which cases were heard of while they measured, in that order, each once in a row; may stop the session there."""
+
+    def __init__(self, stop_after=sys.maxsize):
+        super().__init__()
+        self.heard, self.most = [], stop_after
+
+    def message(self, case, rank, message):
+        if isinstance(message, Progress) and message.phase == "measure" and message.name == "native":
+            self.heard += [case.id] if self.heard[-1:] != [case.id] else []
+            if len(self.heard) > self.most:
+                raise KeyboardInterrupt
+
+
+def test_cases_that_will_be_compared_take_turns(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2), case(sampling=LONG, batch=3)]
+    one, other, alone = [each.id for each in cases]
+    listener = Hearing()
+    assert run(folder, cases, listener) == {"ok": 6}
+    assert listener.heard[:3] == [other, one, other], "each was started before any had its turn; then forth and back"
+    assert {name: folder.record(name, 0).turns_with for name in (one, other, alone)} == {
+        one: (other,), other: (one,), alone: ()
+    }  # fmt: skip
+    for name in (one, other, alone):
+        native = folder.record(name, 0).ranks[0].passes["native"]
+        assert native.wall_s == pytest.approx(sum(native.step_s), rel=0.1)
+    assert list(folder.path.glob("attempts/**/turns-*")) == []
+
+
+def test_default_and_tuned_of_a_network_take_turns(folder):
+    """What an ordinary user's script loses is a ratio of the two."""
+    one, other = case(sampling=LONG, tuning="default"), case(sampling=LONG, tuning="tuned")
+    run(folder, [one, other])
+    assert [folder.record(each.id, 0).turns_with for each in (one, other)] == [(other.id,), (one.id,)]
+    default, tuned = (row.rates for row in summarise(folder))
+    assert ratio(tuned, default).processes == 2, "a ratio over the rounds of both, with its interval"
+
+
+@pytest.mark.parametrize("frameworks", [4, 5])
+def test_default_and_tuned_stand_together_if_all_of_them_may(folder, frameworks):
+    cases = [case(seed=seed, tuning=tuning) for seed in range(frameworks) for tuning in ("tuned", "default")]
+    session = TrainingSession(folder, [], {}, Listener(), SETTINGS)
+    groups = session.side_by_side([Runnable(each, None) for each in cases])
+    assert [len(group) for group in groups] == ([8] if frameworks == 4 else [5, 5])
+    tunings = [item.case.tuning for group in groups for item in group]
+    assert tunings == ["tuned"] * frameworks + ["default"] * frameworks
+
+
+def test_cases_that_took_turns_are_all_written_down_when_they_are_stopped(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2)]
+    with pytest.raises(Interrupted, match="0 of 4 records"):
+        run(folder, cases, Hearing(stop_after=1))
+    assert [folder.record(each.id, 0).outcome for each in cases] == ["cancelled", "cancelled"]
+    assert run(folder, cases) == {"ok": 4}
+
+
+def test_a_case_that_fails_leaves_those_alone_that_it_took_turns_with(folder):
+    cases = [case(sampling=LONG, seed=1), case(sampling=LONG, seed=2, lr=1e30)]
+    outcomes = run(folder, cases)
+    assert outcomes == {"ok": 2, "diverged": 2}
