@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from suite.contracts.case import Case
     from suite.proofs.make import Proofs
+    from suite.proofs.side_by_side import Proving
     from suite.proofs.wanted import Wanted
     from suite.results.proof import Proof
 
@@ -50,7 +51,9 @@ def verify(
     from suite.cli.options import interpreters_from, knobs_from
     from suite.plan.networks import register
     from suite.plan.overrides import is_path
-    from suite.proofs.make import Proofs, subject
+    from suite.plugins import workloads
+    from suite.proofs.make import Proofs
+    from suite.proofs.side_by_side import room, share, side_by_side
     from suite.proofs.wanted import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
@@ -69,25 +72,39 @@ def verify(
     )
     cases = cases_to_verify(wanted)
     _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
-    rows: list[dict[str, Any]] = []
-    proofs: list[dict[str, Any]] = []
+    names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
+    found: dict[int, Proven] = {}
     reasons: dict[str, int] = {}
-    maker = Proofs(interpreters)
+    maker, graphs = Proofs(interpreters), workloads()
+
+    def proving(at: int) -> "Proving[int]":
+        case, refused = cases[at]
+        status.update(Text(f"proving {names[at]}"))
+        found[at] = Proven("unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
+        return at
+
     try:
-        for number, (case, refused) in enumerate(cases, 1):
-            name = f"[{number}/{len(cases)}] {_name(case, wanted)}"
-            with console.status(Text(f"proving {name}")):
-                found = Proven("unsupported", refused) if refused else _proven(case, maker, interpreters)
-            unproven = {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
-            proofs.append(found.proof.model_dump(mode="json") if found.proof else unproven)
-            rows.append(_row(_name(case, wanted), found))
-            words = (name, found.verdict, _reason(found.reason, number, reasons))
-            console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
+        with console.status("") as status:
+            shares = [share(case, graphs[case.workload].graph(), here=True) for case, _ in cases]
+            for at in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
+                words = (names[at], found[at].verdict, _reason(found[at].reason, at + 1, reasons))
+                console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
     finally:  # of hours of proofs nothing is lost, whatever ends them
-        _tell(rows, proofs, json)
+        made = [(case, found[at]) for at, (case, _) in enumerate(cases) if at in found]
+        proofs = [_proof(case, each) for case, each in made]
+        _tell([_row(_name(case, wanted), each) for case, each in made], proofs, json)
     verdicts = [proof["passed"] for proof in proofs]
     if False in verdicts or True not in verdicts:
         raise typer.Exit(1)
+
+
+def _proof(case: "Case", found: "Proven") -> dict[str, Any]:
+    """As JSON; of one that could not be made, why."""
+    from suite.proofs.make import subject
+
+    if found.proof:
+        return found.proof.model_dump(mode="json")
+    return {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
 
 
 def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
@@ -130,7 +147,7 @@ class Proven(NamedTuple):
     proof: "Proof | None" = None  # None: it could not be made here
 
 
-def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Proven:
+def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proven]":
     from suite.errors import StagebenchError, Unavailable
     from suite.files import scratch
     from suite.proofs.make import subject
@@ -145,7 +162,7 @@ def _proven(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> Prov
         except StagebenchError as error:  # a mistake in one adapter's declaration is its own affair
             proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
             return Proven("FAILED", proof.reason, proof)
-        proof = maker.prove(case, launch, folder)
+        proof = yield from maker.proving(case, launch, folder)
     if proof.outcome in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
         return Proven(proof.outcome, proof.reason)
     return Proven("proven" if proof.passed else "FAILED", proof.reason, proof)

@@ -26,9 +26,10 @@ from suite.launching.jobs import variables
 from suite.launching.launch import Launch
 from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
+from suite.proofs.side_by_side import Proving
 from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
-from suite.supervision import Limits
+from suite.supervision import Limits, in_one_go
 from suite.worker.job import Prove
 from suite.worker.machine import machine
 from suite.worker.variables import arithmetic
@@ -44,15 +45,20 @@ class Proofs:
         """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find.find` honours."""
         self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
+        self._under_way: set[str] = set()  # keys
         self._host = machine()
 
     def prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
+        """As `proving` makes it, with none beside it."""
+        return in_one_go(self.proving(case, launch, scratch))
+
+    def proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
         """The proof that a case's records name: remembered, or made now with its evidence in `scratch`.
 
         What keeps a proof from being made is its reason: the measurement goes on without.
         """
         try:
-            return self._prove(case, launch, scratch)
+            return (yield from self._proving(case, launch, scratch))
         except (StagebenchError, OSError) as error:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
@@ -60,7 +66,7 @@ class Proofs:
         """Have it made again: it was made where ranks saw other variables than now, as no key of ours can tell."""
         (self._folder / f"{proof.key}.json").unlink(missing_ok=True)
 
-    def _prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
+    def _proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
@@ -68,23 +74,34 @@ class Proofs:
         key = self._key(launch)
         path, once = self._folder / f"{key}.json", (key, case.silence_limit)
         scope = _scope(case, launch.adapter)
+        while key in self._under_way:  # for another case
+            yield True
         found = _remembered(path) or self._died.get(once)
         if found is not None:
             return found.but(scope=scope)
+        self._under_way.add(key)
+        try:
+            proof, ran = yield from self._made(launch, key, scope, scratch)
+            if not proof.errors:  # what dies or hangs would do so again
+                self._died[once] = proof
+            elif ran:
+                write_whole(path, proof.text)
+            return proof
+        finally:
+            self._under_way.remove(key)
+
+    def _made(self, launch: Launch, key: str, scope: str, scratch: Path) -> Proving[tuple[Proof, bool]]:
+        """In the precision that is asked for, and in float64 where the adapter has it; whether all of that ran."""
+        proven = launch.configuration
         results, precision = self._oracles.of(launch), proven.precision
-        measured = _verdict(launch, results, scratch)
+        measured = yield from _verdict(launch, results, scratch)
         identity = None
-        ran = bool(measured.errors)  # what dies or hangs would do so again
-        if ran and precision != "float64" and "float64" in launch.adapter.capabilities.precisions:
+        if measured.errors and precision != "float64" and "float64" in launch.adapter.capabilities.precisions:
             in_float64 = replace(launch, configuration=proven.on(precision="float64"))
-            identity = _verdict(in_float64, results, scratch / "float64")
+            identity = yield from _verdict(in_float64, results, scratch / "float64")
         verdict, in_short = joined(measured, identity)
         proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
-        if ran and (identity is None or identity.errors):
-            write_whole(path, proof.text)
-        if not ran:
-            self._died[once] = proof
-        return proof
+        return proof, bool(measured.errors) and (identity is None or bool(identity.errors))
 
     def _key(self, launch: Launch) -> str:
         """Everything that could change the verdict."""
@@ -110,11 +127,11 @@ class Proofs:
         return [launch.launcher.name, *launch.configuration.placement.hosts]
 
 
-def _verdict(launch: Launch, results: Path, scratch: Path) -> Verdict:
+def _verdict(launch: Launch, results: Path, scratch: Path) -> Proving[Verdict]:
     scratch.mkdir(parents=True, exist_ok=True)
     proven = launch.configuration
     samples = proven.global_batch // networks(launch.adapter, proven)
-    attempt = launch.run(scratch, Prove(launch.workload.graph(), str(results), samples))
+    attempt = yield from launch.running(scratch, Prove(launch.workload.graph(), str(results), samples))
     return judge(attempt, launch.workload, proven.precision, proven.optimiser, proven.placement.device)
 
 

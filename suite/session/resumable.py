@@ -102,6 +102,9 @@ class Session(ABC, Generic[C, Entry, Measured]):
         """Those that `beside` joins, as they are to stand together if there is room."""
         return [items]
 
+    def ahead(self, items: list[Runnable[C]]) -> None:
+        """Called before the first process group of several: what takes time and is not timed."""
+
     def before(self, item: Runnable[C]) -> dict[str, Any]:
         """Called before each process group; further fields of its record."""
         return {}
@@ -190,6 +193,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
 
     def _starting(self, todo: list[Runnable[C]], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
         """Those of `todo`, taken out of it, that stand side by side: the first, and as many as there is room for."""
+        self.ahead(todo)
         fields, several, room = {item.case.id: self.before(item) for item in todo}, len(todo) > 1, Room()
         together: list[str] = []
 

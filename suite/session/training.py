@@ -15,6 +15,7 @@ from suite.launching.jobs import measuring
 from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan import Resolved
 from suite.proofs.make import Proofs
+from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank
@@ -79,12 +80,20 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         found = self._open_cases(self._run, asked, processes, self._end.clear)
         return [item for item in items if item.case.id in found]
 
+    def ahead(self, items: list[Runnable[Case]]) -> None:
+        """Make their proofs, those at the same time that there is room for."""
+        if self._proofs is not None:
+            todo = [item for item in items if item.case.id not in self._proof_of]
+            wanted = [(_share(item), self._proving(item, self._proofs)) for item in todo]
+            for case, proof in side_by_side(wanted, room()):
+                self._proof_of[case.id] = proof
+
     def before(self, item: Runnable[Case]) -> dict[str, Any]:
         """The proof that the record names, and what the adapter declares of the case."""
         declared = declared_of(item.case, item.launch.adapter)
         if self._proofs is None:
             return {"declared": declared, "proof_reason": "proofs were switched off for this run"}
-        proof = self._prove(item, self._proofs)
+        proof = self._proof_of[item.case.id]
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
     def beside(self, item: Runnable[Case]) -> Hashable:
@@ -115,17 +124,15 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """The last message of each kind, the passes by name, the notes joined."""
         return [training_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
 
-    def _prove(self, item: Runnable[Case], proofs: Proofs) -> Proof:
-        """The case's proof, made at its first process; every proof goes into the run folder too."""
+    def _proving(self, item: Runnable[Case], proofs: Proofs) -> Proving[tuple[Case, Proof]]:
+        """The case's proof, made before its first process; every proof goes into the run folder too."""
         case = item.case
-        if case.id not in self._proof_of:
-            self._observer.proving(case)
-            proof = proofs.prove(case, item.launch, self._folder.attempt(case.id, "proof"))
-            if proof.key:
-                self._folder.write_proof(proof)
-            self._proof_of[case.id] = proof
-            self._observer.proved(case, proof)
-        return self._proof_of[case.id]
+        self._observer.proving(case)
+        proof = yield from proofs.proving(case, item.launch, self._folder.attempt(case.id, "proof"))
+        if proof.key:
+            self._folder.write_proof(proof)
+        self._observer.proved(case, proof)
+        return case, proof
 
     def _doubt(self, item: Runnable[Case], attempt: Attempt) -> None:
         """Have a proof made again, once, whose ranks saw other variables: another host's login has changed."""
@@ -135,6 +142,10 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         self._doubted.add(proof.key)
         self._proofs.forget(proof)
         self._proof_of = {id_: each for id_, each in self._proof_of.items() if each.key != proof.key}
+
+
+def _share(item: Runnable[Case]) -> Share:
+    return share(item.case, item.launch.workload.graph(), item.launch.here)
 
 
 LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by why a watchdog ended an attempt

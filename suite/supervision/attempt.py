@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
@@ -45,17 +45,19 @@ class Attempt:
     evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
 
 
-# Yields each time that all ranks wait for their turn: whether they will want another in this pass. To go on gives it.
+# Where turns are taken, yields each time that all ranks wait for theirs: whether they will want another in this pass.
+# To go on gives it. Where none are taken, yields True after each look at the ranks, which go on meanwhile.
 Measuring = Generator[bool, None, Attempt]
+T = TypeVar("T")
 
 
-def in_one_go(measuring: Measuring) -> Attempt:
+def in_one_go(working: Generator[bool, None, T]) -> T:
     """What came of it, with nobody else to wait for."""
     while True:
         try:
-            next(measuring)
+            next(working)
         except StopIteration as end:
-            found: Attempt = end.value
+            found: T = end.value
             return found
 
 
@@ -86,7 +88,7 @@ def running(
     out_of_memory: Collection[str] = (),
     in_turns: bool = False,
 ) -> Measuring:
-    """The same, with pauses in which others may work if the ranks take turns; all of them are on this machine then.
+    """The same, with pauses: in those of ranks that take turns others may work. All of them are on this machine then.
 
     To close it ends the processes.
     """
@@ -105,22 +107,13 @@ def running(
             for each in engine.new():
                 reported.append(each)
                 watchdog.engine_reported(each)
-            for rank, message in mailbox.new():
-                watchdog.received(rank, message)
-                on_message(rank, message)
-                if isinstance(message, Waiting):
-                    waiting[rank] = message
+            waiting |= heard(mailbox, watchdog, on_message)
             if len(waiting) == ranks:
-                pipes.opened()
-                pause = time.monotonic()
-                yield any(each.more for each in waiting.values())
-                waiting.clear()
-                pause = time.monotonic() - pause
-                watchdog.rested(pause)
-                rested += pause
-                pipes.give()
+                rested += yield from until_given(waiting, pipes, watchdog)
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
                 break
+            if not in_turns:
+                yield True
         group.end()
         mailbox.close()  # opened afresh: see LineReader.close
         for rank, message in mailbox.new():
@@ -142,6 +135,29 @@ def running(
     outcome, reason = judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
     return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
+
+
+def heard(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:
+    """Pass on what the ranks have sent; those that wait for their turn."""
+    waiting = {}
+    for rank, message in mailbox.new():
+        watchdog.received(rank, message)
+        on_message(rank, message)
+        if isinstance(message, Waiting):
+            waiting[rank] = message
+    return waiting
+
+
+def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -> Generator[bool, None, float]:
+    """The pause before a turn, which is no rank's silence; its seconds."""
+    pipes.opened()
+    pause = time.monotonic()
+    yield any(each.more for each in waiting.values())
+    waiting.clear()
+    pause = time.monotonic() - pause
+    watchdog.rested(pause)
+    pipes.give()
+    return pause
 
 
 def pipes_of(folder: Path, ranks: int) -> Pipes:

@@ -12,6 +12,7 @@ from suite.cli.verify import _reason
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
 from suite.proofs.make import Proofs, subject
+from suite.proofs.side_by_side import Proving
 from suite.results.proof import Proof
 from suite.session.training import launch_of_case
 
@@ -45,7 +46,7 @@ def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
     stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAGEBENCH_PYTHON_BETA", "/no-such-python")
-    monkeypatch.setattr(Proofs, "prove", lambda *_: pytest.fail("something was started"))
+    monkeypatch.setattr(Proofs, "proving", lambda *_: pytest.fail("something was started"))
     error = stagebench("verify", "--workload", "mnist_small").error
     assert isinstance(error, RequestError)
     assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
@@ -69,12 +70,13 @@ def test_verify_keeps_what_it_proved_when_it_is_stopped(
 ) -> None:
     made = iter([PROVEN])
 
-    def prove(*_: object) -> Proof:
+    def proving(*_: object) -> Proving[Proof]:
+        yield True
         for proof in made:
             return proof
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Proofs, "prove", prove)
+    monkeypatch.setattr(Proofs, "proving", proving)
     told = stagebench("verify", "--adapter", "alpha", "--workload", "mnist_small", "--json")
     assert told.code == 130
     assert json.loads(told.stdout) == [PROVEN.model_dump(mode="json")]
@@ -84,7 +86,12 @@ def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
     stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     startable.adapters["alpha"].trainer = "nowhere.worker:X"
-    monkeypatch.setattr(Proofs, "prove", lambda *_: PROVEN)
+
+    def proving(*_: object) -> Proving[Proof]:
+        yield True
+        return PROVEN
+
+    monkeypatch.setattr(Proofs, "proving", proving)
     told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
     assert told.code == 1
     assert "names the trainer 'nowhere.worker:X'" in told.out
