@@ -19,7 +19,7 @@ class Observer(Generic[C, R]):
         """Before anything starts: the cases that can run, processes for all of them, records already there."""
 
     def proving(self, case: C) -> None:
-        """A proof is about to be made (or looked up); of training alone."""
+        """A proof is about to be made (or looked up), beside others maybe; of training alone."""
 
     def proved(self, case: C, proof: Proof) -> None:
         """The proof that the case's records will name; see suite.proofs.make."""
