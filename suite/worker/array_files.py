@@ -13,6 +13,7 @@ from suite.worker import idx
 from suite.worker.unpacking import refuse_bomb
 
 NAMES = ("images", "labels")
+LAST = 2**31 - 1  # label: frameworks take 32 bits
 IMAGES, LABELS = "uif", "iu"  # NumPy's kinds of numbers
 RATIO = 1100  # no deflated file grows more
 
@@ -51,6 +52,9 @@ def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
         raise ValueError("%s holds no samples; write one image at least" % path)
     if labels.min() < 0:
         raise ValueError("%s has the label %d; number the classes from 0" % (path, labels.min()))
+    if labels.max() > LAST:
+        raise ValueError("%s has the label %d, and frameworks count to %d; number the classes from 0"
+                         % (path, labels.max(), LAST))  # fmt: skip
     if labels.min() == labels.max():
         raise ValueError("%s has the label %d for every image; write images of two classes at least"
                          % (path, labels.min()))  # fmt: skip

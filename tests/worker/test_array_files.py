@@ -52,6 +52,7 @@ def test_what_can_train_is_read(tmp_path):
         (GOOD, CLASSES[:3], "holds 4 images and 3 labels; write one label for each image"),
         (GOOD[:0], CLASSES[:0], "holds no samples; write one image at least"),
         (GOOD, CLASSES - 1, "has the label -1; number the classes from 0"),
+        (GOOD, CLASSES << 60, "has the label %d, and frameworks count to 2147483647; number" % (CLASSES.max() << 60)),
         (GOOD, CLASSES + 0.5, "has labels of type float64; write them as whole numbers from 0"),
         (GOOD, CLASSES * np.nan, "has labels of type float64"),
         (GOOD, np.array(list("abcd")), "the array 'labels' is of type <U1; write it as numbers"),
