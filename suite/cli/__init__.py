@@ -15,6 +15,9 @@ INTERRUPTED = 130  # exit code
 OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # no defect of ours
 AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
+LONG_LINE = re.compile(
+    r"^(.{1000}).{600,}(.{400})$", re.MULTILINE
+)  # a value with blanks in it: the remedy is at the end
 
 
 def program() -> int:
@@ -94,5 +97,5 @@ def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
     from suite.plain import without_codes, wrapped
 
-    message = "stagebench: " + LONG_WORD.sub(r"\1…", without_codes(message))
+    message = "stagebench: " + LONG_LINE.sub(r"\1 … \2", LONG_WORD.sub(r"\1…", without_codes(message)))
     sys.stderr.write(f"\033[31m{wrapped(message)}\033[0m\n" if sys.stderr.isatty() else f"{message}\n")

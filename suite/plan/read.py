@@ -20,6 +20,7 @@ from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
+LARGEST = 1 << 26  # bytes of a plan, or of a network's file
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 WORDED = dict.fromkeys(  # pydantic's problems that it does not word as what should be
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
@@ -70,9 +71,12 @@ def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str,
             f"{known(name_or_path, ready_made())}"
         )
     try:
+        if file.stat().st_size > LARGEST:
+            raise RequestError(f"the plan {file} has {file.stat().st_size} bytes, {LARGEST} at most; name a plan")
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RequestError(f"cannot read the plan {file}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise RequestError(f"cannot read the plan {file}: {why}; name a file that can be read") from error
     except UnicodeDecodeError as error:
         raise RequestError(f"the plan {file} is not UTF-8 text: {error}; save it as UTF-8") from error
     plan = parse(text, file, asked)
