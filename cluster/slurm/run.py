@@ -16,5 +16,6 @@ from cluster.slurm.job import cancel_named
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
-        sys.exit(cancel_named(sys.argv[1]))
+        cancel_named(sys.argv[1])
+        sys.exit()
     sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

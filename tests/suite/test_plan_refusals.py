@@ -11,6 +11,7 @@ from PIL import Image
 from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.overrides import overrides_from
+from suite.plan.read import LARGEST
 
 Write = Callable[[str], Path]
 CORES = len(os.sched_getaffinity(0))
@@ -197,7 +198,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(RequestError, match=rf"^the plan {path} is not UTF-8 text: .*; save it as UTF-8$"):
         load(path)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Denied")))
-    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied$"):
+    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied; name a file that can be read$"):
+        load(path)
+    monkeypatch.undo()
+    with path.open("ab") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(
+        RequestError, match=rf"^the plan {path} has {LARGEST + 1} bytes, {LARGEST} at most; name a plan$"
+    ):
         load(path)
 
 

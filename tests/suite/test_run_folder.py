@@ -17,7 +17,7 @@ from suite.results.invariants import broken
 from suite.results.rank_report import models
 from suite.results.records import FORMAT, About
 from suite.results.run_folder import RunFolder
-from suite.results.stored import parsed
+from suite.results.stored import LARGEST, parsed, text_of
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -199,6 +199,13 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> N
     with pytest.raises(StoreError) as refused:
         read(tmp_path, About, older.about, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
+    large = tmp_path / "large.json"
+    with large.open("wb") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(
+        StoreError, match=rf"^{large} has {LARGEST + 1} bytes, more than any that was written; mend it$"
+    ):
+        text_of(large, "mend it")
     for text, problem in (
         ("[]", "the whole: Input should be an object"),
         ('{"format": 4, "id": 3}', "id: Input should be a valid string"),
