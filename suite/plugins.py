@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from suite.contracts.adapter import Adapter, Capabilities
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
+from suite.contracts.backend import Backend
 from suite.contracts.hooks import PROJECT, Hooks
+from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import RequestError, StagebenchError
@@ -21,6 +23,11 @@ from workloads.catalogue import Workload
 
 A = TypeVar("A")
 T = TypeVar("T", Adapter, Launcher, Workload)
+# What an adapter, and its capabilities, name several of, each of a type.
+TEXTS = ("requires", "builds_on", "out_of_memory", "arithmetic_variables", "exchange_variables", "other_variables")
+OF_ADAPTER = {**dict.fromkeys(TEXTS, str), "backends": Backend}
+WORDS = ("devices", "precisions", "tunings", "layer_kinds", "optimisers")
+OF_CAPABILITIES = {**dict.fromkeys(WORDS, str), "strategies": Strategy, "formats": Format}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
 
@@ -121,9 +128,22 @@ def adapters() -> dict[str, Adapter]:
                 "install a newer stagebench, or uninstall the adapter"
             )
         with _blamed(f"the adapter {name!r}"):
-            if not isinstance(adapter.capabilities, Capabilities):
-                raise TypeError(f"its capabilities are {shown(adapter.capabilities)}; return Capabilities(...)")
+            _check_declared(adapter)
     return found
+
+
+def _check_declared(adapter: Adapter) -> None:
+    """TypeError for what an adapter declares of itself that is of another type."""
+    able = adapter.capabilities
+    if not isinstance(able, Capabilities):
+        raise TypeError(f"its capabilities are {shown(able)}; return Capabilities(...)")
+    for whose, parts in ((adapter, OF_ADAPTER), (able, OF_CAPABILITIES)):
+        for name, kind in parts.items():
+            value = getattr(whose, name)
+            if not isinstance(value, tuple | list) or not all(isinstance(each, kind) for each in value):
+                raise TypeError(f"its {name} are {shown(value)}; write a tuple of {kind.__name__}")
+    if not isinstance(able.knobs, dict) or not all(isinstance(each, Knob) for each in able.knobs.values()):
+        raise TypeError(f"its knobs are {shown(able.knobs)}; write a dictionary of Knob by name")
 
 
 def oracle() -> Adapter:

@@ -3,6 +3,7 @@
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pluggy
@@ -63,6 +64,19 @@ def broken() -> Alpha:
     return Broken()
 
 
+def declaring(**changes: object) -> Alpha:
+    class Declaring(Alpha):
+        capabilities = replace(Alpha().capabilities, **changes)  # type: ignore[assignment, arg-type]
+
+    return Declaring()
+
+
+def with_(**attributes: object) -> Alpha:
+    adapter = Alpha()
+    vars(adapter).update(attributes)
+    return adapter
+
+
 def old() -> Alpha:
     adapter = Alpha()
     adapter.contract = "2"  # type: ignore[assignment]
@@ -85,6 +99,13 @@ def raising() -> Alpha:
         (lambda: [named("../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [named("x" * 5000)], "take letters, digits"),
         (lambda: [broken()], "its capabilities are 3; return Capabilities(...)"),
+        (lambda: [declaring(strategies=("single",))], "its strategies are ('single',); write a tuple of Strategy"),
+        (lambda: [declaring(strategies=3)], "its strategies are 3; write a tuple of Strategy"),
+        (lambda: [declaring(formats=("x",))], "its formats are ('x',); write a tuple of Format"),
+        (lambda: [declaring(devices="cpu")], "its devices are 'cpu'; write a tuple of str"),
+        (lambda: [declaring(knobs={"a": 3})], "its knobs are {'a': 3}; write a dictionary of Knob by name"),
+        (lambda: [with_(requires=None)], "its requires are None; write a tuple of str"),
+        (lambda: [with_(backends=("x",))], "its backends are ('x',); write a tuple of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
     ],
