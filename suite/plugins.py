@@ -2,11 +2,13 @@
 
 import inspect
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pluggy
@@ -28,6 +30,7 @@ TEXTS = ("requires", "builds_on", "out_of_memory", "arithmetic_variables", "exch
 OF_ADAPTER = {**dict.fromkeys(TEXTS, str), "backends": Backend}
 WORDS = ("devices", "precisions", "tunings", "layer_kinds", "optimisers")
 OF_CAPABILITIES = {**dict.fromkeys(WORDS, str), "strategies": Strategy, "formats": Format}
+OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
 
@@ -102,6 +105,27 @@ def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
         ) from error
     except BaseException as error:  # sys.exit at import would end every command without a word
         raise _mistake(whose, fails, error) from error
+
+
+def culprit(error: BaseException) -> str | None:
+    """The plugin whose code an exception comes out of, and where; None for one of stagebench's own.
+
+    An adapter's, a launcher's or a network's methods are asked all over the suite.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if any(Path(frame.filename).is_relative_to(folder) for folder in OWN):
+            return None
+        for name, plugin in manager().list_name_plugin():
+            if any(Path(frame.filename).is_relative_to(place) for place in _places(plugin)):
+                return f"the plugin {name!r} ({frame.filename}, line {frame.lineno})"
+    return None
+
+
+def _places(plugin: object) -> list[str]:
+    """The folder of the package that a plugin is of; a module's own file where it is of none."""
+    module = plugin if inspect.ismodule(plugin) else sys.modules.get(type(plugin).__module__)
+    package = sys.modules.get((getattr(module, "__package__", "") or "").partition(".")[0])
+    return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
 
 
 def _mistake(whose: str, fails: str, error: BaseException) -> RequestError:

@@ -58,6 +58,7 @@ def terminable() -> Iterator[list[int]]:
 
 
 def _run() -> int:
+    from suite import plugins
     from suite.cli.app import build
     from suite.errors import StagebenchError
 
@@ -71,6 +72,12 @@ def _run() -> int:
     except MemoryError as error:
         tell(f"there is too little memory: {str(error) or 'none is left'}; end other programs, or ask for less")
         return 1
+    except Exception as error:
+        whose = plugins.culprit(error)
+        if whose is None:
+            raise
+        tell(f"{whose} fails: {type(error).__name__}: {error}; mend or uninstall it")
+        return 2
     except SystemExit as ending:
         if ending.code == INTERRUPTED:  # typer's, of a command that has no more to say of it
             raise KeyboardInterrupt from None

@@ -1,5 +1,6 @@
 """A plugin's own mistake is one sentence that names the plugin: every command needs all plugins."""
 
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -157,3 +158,29 @@ def test_what_an_adapter_s_method_does_wrong_is_its_own(answer: Callable[[object
     with pytest.raises(RequestError, match=told):
         plugins.asked("alpha", str | None, answer, None)
     assert plugins.asked("alpha", str | None, lambda case: "no", None) == "no"
+
+
+def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's method, or a network's: they are asked all over the suite."""
+
+    class Lumen:
+        @hookimpl
+        def stagebench_launchers(self) -> list[object]:
+            return []
+
+        def missing(self) -> None:
+            raise ValueError("boom")
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(Lumen(), "lumen")
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    with pytest.raises(ValueError, match="boom") as found:
+        Lumen().missing()
+    assert re.fullmatch(r"the plugin 'lumen' \(\S+test_plugins\.py, line \d+\)", plugins.culprit(found.value) or "")
+
+
+def test_a_defect_of_our_own_is_nobody_else_s() -> None:
+    with pytest.raises(AttributeError) as found:
+        plugins.asked("alpha", int, None)  # type: ignore[arg-type]
+    assert plugins.culprit(found.value) is None
