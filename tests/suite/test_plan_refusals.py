@@ -299,11 +299,23 @@ def test_what_toml_has_and_a_plan_has_not_is_refused(
     assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
 
 
+NETWORKS = [f"net{number}" for number in range(100_000)]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        '[[cases]]\nadapter = "alpha"\n' * 100_000,
+        f'[[cases]]\nadapter = "alpha"\nworkload = {NETWORKS}\nbatch = {{ net1 = 3 }}\n',
+        f'[defaults]\nworkload = {NETWORKS}\n[[cases]]\nadapter = "alpha"\nbatch = {{ net1 = 3 }}\n',
+    ],
+    ids=["blocks", "a batch for each network", "networks of the defaults"],
+)
 def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(
-    toys: SimpleNamespace, plan_file: Write
+    toys: SimpleNamespace, plan_file: Write, blocks: str
 ) -> None:
     """Each of them takes half a millisecond: a hundred thousand would take a minute."""
-    many = 'name = "x"\n' + '[[cases]]\nadapter = "alpha"\n' * 100_000
+    many = 'name = "x"\n' + blocks
     begin = time.process_time()
     told = refused(toys, plan_file(many))
     assert time.process_time() - begin < 20
