@@ -15,7 +15,7 @@ from suite.results import older, this_host
 from suite.results.formats import read
 from suite.results.invariants import broken
 from suite.results.rank_report import models
-from suite.results.records import FORMAT, About
+from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import LARGEST, parsed, text_of
 from tests.reports.made_run import MadeRun, case_of
@@ -241,3 +241,12 @@ def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
     assert broken(record.but(ranks=(first, second.but(passes=passes)))) == (
         f"rank 1, pass 'staged': {len(staged.step_s) - 1} times of update for {len(staged.step_s)} steps"
     )
+
+
+def test_a_host_in_another_one_s_place_is_refused(run: MadeRun) -> None:
+    hosts, host = run.folder.path / "hosts", Host(host="a")
+    run.folder.write_host(host)
+    assert run.folder.hosts()["a"] == host
+    (hosts / "a.json").rename(hosts / "b.json")
+    with pytest.raises(StoreError, match=r"hosts/b\.json holds the host 'a'; remove it"):
+        run.folder.hosts()
