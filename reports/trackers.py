@@ -18,6 +18,7 @@ from suite.errors import RequestError
 from suite.files import file_name, write_whole
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
+from suite.worker.homes import without_homes
 
 BENCHMARKS = {"resnet50": "resnet"}  # by MLPerf's names
 Run = TypeVar("Run")  # a run folder, of trainings or of communication
@@ -69,7 +70,7 @@ def as_mlflow(folder: RunFolder, directory: Path) -> None:
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # without it newer versions refuse folders
     client = MlflowClient(directory.absolute().as_uri())
     began = round(_seconds(folder.about.created) * 1000)
-    experiment = client.create_experiment(folder.about.plan or "stagebench")
+    experiment = client.create_experiment(without_homes(folder.about.plan) or "stagebench")
     rows = summarise(folder)
     for row, line in zip(rows, table(folder, rows), strict=True):
         run = client.create_run(experiment, began, run_name=row.case.label).info.run_id

@@ -2,17 +2,21 @@
 
 import inspect
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pluggy
 
-from suite.contracts.adapter import Adapter, Capabilities
+from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
+from suite.contracts.backend import Backend
 from suite.contracts.hooks import PROJECT, Hooks
+from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import RequestError, StagebenchError
@@ -21,6 +25,12 @@ from workloads.catalogue import Workload
 
 A = TypeVar("A")
 T = TypeVar("T", Adapter, Launcher, Workload)
+# What an adapter, and its capabilities, name several of, each of a type.
+TEXTS = ("requires", "builds_on", "out_of_memory", "arithmetic_variables", "exchange_variables", "other_variables")
+OF_ADAPTER = {**dict.fromkeys(TEXTS, str), "backends": Backend}
+WORDS = ("devices", "precisions", "tunings", "layer_kinds", "optimisers")
+OF_CAPABILITIES = {**dict.fromkeys(WORDS, str), "strategies": Strategy, "formats": Format}
+OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
 
@@ -97,6 +107,27 @@ def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
         raise _mistake(whose, fails, error) from error
 
 
+def culprit(error: BaseException) -> str | None:
+    """The plugin whose code an exception comes out of, and where; None for one of stagebench's own.
+
+    An adapter's, a launcher's or a network's methods are asked all over the suite.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if any(Path(frame.filename).is_relative_to(folder) for folder in OWN):
+            return None
+        for name, plugin in manager().list_name_plugin():
+            if any(Path(frame.filename).is_relative_to(place) for place in _places(plugin)):
+                return f"the plugin {name!r} ({frame.filename}, line {frame.lineno})"
+    return None
+
+
+def _places(plugin: object) -> list[str]:
+    """The folder of the package that a plugin is of; a module's own file where it is of none."""
+    module = plugin if inspect.ismodule(plugin) else sys.modules.get(type(plugin).__module__)
+    package = sys.modules.get((getattr(module, "__package__", "") or "").partition(".")[0])
+    return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
+
+
 def _mistake(whose: str, fails: str, error: BaseException) -> RequestError:
     at = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if at.filename == __file__ else f" ({at.filename}, line {at.lineno})"
@@ -121,9 +152,22 @@ def adapters() -> dict[str, Adapter]:
                 "install a newer stagebench, or uninstall the adapter"
             )
         with _blamed(f"the adapter {name!r}"):
-            if not isinstance(adapter.capabilities, Capabilities):
-                raise TypeError(f"its capabilities are {shown(adapter.capabilities)}; return Capabilities(...)")
+            _check_declared(adapter)
     return found
+
+
+def _check_declared(adapter: Adapter) -> None:
+    """TypeError for what an adapter declares of itself that is of another type."""
+    able = adapter.capabilities
+    if not isinstance(able, Capabilities):
+        raise TypeError(f"its capabilities are {shown(able)}; return Capabilities(...)")
+    for whose, parts in ((adapter, OF_ADAPTER), (able, OF_CAPABILITIES)):
+        for name, kind in parts.items():
+            value = getattr(whose, name)
+            if not isinstance(value, tuple | list) or not all(isinstance(each, kind) for each in value):
+                raise TypeError(f"its {name} are {shown(value)}; write a tuple of {kind.__name__}")
+    if not isinstance(able.knobs, dict) or not all(isinstance(each, Knob) for each in able.knobs.values()):
+        raise TypeError(f"its knobs are {shown(able.knobs)}; write a dictionary of Knob by name")
 
 
 def oracle() -> Adapter:

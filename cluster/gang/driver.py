@@ -28,9 +28,12 @@ DEATH = re.compile(r"rank (?P<rank>\d+) on \S+ ended (by signal (?P<signal>\d+)|
 class Lifelines:
     """Where each task connects; both sides give signs of life as long as they live."""
 
-    def __init__(self, on_loss: Callable[[str], None]) -> None:
-        """`on_loss` is called, in a thread of its own, with a sentence that names the first node that is lost."""
-        self._listener = socket.create_server(("", 0))
+    def __init__(self, proof: str, on_loss: Callable[[str], None]) -> None:
+        """`on_loss` is called, in a thread of its own, with a sentence that names the first node that is lost.
+
+        Whoever does not begin with `proof` is none of the gang's.
+        """
+        self._proof, self._listener = proof, socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
         self.nodes: list[Node] = []  # that have ever connected
         Thread(target=self._watch, args=(on_loss,), daemon=True).start()
@@ -64,8 +67,8 @@ class Lifelines:
     def _accept(self) -> None:
         task = self._listener.accept()[0]
         task.settimeout(NAMED_WITHIN)
-        name = received(task).decode(errors="replace")
-        if name.endswith("\n"):
+        proof, _, name = received(task).decode(errors="replace").partition(" ")
+        if proof == self._proof and name.endswith("\n"):
             self.nodes.append(Node(task, name.strip()))
         else:  # a stranger
             task.close()
@@ -134,7 +137,7 @@ def main(engine: str, start: str, work: Callable[[Gang, int], None]) -> None:
         explain(engine, folder, error)
         os._exit(1)
 
-    lifelines = Lifelines(lambda words: fail(RuntimeError(f"{SAID}{words}; {remedy}")))
+    lifelines = Lifelines(gang["proof"], lambda words: fail(RuntimeError(f"{SAID}{words}; {remedy}")))
     try:
         work(gang, lifelines.port)
     except Exception as error:

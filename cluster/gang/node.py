@@ -29,7 +29,7 @@ class Gang(TypedDict):
     """What is to run on the nodes: a plain dictionary, which JSON and every engine can carry."""
 
     folder: str  # the attempt's, which all nodes share
-    proof: str  # in the first line of REMOTE there
+    proof: str  # in the first line of REMOTE there; what a task says first to the driver
     guard: list[str]  # the tokens before a program's own: REMOTE ends it when this task ends
     command: list[str]  # a rank's
     environ: dict[str, str]  # of every rank and sidecar
@@ -97,7 +97,7 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     shared = {**own_variables(), **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     ranks: Programs = {}
     beside: Programs = {}
-    lifeline = reached(driver, own)
+    lifeline = reached(driver, own, gang["proof"])
     try:
         if number == 0:
             report_begun(gang, places)
@@ -145,11 +145,11 @@ def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) 
             ) from error
 
 
-def reached(driver: Driver, own: Place) -> socket.socket:
-    """A connection to the driver, which learns whose it is."""
+def reached(driver: Driver, own: Place, proof: str) -> socket.socket:
+    """A connection to the driver, which learns whose it is, and by the proof that it is of this gang."""
     try:
         lifeline = socket.create_connection(driver, REACHED)
-        lifeline.sendall(f"{own[0]} ({own[1]})\n".encode())
+        lifeline.sendall(f"{proof} {own[0]} ({own[1]})\n".encode())
         return lifeline
     except OSError as error:
         raise RuntimeError(

@@ -13,14 +13,26 @@ import subprocess
 import time
 from pathlib import Path
 
-from cluster.slurm.job import CANCELLING, GOING, LEAVING, QUEUED, SUBMISSION, Facts, Job, Refused, cancel_named, submit
+from cluster.slurm.job import (
+    ANSWER,
+    CANCELLING,
+    GOING,
+    LEAVING,
+    QUEUED,
+    SUBMISSION,
+    Facts,
+    Job,
+    Refused,
+    cancel_named,
+    submit,
+)
 from cluster.slurm.printed import pass_on, sentence, sidecar
 from suite.contracts.engine_messages import Begun, EngineFailed, report
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LOOK = 0.1  # seconds between looks at the mark
 SOON, SELDOM = 0.25, 10.0  # seconds between questions to Slurm
-PATIENCE = SUBMISSION + CANCELLING + 2.0  # seconds: more than both may take, one after the other
+PATIENCE = ANSWER + SUBMISSION + CANCELLING + 2.0  # seconds: more than all may take, one after the other
 LINGERS = 30.0  # seconds that a job which has ended may take to leave its nodes
 OUTCOMES = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 
@@ -36,6 +48,7 @@ def main(script: Path, name: str, seconds: float) -> int:
     os.chdir(script.parent)
     for stale in ("slurm.log", "slurm.mark"):
         Path(stale).unlink(missing_ok=True)
+    cancel_named(name)  # that of an earlier attempt, whose follower and controller were killed: it would write here
     try:
         job = submit(script.name)
     except Refused as refused:

@@ -47,9 +47,16 @@ class Slurm(Launcher):
         path = request.folder / script.NAME
         path.write_text(text)
         path.chmod(0o755)
-        tokens = (sys.executable, "-I", "-S", run.__file__, str(path), script.job_name(request.folder), str(wait))
+        name, program = script.job_name(request.folder), (sys.executable, "-I", "-S", run.__file__)
         return [
-            Process(tokens, known_by=("sbatch",), queues=True, patience=follow.PATIENCE, failures=failures.PATTERNS)
+            Process(
+                (*program, str(path), name, str(wait)),
+                known_by=("sbatch",),
+                queues=True,
+                patience=follow.PATIENCE,
+                failures=failures.PATTERNS,
+                undo=(*program, name),
+            )
         ]
 
 

@@ -15,6 +15,9 @@ INTERRUPTED = 130  # exit code
 OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # no defect of ours
 AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
+LONG_LINE = re.compile(
+    r"^(.{500}).{700,}(.{300})$", re.MULTILINE
+)  # a value with blanks in it: the remedy is at the end
 
 
 def program() -> int:
@@ -55,6 +58,7 @@ def terminable() -> Iterator[list[int]]:
 
 
 def _run() -> int:
+    from suite import plugins
     from suite.cli.app import build
     from suite.errors import StagebenchError
 
@@ -68,6 +72,12 @@ def _run() -> int:
     except MemoryError as error:
         tell(f"there is too little memory: {str(error) or 'none is left'}; end other programs, or ask for less")
         return 1
+    except Exception as error:
+        whose = plugins.culprit(error)
+        if whose is None:
+            raise
+        tell(f"{whose} fails: {type(error).__name__}: {error}; mend or uninstall it")
+        return 2
     except SystemExit as ending:
         if ending.code == INTERRUPTED:  # typer's, of a command that has no more to say of it
             raise KeyboardInterrupt from None
@@ -94,5 +104,5 @@ def tell(message: str) -> None:
     """An error, on stderr; red where a person looks."""
     from suite.plain import without_codes, wrapped
 
-    message = "stagebench: " + LONG_WORD.sub(r"\1…", without_codes(message))
+    message = "stagebench: " + LONG_LINE.sub(r"\1 … \2", LONG_WORD.sub(r"\1…", without_codes(message)))
     sys.stderr.write(f"\033[31m{wrapped(message)}\033[0m\n" if sys.stderr.isatty() else f"{message}\n")

@@ -69,7 +69,8 @@ def _images(folder: Path) -> tuple[int, int, list[str]]:
     try:
         files, classes = listed(str(folder))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{folder} is not an image folder: {error}") from error
+        remedy = "name a folder with a folder of images for each class, or an .npz file"
+        raise RequestError(f"{folder} is not an image folder: {error}; {remedy}") from error
     lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
     bad: list[str] = []
     with bar("decoding", len(paths)) as progress:

@@ -53,7 +53,7 @@ def show(
 
         show_rooflines(folder, json)
     elif json:
-        show_json([row.to_dict() for row in summarise(folder)])
+        show_json([row.to_dict() for row in summarise(folder)], homes=False)
     else:
         print_results(folder)
 
@@ -65,7 +65,7 @@ def _communication(folder: "CommFolder", json: bool) -> None:
 
     found = list(links(folder))
     if json:
-        show_json([each.to_dict() for each in found])
+        show_json([each.to_dict() for each in found], homes=False)
     else:
         summary(found)
 

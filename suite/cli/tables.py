@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from suite.plain import without_codes
+from suite.worker.homes import without_homes
 
 Row = dict[str, Any]
 
@@ -34,9 +35,10 @@ def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: 
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def show_json(content: Any) -> None:
-    """Print JSON that a program may read."""
-    typer.echo(json.dumps(content, indent=1, default=str))
+def show_json(content: Any, homes: bool = True) -> None:
+    """Print JSON that a program may read; without `homes` nobody's home folder is in it: it may be published."""
+    text = json.dumps(content, indent=1, default=str)
+    typer.echo(text if homes else without_homes(text))
 
 
 def words(value: Any) -> str:

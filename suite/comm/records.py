@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Discriminator
 
 from suite.comm.cases import CommCase
 from suite.results.from_messages import life
+from suite.results.invariants import CLOCKS
 from suite.results.rank_report import AnyRank
 from suite.results.records import AnyEntry, AnyRecord, Cases, check_placement
 from suite.results.run_folder import ResultFolder
@@ -15,6 +16,7 @@ from suite.suggest import shown
 from suite.worker import messages
 
 KIND: Literal["comm"] = "comm"
+SAMPLES = ("sample_s", "exchange_s", "compute_s", "both_s", "progressed_s")  # which follow each other
 MOST_NUMBERS = 10**12  # of a message
 
 
@@ -111,6 +113,11 @@ class CommRecord(AnyRecord):
     ranks: tuple[CommRank, ...]
 
 
+def _sampled(rank: CommRank) -> float:
+    """Seconds of all its samples."""
+    return sum(sum(getattr(row, name, ())) for row in rank.rows for name in SAMPLES)
+
+
 class CommFolder(ResultFolder[CommEntry, CommRecord]):
     """The folder of a run of `stagebench comm`."""
 
@@ -135,4 +142,7 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
             timed = [times for each in taken for name, times in each.items() if name not in ("wait_s", "late_s")]
             if any(not times or min(times) <= 0 for times in timed):
                 return f"row {number} has no samples, or some that took no time"
+        sampled = max(map(_sampled, record.ranks), default=0.0)
+        if sampled > CLOCKS * record.seconds + 1.0:
+            return f"its samples took {sampled:.3g} s, and all of it {record.seconds:.3g} s"
         return super().broken(record)

@@ -66,6 +66,7 @@ class Process:
     queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
     failures: FailurePatterns = FailurePatterns()  # by which it names ranks, where it is an engine
+    undo: tuple[str, ...] = ()  # tokens that end what it holds elsewhere: run where it was killed, and could not
 
 
 @dataclass(frozen=True)

@@ -154,11 +154,21 @@ def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
         there = digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
     if changed:
+        if _digest_of(folder) == combined(now):
+            raise RequestError(f"the bundle {folder} is damaged: {changed[0]} differs; remove it: it is written again")
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         raise RequestError(
             f"the code of the adapter {adapter.name!r} is not what the run began with: {shown} differ from {folder}; "
             "name another run folder with -o, or go back to that code"
         )
+
+
+def _digest_of(folder: Path) -> str | None:
+    """That of what was written there; None where that cannot be read any more."""
+    try:
+        return str(json.loads((folder / "bundle.json").read_text())["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def below_all(folder: Path) -> Iterator[tuple[str, Path]]:

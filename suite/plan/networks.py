@@ -29,7 +29,8 @@ from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError, StoreError
 from suite.files import expanded, file_name, stands
 from suite.plan.overrides import is_path
-from suite.plan.read import Plan
+from suite.plan.read import LARGEST, Plan
+from suite.suggest import shown
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
@@ -87,7 +88,8 @@ def read(file: Path) -> Workload:
     if not isinstance(graph.name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):
         raise RequestError(f"{file}: the network's name is {graph.name!r}; take letters, digits, '.', '_' and '-'")
     if not graph.layers or not graph.heads:
-        raise RequestError(f"{file}: the network {graph.name!r} has no {'head' if graph.layers else 'layer'}")
+        missing = "head" if graph.layers else "layer"
+        raise RequestError(f"{file}: the network {shown(graph.name)} has no {missing}; add one")
     photographs = len(graph.input_shape) == 3 and graph.input_shape[0] == 3
     usual = {
         "optimiser": Optimiser(0.01, 64, 0.9, 0.0),
@@ -127,11 +129,11 @@ def _from_python(file: Path) -> dict[str, Any]:
         content = runpy.run_path(str(file), run_name=file.stem)
         made = content["network"]() if callable(content.get("network")) else content.get("graph")
     except SyntaxError as error:
-        raise RequestError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+        raise RequestError(f"{error.filename}:{error.lineno}: {error.msg}; correct it") from error
     except (Exception, SystemExit) as error:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         line = f":{own[-1].lineno}" if own else ""
-        raise RequestError(f"{file}{line}: {type(error).__name__}: {error}") from error
+        raise RequestError(f"{file}{line}: {type(error).__name__}: {error}; correct it") from error
     graph = made.graph if isinstance(made, Builder) else made
     if not isinstance(graph, Graph):
         what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"
@@ -141,8 +143,11 @@ def _from_python(file: Path) -> dict[str, Any]:
 
 def _from_json(file: Path) -> dict[str, Any]:
     try:
+        if file.stat().st_size > LARGEST:
+            raise ValueError(f"it has {file.stat().st_size} bytes, {LARGEST} at most")
         return {"graph": Graph.from_dict(json.loads(file.read_text(encoding="utf-8")))}
     except json.JSONDecodeError as error:
-        raise RequestError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+        why = f"not valid JSON: {error.msg}"
+        raise RequestError(f"{file}:{error.lineno}: {why}; it should be what Graph.to_dict() writes") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RequestError(f"{file}: {error}; it should be what Graph.to_dict() writes") from error

@@ -20,6 +20,7 @@ from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
+LARGEST = 1 << 26  # bytes of a plan, or of a network's file
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 WORDED = dict.fromkeys(  # pydantic's problems that it does not word as what should be
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
@@ -70,9 +71,12 @@ def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str,
             f"{known(name_or_path, ready_made())}"
         )
     try:
+        if file.stat().st_size > LARGEST:
+            raise RequestError(f"the plan {file} has {file.stat().st_size} bytes, {LARGEST} at most; name a plan")
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RequestError(f"cannot read the plan {file}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise RequestError(f"cannot read the plan {file}: {why}; name a file that can be read") from error
     except UnicodeDecodeError as error:
         raise RequestError(f"the plan {file} is not UTF-8 text: {error}; save it as UTF-8") from error
     plan = parse(text, file, asked)
@@ -137,16 +141,28 @@ def _flat(value: Any, key: str) -> Any:
 
 
 def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) -> None:
-    """RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read."""
+    """RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read.
+
+    A block whose batch depends on the network is one for each of these.
+    """
     named = content.get(overrides.TABLE, {})
-    key, blocks = "most_cases", content.get("cases", [])
+    key, blocks, defaults = "most_cases", content.get("cases", []), content.get("defaults", {})
     most = {**content, **(named if isinstance(named, dict) else {}), **asked}.get(key, MOST_CASES)
-    if isinstance(blocks, list) and isinstance(most, int) and len(blocks) > max(most, MOST_CASES):
+    if not isinstance(blocks, list) or not isinstance(most, int):
+        return
+    count = sum(_blocks_of(each, defaults) for each in blocks)
+    if count > max(most, MOST_CASES):
         raise RequestError(
-            f"{file}: the plan has {len(blocks):,} [[cases]] blocks of a case or more each, and it allows "
-            f"{max(most, MOST_CASES):,} cases; take blocks out, or allow more: {key} = {len(blocks)} at the plan's "
-            f"top, or --set {key}={len(blocks)}"
+            f"{file}: the plan has {count:,} [[cases]] blocks of a case or more each, and it allows "
+            f"{max(most, MOST_CASES):,} cases; take some out, or allow more: {key} = {count} at the plan's "
+            f"top, or --set {key}={count}"
         )
+
+
+def _blocks_of(block: Any, defaults: Any) -> int:
+    both = {key: value for table in (defaults, block) if isinstance(table, dict) for key, value in table.items()}
+    networks = both.get("workload")
+    return len(networks) if isinstance(both.get("batch"), dict) and isinstance(networks, list) else 1
 
 
 def _toml(text: str, file: Path) -> dict[str, Any]:

@@ -27,8 +27,8 @@ CANCELLED: Outcome = "cancelled"  # the outcome of what a person stopped: measur
 
 
 def _moment(text: str) -> str:
-    if text:
-        datetime.fromisoformat(text)  # ValueError names what is none
+    if text and datetime.fromisoformat(text).year < 1970:  # ValueError names what is none
+        raise ValueError(f"{text} is before the year in which computers begin to count, 1970")
     return text
 
 

@@ -38,6 +38,7 @@ from suite.results.invariants import broken
 from suite.results.proof import Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
 from suite.results.stored import object_of, sealed, text_of
+from suite.suggest import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
@@ -207,9 +208,13 @@ class ResultFolder(Generic[Entry, Measured]):
         return found
 
     def hosts(self) -> dict[str, Host]:
-        return {
-            path.stem: read(path, Host, older.host, OF_A_HOST) for path in sorted((self.path / "hosts").glob("*.json"))
-        }
+        """By name; StoreError for a file that holds another one."""
+        found = {}
+        for path in sorted((self.path / "hosts").glob("*.json")):
+            found[path.stem] = read(path, Host, older.host, OF_A_HOST)
+            if found[path.stem].host != path.stem:
+                raise StoreError(f"{path} holds the host {shown(found[path.stem].host)}; {OF_A_HOST}")
+        return found
 
     def write_about(self, about: About) -> None:
         self._write("run.json", about)

@@ -31,6 +31,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+LARGEST = 1 << 28  # bytes of a file in a run folder: a record of an hour of half-millisecond steps has 100 MB
+
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -51,6 +53,8 @@ def text_of(path: Path, remedy: str) -> bytes:
     with disk(f"cannot read {path}", remedy):
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
+        if path.stat().st_size > LARGEST:
+            raise StoreError(f"{path} has {path.stat().st_size} bytes, more than any that was written; {remedy}")
         return path.read_bytes()
 
 

@@ -19,6 +19,7 @@ from suite.environments.inherited import inherited
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
 FORCED = 5.0  # seconds that processes get to be gone after SIGKILL
+UNDONE = 15.0  # seconds for an undoing
 GUARD = 1.0  # ... and that a guard gets to end after all that it guards
 # Seconds for what a rank leaves behind: its death must be known before the others' reports of it count (outcome.AHEAD).
 LEFT = 0.5
@@ -107,6 +108,7 @@ class Group:
                 ended.wait(max(0.0, deadline - time.monotonic()))
         finally:  # also when a person interrupts the politeness
             self._kill()
+            self._undo()
 
     def _wait_for(self, index: int, pid: int, ended: threading.Event) -> None:
         # Not reaped before the group has ended: until then its number cannot become another process's.
@@ -134,6 +136,13 @@ class Group:
                 os.kill(child.pid, signal.SIGKILL)
             if ended.wait(FORCED):  # or its waiter would be left without a child to wait for
                 child.wait()
+
+    def _undo(self) -> None:
+        """End what those that were killed hold elsewhere."""
+        for tokens in [self._processes[death.index].undo for death in self._deaths if death.code < 0]:
+            if tokens:
+                with suppress(OSError, subprocess.TimeoutExpired):
+                    subprocess.run(guard.guarded(tokens, 0.0, 0.0), capture_output=True, timeout=UNDONE, check=False)
 
     def _found(self) -> set[psutil.Process]:
         """Processes with our mark, in our sessions, or descended from such, ended ones too; without the guards."""

@@ -151,7 +151,10 @@ class Look:
 
     def _threads(self) -> Iterator[str]:
         trainer, setup = self._trainer, self._trainer.setup
-        if not self._task.threads or setup.threads == 1:
+        if not self._task.threads:
+            return
+        if setup.threads == 1:
+            yield "step: how many threads work is not known of one"
             return
         trainer.build(work(), for_proof(work()))
         batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))

@@ -72,6 +72,9 @@ def read_marker(folder: str) -> Marker:
     if isinstance(found, int) and found != FORMAT:
         raise ValueError("%s has format %d, this release reads %d" % (folder, found, FORMAT))
     marker: Marker = from_json(Marker, content, path)
+    for name in [*marker.parts, *marker.files]:
+        if os.path.isabs(name) or ".." in name.split(os.sep):
+            raise ValueError("%s names %s, which lies outside of the set" % (path, name))
     return marker
 
 

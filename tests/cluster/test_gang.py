@@ -173,7 +173,7 @@ def gang(tmp_path, monkeypatch):
 
 
 def held(gang, address=None):
-    node.hold(gang, 0, [node.look(gang, "")], address or ("127.0.0.1", Lifelines(print).port))
+    node.hold(gang, 0, [node.look(gang, "")], address or ("127.0.0.1", Lifelines(gang["proof"], print).port))
 
 
 def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
@@ -209,7 +209,7 @@ def test_ranks_end_when_the_driver_falls_silent_as_when_its_link_is_cut(gang, mo
 
 # --- nodes that are lost -----------------------------------------------------------
 
-OTHER = ("b", "10.0.0.2", 1)
+OTHER, PROOF = ("b", "10.0.0.2", 1), "0ddba11"
 
 
 @pytest.fixture
@@ -217,10 +217,10 @@ def lifelines(monkeypatch):
     """With what `on_loss` was told, and `connected`, which gives a node's end of a new one."""
     monkeypatch.setattr(driver, "BEAT", 0.1)
     told: Queue[str] = Queue()
-    found = Lifelines(told.put)
+    found = Lifelines(PROOF, told.put)
 
     def connected(place=OTHER):
-        task = node.reached(("127.0.0.1", found.port), place)
+        task = node.reached(("127.0.0.1", found.port), place, PROOF)
         open_ones.append(task)
         wait_until(lambda: len(found.nodes) == len(open_ones))
         return task
@@ -266,11 +266,15 @@ def test_whoever_takes_leave_is_not_lost_nor_whom_the_engine_ends_after_that(lif
     assert lifelines.told.empty()
 
 
-def test_a_stranger_at_the_driver_s_port_is_no_node(lifelines):
+@pytest.mark.parametrize(
+    "says", [b"GET /", b"GET / HTTP/1.0\r\n\r\n", b"b (10.0.0.2)\n", b"0ddba1 b (10.0.0.2)\n", b"\n"]
+)
+def test_a_stranger_at_the_driver_s_port_is_no_node(lifelines, says):
     with socket.create_connection(("127.0.0.1", lifelines.port)) as stranger:
-        stranger.send(b"GET /")
+        stranger.send(says)
         lifelines.connected()
     assert [each.name for each in lifelines.nodes] == ["b (10.0.0.2)"]
+    assert lifelines.told.empty(), "that it has gone ends nothing"
 
 
 @pytest.mark.parametrize(
@@ -296,13 +300,13 @@ def test_an_engine_names_a_node_by_its_address(lifelines, words, name):
     ids=["by its task", "in the engine's words"],
 )
 def test_a_driver_that_loses_a_node_reports_it_with_the_remedy_and_ends(tmp_path, does, how):
-    (tmp_path / NAME).write_text("{}")
+    (tmp_path / NAME).write_text(json.dumps({"proof": PROOF}))
     program = f"""
 import sys, time
 sys.argv[1] = {str(tmp_path)!r}
 from cluster.gang import driver, node
 def work(gang, port):
-    task = node.reached(("127.0.0.1", port), {OTHER!r})
+    task = node.reached(("127.0.0.1", port), {OTHER!r}, gang["proof"])
     time.sleep(1)
     {does}
 driver.main("Ray", "ray start", work)

@@ -1,10 +1,19 @@
 """Cancelling a job of a Slurm that does not answer."""
 
+import getpass
+import os
+import signal
+import sys
+import threading
 import time
 
+import psutil
 import pytest
 
-from cluster.slurm import follow, job
+from cluster.slurm import follow, job, run, script
+from suite.contracts.launcher import Process
+from suite.supervision import Limits
+from suite.supervision import run as attempt
 
 
 @pytest.fixture
@@ -25,6 +34,46 @@ def test_cancelling_ends_when_nobody_answers(hung, monkeypatch):
 
 
 def test_the_follower_is_not_killed_while_it_submits_and_cancels():
-    assert follow.PATIENCE > job.SUBMISSION + job.CANCELLING
+    assert follow.PATIENCE > job.ANSWER + job.SUBMISSION + job.CANCELLING
     # The question that it may have to wait for, and cancelling: what a limit is followed by.
     assert job.ANSWER + job.CANCELLING < 30
+
+
+@pytest.mark.parametrize("killed", ["the follower", "its guard"])
+def test_a_job_whose_follower_is_killed_is_cancelled(tmp_path, monkeypatch, killed):
+    """Slurm's programs as far as they are needed: a job that runs for ever."""
+    said = tmp_path / "said"
+    answers = {"sbatch": "echo 42", "scontrol": "echo JobId=42 JobState=RUNNING ExitCode=0:0", "scancel": ""}
+    for name, answer in answers.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{said}\n{answer}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    (folder / script.NAME).write_text("#!/bin/sh\n")
+    name, program = "stagebench-1", (sys.executable, "-I", "-S", run.__file__)
+    follower = Process((*program, str(folder / script.NAME), name, "60"), known_by=("sbatch",), undo=(*program, name))
+
+    def strike(_, message):
+        raise AssertionError(message)
+
+    def when_it_runs():
+        while "scontrol" not in (said.read_text() if said.exists() else ""):
+            time.sleep(0.05)
+        pids = {
+            each.info["pid"]: each
+            for each in psutil.process_iter(["pid", "cmdline"])
+            if name in (each.info["cmdline"] or [])
+        }
+        guards = [pid for pid, each in pids.items() if any(word.endswith("guard.py") for word in each.info["cmdline"])]
+        os.kill(next(iter(guards if killed == "its guard" else pids.keys() - set(guards))), signal.SIGKILL)
+
+    thread = threading.Thread(target=when_it_runs)
+    thread.start()
+    found = attempt([follower], 1, folder, Limits(60.0, 60.0), strike)
+    thread.join()
+    assert (found.outcome, found.reason) == ("crash", "sbatch was ended by SIGKILL")
+    cancels = [line for line in said.read_text().splitlines() if line.startswith("scancel")]
+    assert cancels == [f"scancel --name={name} --user={getpass.getuser()}"] * 2, (
+        "before it submits, and once it was killed"
+    )

@@ -130,6 +130,8 @@ def wrong_end(run: Run, fault: Fault, code: int) -> Iterator[str]:
     """A fault that ended what it must not, or was not blamed, or something else was."""
     if code != 0 and (fault.harmless or not run.struck):
         yield f"nothing was to end it, and it ended with {code}: {run.output()[-500:]}"
+    elif fault.spares and code < 0:
+        yield f"the controller was ended by signal {-code}"
     elif fault.blame and code > 0:
         wanted = re.compile(fault.blame.format(victim=re.escape(run.victim)))
         said = [record.reason for record in run.failed()] or [run.output()]

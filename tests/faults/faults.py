@@ -46,6 +46,11 @@ class Fault:
     early: bool = False  # not in the later half of a run: it takes its time
     noticed: Callable[[Run], Iterator[str]] = nothing_more  # problems, asked after the resume
 
+    @property
+    def spares(self) -> bool:
+        """Whether the controller has to live on."""
+        return bool(self.blame) and self.blame not in (ENDED, TWICE)
+
 
 def nothing(run: Run, controller: Controller) -> bool:
     """None."""
@@ -218,13 +223,16 @@ def refusal(run: Run) -> str:
 
 
 def want_of_memory(run: Run, controller: Controller) -> bool:
-    """The run gets hardly more than it has, until the kernel has killed somebody for it."""
+    """While it has ranks the run gets hardly more than it has, until the kernel has killed somebody for it.
+
+    Where there is none, the controller is all that could be killed.
+    """
     assert run.group
-    ranks = RANKS
-    while controller.poll() is None and not ranks(run, controller.pid):
-        time.sleep(LOOK)
-    run.group.limit(1 << 20)
+    limited, ranks = False, RANKS
     while controller.poll() is None and not run.group.kills():
+        if limited != bool(ranks(run, controller.pid)):
+            limited = not limited
+            run.group.limit(1 << 20 if limited else None)
         time.sleep(LOOK)
     run.group.limit(None)
     return run.group.kills() > 0

@@ -77,6 +77,8 @@ def test_blame_of_another_is_seen(tmp_path: Path) -> None:
     assert "is not blamed" in problem
     run.victim = "rank 0"
     assert not list(campaign.wrong_end(run, fault, 1))
+    assert list(campaign.wrong_end(run, fault, -9)) == ["the controller was ended by signal 9"]
+    assert not list(campaign.wrong_end(run, FAULTS["SIGKILL of the controller"], -9))
 
 
 CALLS = {

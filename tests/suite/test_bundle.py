@@ -105,20 +105,24 @@ def test_writing_again_keeps_what_is_there(vendor, tmp_path):
     assert stamps == {name: (folder / name).stat().st_mtime_ns for name in files(folder)}
 
 
-@pytest.mark.parametrize(
-    "changed", ["site/vendor/fast/lower.py", "vendor/suite/worker/loop.py"], ids=["source", "bundle"]
-)
-def test_changed_code_wants_another_run_folder(vendor, tmp_path, changed):
-    bundle.write(vendor, tmp_path / "vendor")
-    (tmp_path / changed).write_text("# changed\n")
-    with pytest.raises(RequestError, match=r"(lower|loop)\.py differ from .*vendor; name another run folder with -o"):
+@pytest.mark.parametrize("about", ["whole", "torn"])
+def test_changed_code_wants_another_run_folder(vendor, tmp_path, about):
+    there = bundle.write(vendor, tmp_path / "vendor")
+    (tmp_path / "site/vendor/fast/lower.py").write_text("# changed\n")
+    if about == "torn":
+        (there / "bundle.json").write_text("{")
+    with pytest.raises(RequestError, match=r"lower\.py differ from .*vendor; name another run folder with -o"):
         bundle.write(vendor, tmp_path / "vendor")
 
 
-def test_a_bundle_without_a_file_is_not_the_same(vendor, tmp_path):
-    (bundle.write(vendor, tmp_path / "vendor") / "vendor/fast/lower.py").unlink()
-    with pytest.raises(RequestError, match=r"vendor/fast/lower\.py differ"):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("# changed\n")], ids=["gone", "changed"])
+def test_a_bundle_that_is_damaged_is_to_be_removed_and_then_written_again(vendor, tmp_path, damage):
+    there = bundle.write(vendor, tmp_path / "vendor")
+    damage(there / "vendor/fast/lower.py")
+    with pytest.raises(RequestError, match=r"vendor is damaged: vendor/fast/lower\.py differs; remove it: it is writ"):
         bundle.write(vendor, tmp_path / "vendor")
+    shutil.rmtree(there)
+    assert bundle.write(vendor, tmp_path / "vendor") == there
 
 
 def test_a_trainer_that_is_nowhere_is_an_error_of_the_adapter(vendor, tmp_path):

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -259,8 +260,9 @@ def test_the_real_program(shell: Shell) -> None:
     assert len(refused.stderr.splitlines()) == 1
     assert shell("list", "adaptors").returncode == 2
     defect = shell("toy")
-    assert defect.returncode == 1
-    assert "Traceback" in defect.stderr
+    assert defect.returncode == 2
+    told = r"stagebench: the plugin 'toy' \(\S+toy_plugin\.py, line \d+\) fails: ZeroDivisionError: a defect; mend"
+    assert re.match(told, defect.stderr), defect.stderr
     interrupted = shell("toy", TOY_INTERRUPT="1")
     assert (interrupted.returncode, interrupted.stderr) == (130, "stagebench: interrupted\n")
 

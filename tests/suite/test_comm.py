@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from suite.cli.comm import asked_for
 from suite.cli.comm_display import LiveTables
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
 from suite.comm.offers import offers
-from suite.comm.records import CommFolder
+from suite.comm.records import CommFolder, Times
 from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
@@ -172,6 +173,10 @@ def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wir
         assert link["noise"]["reference_slowdown"] >= 1.0
 
 
+def slower(row: Times) -> Times:
+    return row.but(sample_s=tuple(1e6 * each for each in row.sample_s)) if hasattr(row, "sample_s") else row
+
+
 def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: object, tmp_path: Path) -> None:
     told = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
     assert told.code == 0, told.out
@@ -183,6 +188,8 @@ def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: 
         assert rank.noise.native is None
         assert rank.memory.host_bytes > 1 << 20
     assert folder.broken(record) is None
+    slow = tuple(rank.but(rows=tuple(slower(row) for row in rank.rows)) for rank in record.ranks)
+    assert re.fullmatch(r"its samples took \S+ s, and all of it \S+ s", folder.broken(record.but(ranks=slow)) or "")
     no_time = tuple(rank.but(noise=rank.noise.but(reference_after_s=(0.0,))) for rank in record.ranks)
     assert folder.broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 

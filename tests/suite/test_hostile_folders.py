@@ -308,17 +308,23 @@ LONG = "x" * 5000
         ("predict", LONG),
         ("manifests", LONG, "-o", "x", "--image", "y"),
         ("manifests", "quick", "-o", LONG, "--image", "y"),
+        ("run", "quick", "--until", LONG),
+        ("run", "quick", "--for", LONG),
+        ("predict", "--workload", "alexnet", "--ranks", LONG),
+        ("comm", "--sizes", LONG),
     ],
     ids=lambda arguments: " ".join(str(each)[:12] for each in arguments),
 )
+@pytest.mark.parametrize("long", [LONG, "a b " * 5000], ids=["a word", "many words"])
 def test_a_name_that_is_too_long_is_one_short_message(
     arguments: tuple[str | Path, ...],
+    long: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["stagebench", *map(str, arguments)])
+    monkeypatch.setattr("sys.argv", ["stagebench", *(str(each).replace(LONG, long) for each in arguments)])
     assert main() in (1, 2)
     told = capsys.readouterr().err
     assert told.startswith("stagebench: ")

@@ -1,6 +1,7 @@
 """Networks of one's own: a file in place of a workload's name."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,9 @@ def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, t
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
+    assert re.search(r"; (it should be|correct it|add one|take letters|return the Builder)", str(caught.value)), (
+        "a remedy"
+    )
 
 
 def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> None:

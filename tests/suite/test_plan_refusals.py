@@ -11,6 +11,7 @@ from PIL import Image
 from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.overrides import overrides_from
+from suite.plan.read import LARGEST
 
 Write = Callable[[str], Path]
 CORES = len(os.sched_getaffinity(0))
@@ -197,7 +198,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(RequestError, match=rf"^the plan {path} is not UTF-8 text: .*; save it as UTF-8$"):
         load(path)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Denied")))
-    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied$"):
+    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied; name a file that can be read$"):
+        load(path)
+    monkeypatch.undo()
+    with path.open("ab") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(
+        RequestError, match=rf"^the plan {path} has {LARGEST + 1} bytes, {LARGEST} at most; name a plan$"
+    ):
         load(path)
 
 
@@ -291,11 +299,23 @@ def test_what_toml_has_and_a_plan_has_not_is_refused(
     assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
 
 
+NETWORKS = [f"net{number}" for number in range(100_000)]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        '[[cases]]\nadapter = "alpha"\n' * 100_000,
+        f'[[cases]]\nadapter = "alpha"\nworkload = {NETWORKS}\nbatch = {{ net1 = 3 }}\n',
+        f'[defaults]\nworkload = {NETWORKS}\n[[cases]]\nadapter = "alpha"\nbatch = {{ net1 = 3 }}\n',
+    ],
+    ids=["blocks", "a batch for each network", "networks of the defaults"],
+)
 def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(
-    toys: SimpleNamespace, plan_file: Write
+    toys: SimpleNamespace, plan_file: Write, blocks: str
 ) -> None:
     """Each of them takes half a millisecond: a hundred thousand would take a minute."""
-    many = 'name = "x"\n' + '[[cases]]\nadapter = "alpha"\n' * 100_000
+    many = 'name = "x"\n' + blocks
     begin = time.process_time()
     told = refused(toys, plan_file(many))
     assert time.process_time() - begin < 20

@@ -1,8 +1,10 @@
 """A plugin's own mistake is one sentence that names the plugin: every command needs all plugins."""
 
+import re
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pluggy
@@ -63,6 +65,19 @@ def broken() -> Alpha:
     return Broken()
 
 
+def declaring(**changes: object) -> Alpha:
+    class Declaring(Alpha):
+        capabilities = replace(Alpha().capabilities, **changes)  # type: ignore[assignment, arg-type]
+
+    return Declaring()
+
+
+def with_(**attributes: object) -> Alpha:
+    adapter = Alpha()
+    vars(adapter).update(attributes)
+    return adapter
+
+
 def old() -> Alpha:
     adapter = Alpha()
     adapter.contract = "2"  # type: ignore[assignment]
@@ -85,6 +100,13 @@ def raising() -> Alpha:
         (lambda: [named("../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [named("x" * 5000)], "take letters, digits"),
         (lambda: [broken()], "its capabilities are 3; return Capabilities(...)"),
+        (lambda: [declaring(strategies=("single",))], "its strategies are ('single',); write a tuple of Strategy"),
+        (lambda: [declaring(strategies=3)], "its strategies are 3; write a tuple of Strategy"),
+        (lambda: [declaring(formats=("x",))], "its formats are ('x',); write a tuple of Format"),
+        (lambda: [declaring(devices="cpu")], "its devices are 'cpu'; write a tuple of str"),
+        (lambda: [declaring(knobs={"a": 3})], "its knobs are {'a': 3}; write a dictionary of Knob by name"),
+        (lambda: [with_(requires=None)], "its requires are None; write a tuple of str"),
+        (lambda: [with_(backends=("x",))], "its backends are ('x',); write a tuple of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
     ],
@@ -136,3 +158,29 @@ def test_what_an_adapter_s_method_does_wrong_is_its_own(answer: Callable[[object
     with pytest.raises(RequestError, match=told):
         plugins.asked("alpha", str | None, answer, None)
     assert plugins.asked("alpha", str | None, lambda case: "no", None) == "no"
+
+
+def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's method, or a network's: they are asked all over the suite."""
+
+    class Lumen:
+        @hookimpl
+        def stagebench_launchers(self) -> list[object]:
+            return []
+
+        def missing(self) -> None:
+            raise ValueError("boom")
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.register(Lumen(), "lumen")
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    with pytest.raises(ValueError, match="boom") as found:
+        Lumen().missing()
+    assert re.fullmatch(r"the plugin 'lumen' \(\S+test_plugins\.py, line \d+\)", plugins.culprit(found.value) or "")
+
+
+def test_a_defect_of_our_own_is_nobody_else_s() -> None:
+    with pytest.raises(AttributeError) as found:
+        plugins.asked("alpha", int, None)  # type: ignore[arg-type]
+    assert plugins.culprit(found.value) is None

@@ -15,9 +15,9 @@ from suite.results import older, this_host
 from suite.results.formats import read
 from suite.results.invariants import broken
 from suite.results.rank_report import models
-from suite.results.records import FORMAT, About
+from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
-from suite.results.stored import parsed
+from suite.results.stored import LARGEST, parsed, text_of
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -199,6 +199,13 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> N
     with pytest.raises(StoreError) as refused:
         read(tmp_path, About, older.about, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
+    large = tmp_path / "large.json"
+    with large.open("wb") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(
+        StoreError, match=rf"^{large} has {LARGEST + 1} bytes, more than any that was written; mend it$"
+    ):
+        text_of(large, "mend it")
     for text, problem in (
         ("[]", "the whole: Input should be an object"),
         ('{"format": 4, "id": 3}', "id: Input should be a valid string"),
@@ -234,3 +241,12 @@ def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
     assert broken(record.but(ranks=(first, second.but(passes=passes)))) == (
         f"rank 1, pass 'staged': {len(staged.step_s) - 1} times of update for {len(staged.step_s)} steps"
     )
+
+
+def test_a_host_in_another_one_s_place_is_refused(run: MadeRun) -> None:
+    hosts, host = run.folder.path / "hosts", Host(host="a")
+    run.folder.write_host(host)
+    assert run.folder.hosts()["a"] == host
+    (hosts / "a.json").rename(hosts / "b.json")
+    with pytest.raises(StoreError, match=r"hosts/b\.json holds the host 'a'; remove it"):
+        run.folder.hosts()

@@ -217,6 +217,15 @@ def test_a_marker_of_another_shape_is_refused_by_its_field(complete):
         RecordSource(complete)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"parts": ["../elsewhere"]}, {"parts": ["/etc"]}, {"files": {"part-00000/../../secret": 3}}]
+)
+def test_a_marker_that_leads_out_of_its_set_is_refused(complete, changes):
+    change(complete, **changes)
+    with pytest.raises(ValueError, match=r"records.json names \S+, which lies outside of the set; remove it and pack"):
+        RecordSource(complete)
+
+
 def test_a_set_that_does_not_fit_the_network_says_why(complete):
     records = RecordSource(complete)
     records.check((3, 224, 224), 2)  # whole images fit any

@@ -1,6 +1,7 @@
 """What an adapter does, in its own interpreter: it joins, it is proven, it measures every pass."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,7 +109,11 @@ class Measured(Conformance):
         shares = proven.placement.device_count // adapter.model_parallel_size(proven) // networks(adapter, proven)
         launch = replace(launch, configuration=proven, limits=Limits(120.0, 30.0, joining_s=60.0))
         strategy, device = adapter.strategy(lowered), proven.placement.device
-        threads = device == "cpu" and not (strategy.distributed or strategy.several_devices)
+        alone = not (strategy.distributed or strategy.several_devices)
+        threads = device == "cpu" and alone and len(os.sched_getaffinity(0)) > 1
+        if threads:
+            two = replace(proven.placement, threads=2)
+            launch = replace(launch, configuration=proven.on(placement=two))
         attempt = launch.run(tmp_path, Behave(samples, shares, threads))
         assert attempt.outcome == "ok", attempt.reason
         sent = [of_type(Behaviour, messages) for messages in attempt.messages.values()]
