@@ -15,9 +15,8 @@ INTERRUPTED = 130  # exit code
 OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # no defect of ours
 AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
-LONG_LINE = re.compile(
-    r"^(.{500}).{700,}(.{300})$", re.MULTILINE
-)  # a value with blanks in it: the remedy is at the end
+# One that has a value with blanks in it; the remedy is at its end.
+LONG_LINE = re.compile(r"^(.{500}).{700,}(.{300})$", re.MULTILINE)
 
 
 def program() -> int:

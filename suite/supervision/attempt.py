@@ -107,7 +107,7 @@ def running(
             for each in engine.new():
                 reported.append(each)
                 watchdog.engine_reported(each)
-            waiting |= heard(mailbox, watchdog, on_message)
+            waiting |= received(mailbox, watchdog, on_message)
             if len(waiting) == ranks:
                 rested += yield from until_given(waiting, pipes, watchdog)
             if watchdog.verdict(group.deaths(), lost(folder)) is not None:
@@ -137,7 +137,7 @@ def running(
     return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
 
 
-def heard(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:
+def received(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:
     """Pass on what the ranks have sent; those that wait for their turn."""
     waiting = {}
     for rank, message in mailbox.new():
