@@ -1,6 +1,7 @@
 """The whole of `stagebench run --launcher slurm`, given in a laboratory's host as on a cluster's login node."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -46,6 +47,10 @@ knobs = { pace = 20.0 }
 batch = 4
 ranks = 2
 """
+
+# Open MPI's abort lets Slurm kill the other rank, too, and srun may hear of either first; then the record says so.
+ALONE = "rank 1 was ended by SIGKILL"
+UNSURE = r"rank [01] was ended by SIGKILL \(so was rank [01], and who was first is not known\)"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,7 @@ def test_a_plan_goes_on_after_a_killed_rank_and_a_cancelled_job(mpi, laboratory,
     assert (done.returncode, json.loads(done.stdout)["outcomes"]) == (1, {"crash": 2, "ok": 1})
     killed, cancelled, good = sorted(RunFolder.open(tmp_path / "run").records(), key=lambda it: it.case.batch)
     first, second = hosts = laboratory.layout.hosts
-    assert killed.reason.startswith("rank 1 was ended by SIGKILL in native")
+    assert re.match(f"({ALONE}|{UNSURE}) in native", killed.reason), killed.reason
     assert f"on {laboratory.layout.name}[1-2] ended as CANCELLED" in cancelled.reason
     assert [rank.hello.host for rank in good.ranks] == [first, first, second, second]
     assert told(login_node, "squeue", "--noheader") == ""
