@@ -65,17 +65,16 @@ def _inside(run: Path, name: str) -> Path:
 
 
 def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
-    import json as encoder
-
     from rich.console import Console
 
     from suite.analysis.summary import summarise, unused_records
+    from suite.cli.tables import show_json
     from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
     folder, terminal = opened(run, RunFolder), Console(stderr=True)
     if json:
-        typer.echo(encoder.dumps([row.to_dict() for row in summarise(folder)], indent=1))
+        show_json([row.to_dict() for row in summarise(folder)], homes=False)
     if output is not None or not json:
         from reports.site import write, write_single
 
@@ -90,13 +89,12 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
 
 def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:
     """The same for a run of `stagebench comm`; `only`: JSON and no page."""
-    import json as encoder
-
     from reports.comm import write, write_single
     from suite.analysis.links import links
+    from suite.cli.tables import show_json
 
     if json:
-        typer.echo(encoder.dumps([link.to_dict() for link in links(folder)], indent=1))
+        show_json([link.to_dict() for link in links(folder)], homes=False)
     if not (json and only):
         typer.echo(f"Report: {(write_single if single else write)(folder, directory)}", err=json)
 
@@ -172,7 +170,7 @@ def publish(
 
 def serve(
     directory: Annotated[Path, typer.Argument(help="A run folder, or one with run folders below it.")],
-    port: Annotated[int, typer.Option(help="On this machine alone.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: a free one.")] = 8000,
 ) -> None:
     """Show runs in a browser; a page that is loaded again shows what was measured meanwhile."""
     from reports.serve import server

@@ -4,8 +4,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,23 +12,17 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.backend import Backend
+from suite.contracts.adapter import Adapter, Capabilities
 from suite.contracts.hooks import PROJECT, Hooks
-from suite.contracts.knobs import Knob
 from suite.contracts.launcher import Launcher
-from suite.contracts.versions import CONTRACT, MOVED, changes_since
-from suite.errors import RequestError, StagebenchError
-from suite.suggest import shown
+from suite.contracts.versions import CONTRACT, changes_since
+from suite.errors import RequestError
+from suite.mistakes import blamed, check_declared, checked, held_graph, hold
+from suite.suggest import known, shown
 from workloads.catalogue import Workload
+from workloads.graph import Graph
 
-A = TypeVar("A")
 T = TypeVar("T", Adapter, Launcher, Workload)
-# What an adapter, and its capabilities, name several of, each of a type.
-TEXTS = ("requires", "builds_on", "out_of_memory", "arithmetic_variables", "exchange_variables", "other_variables")
-OF_ADAPTER = {**dict.fromkeys(TEXTS, str), "backends": Backend}
-WORDS = ("devices", "precisions", "tunings", "layer_kinds", "optimisers")
-OF_CAPABILITIES = {**dict.fromkeys(WORDS, str), "strategies": Strategy, "formats": Format}
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
 
@@ -44,12 +37,12 @@ def manager() -> pluggy.PluginManager:
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
     for point in entry_points(group=PROJECT):
-        with _blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'nobody'})"):
+        with blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'nobody'})"):
             register(plugins, point.load(), point.name)
     for plugin, whose in brought(plugins, "stagebench_plugins", "plugins"):
-        with _blamed(whose):
+        with blamed(whose):
             register(plugins, plugin)
-    with _blamed("a plugin"):
+    with blamed("a plugin"):
         plugins.check_pending()
     return plugins
 
@@ -67,7 +60,7 @@ def call(plugins: pluggy.PluginManager, hook: str, **arguments: object) -> Itera
     """(what it returned, whose it is) of each plugin that implements a hook, the newest first."""
     for implementation in reversed(getattr(plugins.hook, hook).get_hookimpls()):
         whose = f"the plugin {implementation.plugin_name!r}"
-        with _blamed(whose):
+        with blamed(whose):
             returned = implementation.function(*(arguments[name] for name in implementation.argnames))
         yield returned, whose
 
@@ -78,33 +71,6 @@ def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tup
         if not isinstance(things, list | tuple):
             raise RequestError(f"{whose} returned {shown(things)} from {hook}; it should be a list of {what}")
         yield from ((thing, whose) for thing in things)
-
-
-def asked(adapter: str, kind: Any, question: Callable[..., A], *about: object) -> A:
-    """What an adapter's method says, of the type `kind`; RequestError names the adapter that fails, or says another."""
-    with _blamed(f"the adapter {adapter!r}", f"fails at {question.__name__}"):
-        said = question(*about)
-        if not isinstance(said, kind):
-            raise TypeError(f"it should be {getattr(kind, '__name__', kind)}, not {shown(said)}")
-        return said
-
-
-@contextmanager
-def _blamed(whose: str, fails: str = "does not load") -> Iterator[None]:
-    """Report a plugin's own mistake as such, with its place: every command needs all plugins."""
-    try:
-        yield
-    except (StagebenchError, KeyboardInterrupt):
-        raise
-    except ModuleNotFoundError as error:
-        if error.name not in MOVED:
-            raise _mistake(whose, fails, error) from error
-        raise RequestError(
-            f"{whose} was written for an older contract: {error.name} is {MOVED[error.name]} now. "
-            f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
-        ) from error
-    except BaseException as error:  # sys.exit at import would end every command without a word
-        raise _mistake(whose, fails, error) from error
 
 
 def culprit(error: BaseException) -> str | None:
@@ -128,12 +94,6 @@ def _places(plugin: object) -> list[str]:
     return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
 
 
-def _mistake(whose: str, fails: str, error: BaseException) -> RequestError:
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    place = "" if at.filename == __file__ else f" ({at.filename}, line {at.lineno})"
-    return RequestError(f"{whose} {fails}: {type(error).__name__}: {error}{place}; mend or uninstall it")
-
-
 def adapters() -> dict[str, Adapter]:
     """Every adapter by name, sorted; RequestError for one of another contract, with what to change."""
     found = dict(sorted(_named("adapter", Adapter).items()))  # type: ignore[type-abstract]  # only looked at
@@ -151,23 +111,39 @@ def adapters() -> dict[str, Adapter]:
                 f"the adapter {name!r} was written for contract {written_for}, this stagebench has {CONTRACT}; "
                 "install a newer stagebench, or uninstall the adapter"
             )
-        with _blamed(f"the adapter {name!r}"):
-            _check_declared(adapter)
+        with blamed(f"the adapter {name!r}"):
+            _check_adapter(adapter)
     return found
 
 
-def _check_declared(adapter: Adapter) -> None:
-    """TypeError for what an adapter declares of itself that is of another type."""
-    able = adapter.capabilities
-    if not isinstance(able, Capabilities):
-        raise TypeError(f"its capabilities are {shown(able)}; return Capabilities(...)")
-    for whose, parts in ((adapter, OF_ADAPTER), (able, OF_CAPABILITIES)):
-        for name, kind in parts.items():
-            value = getattr(whose, name)
-            if not isinstance(value, tuple | list) or not all(isinstance(each, kind) for each in value):
-                raise TypeError(f"its {name} are {shown(value)}; write a tuple of {kind.__name__}")
-    if not isinstance(able.knobs, dict) or not all(isinstance(each, Knob) for each in able.knobs.values()):
-        raise TypeError(f"its knobs are {shown(able.knobs)}; write a dictionary of Knob by name")
+@cache
+def _check_adapter(adapter: Adapter) -> None:
+    """TypeError or ValueError for what an adapter declares of itself that is of another type, or of nothing there.
+
+    What its methods return is held against the contract from now on.
+    """
+    check_declared(adapter, Adapter)
+    able = checked(Capabilities, adapter.capabilities, "its capabilities", strict=True)
+    if not able.strategies:
+        raise ValueError("its capabilities name no strategy; it needs one at least")
+    for strategy in able.strategies:
+        for knob in (strategy.microbatches, strategy.model_parallel):
+            if isinstance(knob, str) and knob and knob not in able.knobs:
+                raise ValueError(
+                    f"its strategy {strategy.name!r} names the knob {shown(knob)}; {known(knob, able.knobs)}"
+                )
+    names = [strategy.name for strategy in able.strategies]
+    for backend in adapter.backends:
+        if backend.strategy not in names:
+            right = known(backend.strategy, names)
+            raise ValueError(f"its backend {backend.name!r} names the strategy {shown(backend.strategy)}; {right}")
+    hold(type(adapter), Adapter)
+
+
+@cache
+def _check_launcher(launcher: Launcher) -> None:
+    check_declared(launcher, Launcher)
+    hold(type(launcher), Launcher)
 
 
 def oracle() -> Adapter:
@@ -181,18 +157,29 @@ def oracle() -> Adapter:
 
 def launchers() -> dict[str, Launcher]:
     """Every launcher by name, sorted."""
-    return dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
+    found = dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
+    for name, launcher in found.items():
+        with blamed(f"the launcher {name!r}"):
+            _check_launcher(launcher)
+    return found
 
 
 def workloads() -> dict[str, Workload]:
     """Every workload by name, in the catalogue's order."""
-    return _named("workload", Workload)
+    found = _named("workload", Workload)
+    for name, workload in found.items():
+        with blamed(f"the workload {name!r}"):
+            check_declared(workload, Workload)
+    return {
+        name: workload._replace(graph=held_graph(Graph, workload.graph, f"the workload {name!r}"))
+        for name, workload in found.items()
+    }
 
 
 def _named(kind: str, of: type[T]) -> dict[str, T]:
     found: dict[str, T] = {}
     for thing, whose in brought(manager(), f"stagebench_{kind}s", f"{kind}s"):
-        with _blamed(whose):
+        with blamed(whose):
             if not isinstance(thing, of):
                 raise TypeError(f"among its {kind}s is {shown(thing)}, no instance of {of.__module__}.{of.__name__}")
             name = getattr(thing, "name", None)

@@ -24,5 +24,9 @@ def chosen(kind: str, asked: Sequence[str], names: Collection[str]) -> list[str]
 
 def shown(value: object, most: int = 80) -> str:
     """A value as messages have it: on one line, cut when it is long."""
-    text = repr(value)
+    return cut(repr(value), most)
+
+
+def cut(text: str, most: int = 80) -> str:
+    """A text as messages have it, cut when it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -14,6 +14,7 @@ from typing import Dict, List, NamedTuple, Tuple
 
 from workloads import attributes, kinds
 
+MOST = 10**15  # numbers of a tensor: what is counted of a network stays a number
 Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
 
 Parameter = NamedTuple(
@@ -41,6 +42,8 @@ class Layer:
             raise ValueError("layer %r (%s): %s" % (name, kind, error))
         found = kinds.parameter_shapes(kind, self.attrs, self.input_shapes)
         inits = self.attrs.get("init", {})
+        if max([size(shape) for shape in (self.shape, *(shape for _, shape in found))]) > MOST:
+            raise ValueError("layer %r (%s): a tensor of it has more than %d numbers" % (name, kind, MOST))
         self.parameters = [
             Parameter("%s.%s" % (name, role), shape, inits.get(role, kinds.DEFAULT_INIT[(kind, role)]))
             for role, shape in found
@@ -77,6 +80,8 @@ class Graph:
                 "%r takes inputs of %r and tells %r classes apart; a name and whole numbers from 1 are wanted"
                 % (name, self.input_shape, classes)
             )
+        if size((*self.input_shape, classes)) > MOST:
+            raise ValueError("%r takes inputs, or tells classes apart, of more than %d numbers" % (name, MOST))
         self.layers: List[Layer] = []
         self.heads: List[Head] = []
         self._shapes: Dict[str, Shape] = {"input": self.input_shape}

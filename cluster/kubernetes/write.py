@@ -28,6 +28,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, _text)
 Dumper.ignore_aliases = lambda self, data: True
 
+LISTED = 10  # cases that a refusal lists
+
 
 def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
     """(the files, a line about every case that was skipped). `plan` is the plan's name."""
@@ -50,7 +52,9 @@ def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Setti
         except ValueError as error:
             skipped.append(f"{one.case.label} is skipped: {error}")
     if not jobs:
-        raise RequestError("\n".join(["no case of this plan can be written for Kubernetes:", *skipped]))
+        more = [f"and {len(skipped) - LISTED:,} more"] if len(skipped) > LISTED else []
+        told = "\n".join(["no case of this plan can be written for Kubernetes:", *skipped[:LISTED], *more])
+        raise RequestError(told)
     return [_write(job, plan, folder, settings) for job in jobs], skipped
 
 

@@ -46,7 +46,7 @@ def compare(
     runs = [MeasuredRun.read(path) for path in (before, after, *(history or []))]
     found = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
     if json:
-        show_json(found.to_dict())
+        show_json(found.to_dict(), homes=False)
     else:
         typer.echo(without_codes("\n".join(_markdown(found))) if markdown else "", nl=markdown)
         if not markdown:

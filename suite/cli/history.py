@@ -31,7 +31,7 @@ def history(
     read = [MeasuredRun.read(path) for path in runs]
     found = series_of(read, least)
     if json:
-        tables.show_json([series.to_dict() for series in found])
+        tables.show_json([series.to_dict() for series in found], homes=False)
         return
     for series in found:
         _print(series)

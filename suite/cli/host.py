@@ -6,15 +6,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from suite.environments.this_machine import this_machine
 from suite.results.this_host import load
-from suite.worker.machine import machine
 
 
 def facts(folder: Path) -> dict[str, Any]:
     """Cores, memory, load, clock governor, free space in `folder`, GPUs; None where it cannot be read."""
     import psutil
 
-    memory, here = psutil.virtual_memory(), machine()
+    memory, here = psutil.virtual_memory(), this_machine()
     return {
         "host": platform.node(),
         "system": platform.platform(),

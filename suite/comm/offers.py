@@ -8,7 +8,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.backend import Backend
 from suite.environments.find import Interpreter, find
 from suite.errors import RequestError
-from suite.plugins import adapters, asked
+from suite.plugins import adapters
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Offer:
     def missing(self, interpreter: Path) -> str | None:
         """What the adapter misses, or of an own environment the backend's programs."""
         if not self.backend.environment:
-            return asked(self.adapter.name, str | None, self.adapter.missing, interpreter)
+            return self.adapter.missing(interpreter)
         missing = [name for name in self.backend.programs if not (interpreter.parent / name).exists()]
         if not missing:
             return None

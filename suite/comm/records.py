@@ -1,27 +1,37 @@
 """What the folder of a run of `stagebench comm` holds beside that of a training: its cases and its records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator
 
 from suite.comm.cases import CommCase
+from suite.contracts.case import check_counts
 from suite.results.from_messages import life
 from suite.results.invariants import CLOCKS
 from suite.results.rank_report import AnyRank
-from suite.results.records import AnyEntry, AnyRecord, Cases, check_placement
+from suite.results.records import AnyEntry, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Stored
 from suite.suggest import shown
 from suite.worker import messages
+from suite.worker.comm import divisible
 
 KIND: Literal["comm"] = "comm"
+# By kind, the list that is as long as there are samples.
+SAMPLES_OF = {
+    "single": "sample_s",
+    "row": "sample_s",
+    "together": "sample_s",
+    "overlap": "exchange_s",
+    "skipped": "bytes",
+}
 SAMPLES = ("sample_s", "exchange_s", "compute_s", "both_s", "progressed_s")  # which follow each other
 MOST_NUMBERS = 10**12  # of a message
 
 
 def _possible(case: CommCase) -> CommCase:
-    check_placement(case.placement)
+    check_counts(case.placement)
     if not all(0 <= count <= MOST_NUMBERS for count in case.counts):
         raise ValueError(f"{shown(case.counts)} numbers a message; 0 to {MOST_NUMBERS:,} are possible")
     return case
@@ -118,6 +128,60 @@ def _sampled(rank: CommRank) -> float:
     return sum(sum(getattr(row, name, ())) for row in rank.rows for name in SAMPLES)
 
 
+def _of_row(row: ExchangeTimes | OverlapTimes, case: CommCase) -> str | None:
+    """What is wrong with what one rank measured of one message; follows its number."""
+    if row.operation != case.operation:
+        return f"is of {shown(row.operation)}, its case of {case.operation}"
+    named = ("exchange_s", "compute_s", "both_s", "progressed_s") if isinstance(row, OverlapTimes) else ("sample_s",)
+    timed = [getattr(row, name) for name in named]
+    if any(not times or min(times) <= 0 for times in timed):
+        return "has no samples, or some that took no time"
+    beside = [times for times in (row.late_s, getattr(row, "wait_s", ())) if times]  # not of every version
+    if len({*map(len, timed), *map(len, beside)}) > 1:
+        return "has more of some times than of others"
+    return None
+
+
+def _messages(record: CommRecord, rows: Sequence[Times]) -> str | None:
+    """What is wrong with the messages that a rank measured: those of its case, each by itself once, in order."""
+    case, world = record.case, record.case.placement.ranks
+    numbers = [tensor.numbers for tensor in record.tensors or ()] if case.workload else list(case.counts)
+    if not numbers:
+        return None  # a network's, of which format 1 did not keep the tensors
+    sizes = [case.itemsize * divisible(case.operation, count, world) for count in numbers]
+    single = [row.bytes for row in rows if isinstance(row, ExchangeTimes) and row.kind == "single"]
+    skipped = [size for row in rows if isinstance(row, SkippedSizes) for size in row.bytes]
+    several = [row for row in rows if isinstance(row, ExchangeTimes) and row.kind != "single"]
+    if case.workload:
+        wanted = [*sorted(set(sizes)), sum(sizes)]
+    else:
+        wanted = sizes[: len(single)] if skipped else sizes
+        if skipped and skipped != [case.itemsize * count for count in case.counts[len(single) :]]:
+            return f"messages of {shown(skipped)} bytes were skipped, and other ones are missing"
+    if single != wanted:
+        return f"messages of {shown(single)} bytes were measured, and its case has {shown(wanted)}"
+    if any((row.bytes, row.messages) != (sum(sizes), len(sizes)) for row in several):
+        return f"all tensors are {len(sizes)} messages of {sum(sizes)} bytes, and other ones were measured"
+    if any(row.bytes not in sizes for row in rows if isinstance(row, OverlapTimes)):
+        return "a message that its case has not was measured beside computation"
+    return None
+
+
+def _of_rows(record: CommRecord) -> Iterator[str | None]:
+    """Every rank took the same samples of the case's messages; None for what is right."""
+    for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
+        for row in rows:
+            problem = None if isinstance(row, SkippedSizes) else _of_row(row, record.case)
+            yield problem and f"row {number} {problem}"
+        if len({(row.kind, row.bytes) for row in rows}) > 1:
+            yield f"row {number} is not of as many bytes on every rank"
+        if len({len(getattr(row, SAMPLES_OF[row.kind])) for row in rows}) > 1:
+            yield f"row {number} is not of the same samples on every rank"
+    for rank in record.ranks if record.outcome == "ok" else ():
+        problem = _messages(record, rank.rows)
+        yield problem and f"rank {rank.rank}: {problem}"
+
+
 class CommFolder(ResultFolder[CommEntry, CommRecord]):
     """The folder of a run of `stagebench comm`."""
 
@@ -128,20 +192,9 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
 
     def broken(self, record: CommRecord) -> str | None:
         """Beside what holds of every record: every rank took the same samples of the case's operation, in some time."""
-        for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
-            for row in rows:
-                if not isinstance(row, SkippedSizes) and row.operation != record.case.operation:
-                    return f"row {number} is of {shown(row.operation)}, its case of {record.case.operation}"
-            if len({row.bytes for row in rows}) > 1:
-                return f"row {number} is not of as many bytes on every rank"
-            taken = [
-                {name: times for name, times in row if name.endswith("_s") and isinstance(times, tuple)} for row in rows
-            ]
-            if len({(row.kind, *map(len, each.values())) for row, each in zip(rows, taken, strict=True)}) > 1:
-                return f"row {number} is not of the same samples on every rank"
-            timed = [times for each in taken for name, times in each.items() if name not in ("wait_s", "late_s")]
-            if any(not times or min(times) <= 0 for times in timed):
-                return f"row {number} has no samples, or some that took no time"
+        problem = next(filter(None, _of_rows(record)), None)
+        if problem:
+            return problem
         sampled = max(map(_sampled, record.ranks), default=0.0)
         if sampled > CLOCKS * record.seconds + 1.0:
             return f"its samples took {sampled:.3g} s, and all of it {record.seconds:.3g} s"

@@ -7,16 +7,24 @@ plan is checked against it before anything starts.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval
 
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
+from suite.contracts.deep import DEEP
 from suite.contracts.knobs import Knob
+
+Share = Annotated[float, Interval(ge=0, le=1)]
+Pieces = Annotated[int, Ge(1)]  # devices, microbatches
 
 
 @dataclass(frozen=True)
 class Strategy:
     """How the training is spread over devices."""
+
+    __pydantic_config__ = DEEP
 
     name: str
     help: str
@@ -51,6 +59,8 @@ KINDS = {"folder": "image folders", "arrays": "array files"}  # of data sets, in
 class Format:
     """A record format that the framework's own reader takes; its trainer packs it (`stagebench data convert`)."""
 
+    __pydantic_config__ = DEEP
+
     name: str  # "tfrecord"
     help: str
     kinds: tuple[str, ...] = ("folder",)  # of the data sets it can hold: "folder" (of images), "arrays"
@@ -62,6 +72,8 @@ class Format:
 @dataclass(frozen=True)
 class Capabilities:
     """All that a plan may ask of an adapter."""
+
+    __pydantic_config__ = DEEP
 
     strategies: tuple[Strategy, ...]
     devices: tuple[str, ...] = ("cpu",)
@@ -125,7 +137,7 @@ class Adapter(ABC):
         relaxed = any(case.knobs[name] in values for name, values in relaxing.items())
         return self.strategy(case).synchronous and not relaxed
 
-    def model_parallel_size(self, case: Configuration) -> int:
+    def model_parallel_size(self, case: Configuration) -> Pieces:
         """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
 
         As the strategy's `model_parallel` says. A rank's devices count as one network's when there are parts.
@@ -136,7 +148,7 @@ class Adapter(ABC):
             return int(case.knobs[held])
         return case.placement.device_count if held else 1
 
-    def microbatches(self, case: Configuration) -> int:
+    def microbatches(self, case: Configuration) -> Pieces:
         """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
         knob = self.strategy(case).microbatches
         return int(case.knobs[knob]) if knob else 1
@@ -168,7 +180,7 @@ class Adapter(ABC):
         """Environment variables that its processes need, beyond thread counts."""
         return {}
 
-    def wire_share(self, case: Configuration) -> float:
+    def wire_share(self, case: Configuration) -> Share:
         """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
 
         Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send

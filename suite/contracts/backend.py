@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from suite.contracts.deep import DEEP
+
 OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
 FLOAT32 = "float32"
 DTYPES = (FLOAT32, "float16", "bfloat16")
@@ -10,6 +12,8 @@ DTYPES = (FLOAT32, "float16", "bfloat16")
 @dataclass(frozen=True)
 class Backend:
     """One library that exchanges; its processes are started as those of one of the adapter's strategies."""
+
+    __pydantic_config__ = DEEP
 
     name: str  # "gloo"
     help: str

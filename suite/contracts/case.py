@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 # In this order: after compute_only the ranks no longer hold the same parameters.
 PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
+MOST = 10**9  # of anything that a case counts
 AUTO = "auto"  # for a launcher: the first of the strategy's
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
@@ -43,6 +44,18 @@ class Placement:
         if self.devices == 1:
             return ranks
         return f"{self.devices} devices" if self.ranks == 1 else f"{ranks} of {self.devices} devices"
+
+
+def check_counts(place: Placement, *more: int) -> None:
+    """ValueError for counts that are impossible, a placement's, each or multiplied, and `more`: samples, processes."""
+    counts = (place.nodes, place.ranks_per_node, place.devices, place.threads)
+    if min(counts) < 1 or max(*counts, place.device_count) > MOST:
+        raise ValueError(
+            f"{str(counts)[:80]} nodes, ranks a node, devices a rank and threads; 1 to {MOST:,} are possible, "
+            "of devices in all, too"
+        )
+    if more and (min(more) < 1 or max(more) > MOST):
+        raise ValueError(f"{str(more)[:80]} samples and processes; 1 to {MOST:,} are possible")
 
 
 @dataclass(frozen=True)

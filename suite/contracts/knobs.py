@@ -4,10 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from suite.contracts.deep import DEEP
+
 
 @dataclass(frozen=True)
 class Need:
     """What a knob's values need elsewhere in the case: without it they would do nothing, or cannot be done."""
+
+    __pydantic_config__ = DEEP
 
     name: str  # another knob, "device" or "precision"
     values: tuple[Any, ...]  # of these one
@@ -18,6 +22,8 @@ class Need:
 @dataclass(frozen=True)
 class Knob:
     """One setting of an adapter."""
+
+    __pydantic_config__ = DEEP
 
     values: tuple[Any, ...] | type  # the values allowed, or a type such as int; a type may stand among values
     default: Any  # the value of a case whose plan does not name the knob

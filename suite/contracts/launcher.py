@@ -8,6 +8,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Strategy
 from suite.contracts.case import Placement
+from suite.contracts.deep import DEEP
 
 LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
 
@@ -36,6 +37,8 @@ class FailurePatterns:
     They are searched for, the first pattern first, in the last 100 lines of the engine's log, all lines at once.
     """
 
+    __pydantic_config__ = DEEP
+
     # Of a rank that died: the group `rank`, or `pid` (as the rank knows it); and one or more of `code`, `signal`
     # (numbers) and `strsignal` (the words of strsignal(3)).
     deaths: tuple[re.Pattern[str], ...] = ()
@@ -57,6 +60,8 @@ class FailurePatterns:
 @dataclass(frozen=True)
 class Process:
     """One process to start: tokens (no shell), variables to add, the rank if it is one."""
+
+    __pydantic_config__ = DEEP
 
     tokens: tuple[str, ...]
     environ: dict[str, str] = field(default_factory=dict)
@@ -92,12 +97,12 @@ class Launcher(ABC):
 
     name: str
     title: str
-    several_hosts = True  # False: it starts processes on this machine, and on no other
-    chooses_hosts = False  # True: where no host is named it takes some that may be elsewhere
-    sidecars_on_first_host = False  # True: wherever that is; False: they run on this machine
-    mpi = False  # True: its ranks can meet by MPI
-    nodes_in_order = True  # False: it numbers the nodes as it likes, however the hosts were named
-    order = 100  # where a plan says "auto", the least is taken of those that fit; stagebench's own have 0 to 30
+    several_hosts: bool = True  # False: it starts processes on this machine, and on no other
+    chooses_hosts: bool = False  # True: where no host is named it takes some that may be elsewhere
+    sidecars_on_first_host: bool = False  # True: wherever that is; False: they run on this machine
+    mpi: bool = False  # True: its ranks can meet by MPI
+    nodes_in_order: bool = True  # False: it numbers the nodes as it likes, however the hosts were named
+    order: float = 100  # where a plan says "auto", the least is taken of those that fit; stagebench's own have 0 to 30
 
     @abstractmethod
     def missing(self, placement: Placement, interpreter: Path) -> str | None:

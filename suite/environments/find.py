@@ -15,7 +15,6 @@ from typing import Protocol
 from suite.environments.probe import Probe, examine
 from suite.errors import RequestError, Unavailable
 from suite.files import expanded
-from suite.plugins import asked
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -79,7 +78,7 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     for candidate in candidates(adapter, settings or {}):
         found = _checked(adapter, candidate)
         if isinstance(found, Probe):
-            missing = asked(adapter.name, str | None, adapter.missing, candidate.path)
+            missing = adapter.missing(candidate.path)
             if missing is not None:
                 raise MissingRequirement(f"{adapter.name}: {missing}")
             return Interpreter(candidate.path, candidate.origin, found.version, found.packages)

@@ -17,7 +17,7 @@ from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import write_whole
 from suite.launching import bundle, jobs, placement_check
-from suite.plugins import adapters, asked, launchers, workloads
+from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
@@ -69,8 +69,8 @@ class Launch:
     def _request(self, folder: Path, job: Path) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
-        beside = asked(self.adapter.name, tuple | list, self.adapter.sidecars, configuration)
-        own = asked(self.adapter.name, dict, self.adapter.environ, configuration, self.interpreter.path)
+        beside = self.adapter.sidecars(configuration)
+        own = self.adapter.environ(configuration, self.interpreter.path)
         return Request(
             placement=placement,
             command=command,
@@ -125,7 +125,7 @@ def launch_of(
     if missing:
         raise Unavailable(missing)
     first = configuration.placement.hosts[0] if configuration.placement.hosts else "localhost"
-    served = asked(adapter.name, tuple | list, adapter.sidecars, configuration)
+    served = adapter.sidecars(configuration)
     if served and not (launcher.sidecars_on_first_host or here(first)):
         raise Unavailable(
             f"{adapter.name}/{configuration.strategy} meets its servers on the first host, {first}, and they are "

@@ -19,7 +19,6 @@ from suite.data.sets import kind_of
 from suite.environments.hosts import here
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
-from suite.plugins import asked
 from suite.suggest import known
 from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported
@@ -178,7 +177,7 @@ def refusal(
         or _by_both(adapter, strategy, case)
         or _by_cut(strategy, graph, adapter.model_parallel_size(case))
         or _by_launcher(adapter, case, launchers)
-        or asked(adapter.name, str | None, adapter.unsupported, case)
+        or adapter.unsupported(case)
     )
 
 

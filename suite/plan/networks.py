@@ -28,6 +28,7 @@ from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError, StoreError
 from suite.files import expanded, file_name, stands
+from suite.mistakes import check_declared
 from suite.plan.overrides import is_path
 from suite.plan.read import LARGEST, Plan
 from suite.suggest import shown
@@ -98,7 +99,12 @@ def read(file: Path) -> Workload:
         "proof_lr": 0.001,
         "source": str(file.absolute()),
     }
-    return Workload(graph.name, lambda: graph, **{**usual, **found})
+    workload = Workload(graph.name, lambda: graph, **{**usual, **found})
+    try:
+        check_declared(workload, Workload)
+    except TypeError as error:
+        raise RequestError(f"{file}: {error}; correct it") from error
+    return workload
 
 
 def network_of(run: Path, case: Case) -> Graph | None:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training
+from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training, check_counts
 from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -173,6 +173,10 @@ class _Maker:
         found = self.fit(choice, workload, graph)
         asked = knobs.values(capabilities.knobs, choice.knobs)
         case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
+        try:
+            check_counts(case.placement, case.batch, case.sampling.processes)
+        except ValueError as error:
+            self.problems.add(choice.written.path("nodes"), f"{error}; take fewer")
         case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
         refused = refusal(adapter, capabilities, case, graph, self.launchers) or idle(case, kept)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import read as read_network
@@ -89,16 +90,19 @@ def _of_workload(name: str, batch: int, rate: float) -> tuple[str, tuple[LayerCo
     return workload.name, by_arithmetic(workload.graph(), batch / rate, batch)
 
 
+Amount = Annotated[float, Field(le=1e15)]  # beyond it sums are no numbers any more
+
+
 class LayerRow(BaseModel):
     """A layer in a file, as the rows of `stagebench show --json` have it; other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     layer: str
-    forward_s: float
-    backward_s: float
-    bytes: float
-    activation_bytes: float = 0.0
+    forward_s: Amount
+    backward_s: Amount
+    bytes: Amount
+    activation_bytes: Amount = 0.0
 
 
 def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, ...]:
@@ -107,7 +111,9 @@ def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, 
     work = [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
     whole = sum(forward + backward for forward, backward in work)
     if not whole:
-        raise RequestError(f"the network {graph.name!r} has no convolution and no dense layer to divide the time by")
+        raise RequestError(
+            f"the network {graph.name!r} has no convolution and no dense layer to divide the time by; give --layers"
+        )
     crossing_bytes = activations(graph, batch)
     return joined(
         tuple(
@@ -144,8 +150,13 @@ def from_file(path: Path) -> tuple[LayerCost, ...]:
         raise RequestError(
             f"{path}, {place or 'top'}: {first['msg']}; every layer needs layer, forward_s, backward_s and bytes"
         ) from error
+    if rows and not any(row.forward_s or row.backward_s for row in rows):
+        raise RequestError(f"{path}: its layers take no time at all; give their seconds")
     if not rows:
-        raise RequestError(f"{path} has no layer")
-    return joined(
-        tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes, row.activation_bytes) for row in rows)
-    )
+        raise RequestError(f"{path} has no layer; give a JSON list of layers")
+    try:
+        return joined(
+            tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes, row.activation_bytes) for row in rows)
+        )
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from error

@@ -19,6 +19,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
 from suite.environments.inherited import inherited
+from suite.environments.this_machine import this_machine
 from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.launching import bundle
@@ -31,7 +32,6 @@ from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
 from suite.supervision import Limits, in_one_go
 from suite.worker.job import Prove
-from suite.worker.machine import machine
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
@@ -46,7 +46,7 @@ class Proofs:
         self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
         self._under_way: set[str] = set()  # keys
-        self._host = machine()
+        self._host = this_machine()
 
     def prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
         """As `proving` makes it, with none beside it."""

@@ -66,7 +66,7 @@ def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
     having = sorted({name for adapter in chosen for name in adapter.capabilities.knobs})
     for name, value in asked.items():
         if name not in having:
-            raise RequestError(f"no chosen adapter has a knob {name!r}; {known(name, having)}")
+            raise RequestError(f"--knob {name}: no chosen adapter has it; {known(name, having)}")
         owners = [able.knobs[name] for able in (each.capabilities for each in chosen) if name in able.knobs]
         problems = [knob.problem(value) for knob in owners]
         if all(problems):

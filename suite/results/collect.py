@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from suite.errors import RequestError
-from suite.files import disk, write_whole
+from suite.files import disk, flush_folder, write_whole
 from suite.launching import bundle
 from suite.plan.text import Block, plan_text
 from suite.results.records import CaseEntry
@@ -43,7 +43,9 @@ def collect(runs: Sequence[Path], into: Path) -> int:
             joined.write_cases(every)
             joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
             count = sum(copied(folder, joined) for folder in folders)
+            os.sync()  # what was copied, too, before it has its name
             joined.path.rename(place)  # whole or not at all
+            flush_folder(place.parent)
     return count
 
 

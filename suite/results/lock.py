@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.files import usable
+from suite.files import flush_folder, usable
 
 _OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
 LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it
@@ -25,7 +25,9 @@ def held(folder: Path) -> Iterator[None]:
         yield
         return
     with usable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            flush_folder(place.parent)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         _take(descriptor, folder)

@@ -7,19 +7,16 @@ report is in `suite.results.rank_report`. Times are seconds. null is what was no
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints
 
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case, check_counts
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
-from suite.suggest import shown
 from suite.supervision.lost_logins import Login
 from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
 METHOD = 8  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
-
-MOST = 10**9  # of anything that a case counts
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
@@ -40,7 +37,7 @@ class About(Stored):
 
     format: Literal[4] = FORMAT
     method: int = METHOD
-    kind: str = TRAINING  # or "comm", see suite.comm.records
+    kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING  # see suite.comm.records
     id: str = ""  # of this run, which its records name; "": before format 3
     stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
     created: Moment = ""
@@ -51,21 +48,8 @@ class About(Stored):
     collected: tuple[str, ...] = ()  # the run folders that it was joined from
 
 
-def check_placement(place: Placement) -> None:
-    """ValueError for a placement of counts that are impossible, each or multiplied."""
-    counts = (place.nodes, place.ranks_per_node, place.devices, place.threads)
-    if min(counts) < 1 or max(*counts, place.device_count) > MOST:
-        raise ValueError(
-            f"{shown(counts)} nodes, ranks a node, devices a rank and threads; 1 to {MOST:,} are possible, "
-            "of devices in all, too"
-        )
-
-
 def _possible(case: Case) -> Case:
-    check_placement(case.placement)
-    counts = (case.batch, case.sampling.processes)
-    if min(counts) < 1 or max(counts) > MOST:
-        raise ValueError(f"{shown(counts)} samples and processes; 1 to {MOST:,} are possible")
+    check_counts(case.placement, case.batch, case.sampling.processes)
     return case
 
 

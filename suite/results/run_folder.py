@@ -19,6 +19,7 @@ Nobody else reads or writes its JSON. What is read is of the types in suite.resu
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import count
@@ -29,7 +30,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import ROOM, disk, file_name, stands, usable, write_whole
+from suite.files import ROOM, disk, file_name, flush_folder, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
 from suite.results.formats import read, understood
@@ -37,7 +38,7 @@ from suite.results.identity import Identity
 from suite.results.invariants import broken
 from suite.results.proof import Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
-from suite.results.stored import object_of, sealed, text_of
+from suite.results.stored import intact, object_of, sealed, text_of
 from suite.suggest import shown
 from workloads.graph import Graph
 
@@ -78,7 +79,8 @@ class ResultFolder(Generic[Entry, Measured]):
     def create(self, about: About) -> None:
         """Make the folders and write run.json, unless this run has records already (a resume).
 
-        RequestError when no run folder can stand there, or one that is measured in another way stands there.
+        RequestError when no run folder can stand there, or one that is measured in another way, or whose records are
+        another run's.
         """
         with usable(self.path):
             if (self.path / "run.json").exists():
@@ -109,8 +111,32 @@ class ResultFolder(Generic[Entry, Measured]):
         written = object_of(text_of(path, OF_THE_RUN), path, OF_THE_RUN).get("format", 1)
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
-                f"{self.path} was begun by another version of stagebench (format {written}, method {method}; this one "
-                f"writes format {FORMAT}, method {METHOD}); go on with that version, or name a new folder with -o"
+                f"{self.path} was begun by another version of stagebench ({path.name} has format {written}, method "
+                f"{method}; this one writes format {FORMAT}, method {METHOD}); go on with that version, or name a new "
+                "folder with -o"
+            )
+        self._check_whose()
+
+    def _check_whose(self) -> None:
+        """RequestError where several whole records are of one other run, and none of that which run.json names.
+
+        All would be measured again. A single one may be a stranger's: it is invalid, and kept aside.
+        """
+        own, others = self.about.id, Counter[str]()
+        for name in self.record_names():
+            try:
+                record, text = self._written(self.path / "records" / name)
+            except StoreError:
+                continue
+            if record.run == own:
+                return
+            if intact(text, record.digest):
+                others[record.run] += 1
+        other, count = others.most_common(1)[0] if others else ("", 0)
+        if count > 1:
+            raise RequestError(
+                f"{self.path / 'run.json'}: id: it is {own}, and {count} records belong to another run ({other}); "
+                "put a copy of run.json back, remove these records, or name a new folder with -o"
             )
 
     @property
@@ -257,10 +283,8 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _valid(self, path: Path) -> Measured | None:
         """The record of a file; None, and the reason in `invalid`, where it holds none of this run's."""
-        upgraded = older.record if self.kind == TRAINING else older.comm_record
         try:
-            text = text_of(path, OF_A_RECORD)
-            found: Measured = understood(text, path, self.record_type, upgraded, OF_A_RECORD)
+            found, text = self._written(path)
         except StoreError as error:
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
@@ -270,6 +294,12 @@ class ResultFolder(Generic[Entry, Measured]):
             return None
         self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
+
+    def _written(self, path: Path) -> tuple[Measured, bytes]:
+        """A file's record, whosever it is, and the file's text; StoreError where it holds none."""
+        upgraded = older.record if self.kind == TRAINING else older.comm_record
+        text = text_of(path, OF_A_RECORD)
+        return understood(text, path, self.record_type, upgraded, OF_A_RECORD), text
 
     def refuse(self, record: Measured, why: str) -> None:
         """Name a record as invalid that fits its place, and of which whoever reads it can make nothing."""
@@ -289,6 +319,8 @@ class ResultFolder(Generic[Entry, Measured]):
             aside.mkdir(exist_ok=True)
             places = (aside / f"{path.stem}.{number}.json" for number in count())
             path.rename(next(place for place in places if not os.path.lexists(place)))  # a rename would overwrite
+            for folder in (aside, path.parent, self.path):
+                flush_folder(folder)
 
     def record_names(self) -> list[str]:
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 
 from suite.errors import StoreError
 from suite.files import disk
-from suite.suggest import shown
+from suite.suggest import cut
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -78,11 +78,16 @@ def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part
     try:
         return kind.model_validate_json(text, strict=True)  # strictly: no word is turned into a number
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        first = problems[0]
-        place = shown(".".join(map(str, first["loc"])), 200)[1:-1] or "the whole"
-        others = f", and {len(problems) - 1} more like it" if len(problems) > 1 else ""
-        raise StoreError(f"{path}: {place}: {first['msg']}{others}; {remedy}") from error
+        raise StoreError(f"{path}: {misfit(error)}; {remedy}") from error
+
+
+def misfit(error: ValidationError) -> str:
+    """The first field that does not fit, why, and how many more there are."""
+    problems = error.errors(include_url=False, include_input=False)
+    first = problems[0]
+    place = cut(".".join(map(str, first["loc"])), 200) or "the whole"
+    others = f", and {len(problems) - 1} more like it" if len(problems) > 1 else ""
+    return f"{place}: {first['msg']}{others}"
 
 
 UNSEALED = b'"digest": ""'  # a sealed text's first field of that name, as the digest is taken

@@ -4,14 +4,14 @@ import os
 import platform
 import socket
 
+from suite.environments.this_machine import this_machine
 from suite.files import file_name
 from suite.results.records import Host
-from suite.worker.machine import machine
 
 
 def this_host() -> Host:
     return Host(
-        **machine()._asdict(),
+        **this_machine()._asdict(),
         host=file_name(socket.gethostname()),
         cores=len(os.sched_getaffinity(0)),
         cores_installed=os.cpu_count(),

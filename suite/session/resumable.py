@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from suite import __version__
 from suite.errors import Interrupted, StoreError, Unavailable
 from suite.groups import grouped
@@ -25,6 +27,7 @@ from suite.results.lock import held
 from suite.results.rank_report import AnyRank
 from suite.results.records import CANCELLED, Entry, Measured
 from suite.results.run_folder import ResultFolder
+from suite.results.stored import misfit
 from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
@@ -232,10 +235,16 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **fields,
                 "load": {"before": before, "after": load()},
-                "ranks": self.ranks(attempt),
                 "evidence": attempt.evidence or None,
             }
-            record = self._folder.record_type.model_validate(values)
+            kind = self._folder.record_type
+            try:
+                record = kind.model_validate({**values, "ranks": self.ranks(attempt)})
+            except ValidationError as error:  # an adapter, or an engine, reported what is no figure
+                reason = f"what its ranks reported cannot be kept: {misfit(error)}; mend the adapter"
+                record = kind.model_validate(
+                    {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
+                )
             self._folder.write_record(record)
             return record
 

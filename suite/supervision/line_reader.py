@@ -30,7 +30,7 @@ class LineReader(Generic[Message]):
         for line in lines:
             try:
                 message = self._decode(line)
-            except (ValueError, RecursionError):
+            except (ValueError, OverflowError, RecursionError):  # a whole number may be too large for a float
                 self.unreadable += 1
             else:
                 yield message

@@ -31,6 +31,11 @@ def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
         measured.sizes(task.counts, task.overlap, task.budget_s)
 
 
+def divisible(operation: str, count: int, world: int) -> int:
+    """The numbers of a message that was to have `count`: some operations cut it into a part a rank."""
+    return -(-count // world) * world if operation in PARTED else count
+
+
 class Measured:
     """One operation on one communicator."""
 
@@ -153,9 +158,7 @@ class Measured:
         return self._communicator.exchange(self._operation, count, *more)
 
     def _divisible(self, count: int) -> int:
-        """Some operations cut a message into a part a rank."""
-        world = self._communicator.setup.world
-        return -(-count // world) * world if self._operation in PARTED else count
+        return divisible(self._operation, count, self._communicator.setup.world)
 
     def _name(self, count: int) -> str:
         return "%s of %d bytes" % (self._operation, count * self._itemsize)

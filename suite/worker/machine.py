@@ -4,7 +4,7 @@ import glob
 import os
 import platform
 import subprocess
-from typing import List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from suite.worker.messages import Machine
 
@@ -14,10 +14,15 @@ NETWORKS, INFINIBAND, PCI = "/sys/class/net", "/sys/class/infiniband", "/sys/bus
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
-def machine() -> Machine:
+def asked(command: List[str]) -> str:
+    """What a program prints; OSError or SubprocessError where it cannot, or takes long."""
+    return subprocess.check_output(command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=10)
+
+
+def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
     memory = _field(MEMORY, "MemTotal")
     named = [line.partition("=")[2].strip('"') for line in _text(OS).splitlines() if line.startswith("PRETTY_NAME=")]
-    found, driver = gpus()
+    found, driver = gpus(ask)
     return Machine(
         cpu=_field(CPUS, "model name") or platform.processor() or None,
         memory_bytes=int(memory.split()[0]) * 1024 if memory else None,
@@ -33,12 +38,12 @@ def machine() -> Machine:
     )
 
 
-def gpus() -> Tuple[List[str], Optional[str]]:
+def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[str]]:
     """(NVIDIA devices as "GPU 0: MODEL (UUID: GPU-...)", the driver); nothing where nvidia-smi is missing or silent."""
     fields = "--query-gpu=index,name,uuid,driver_version"
     command = ["nvidia-smi", fields, "--format=csv,noheader"]
     try:
-        listed = subprocess.check_output(command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=10)
+        listed = ask(command)
     except (OSError, subprocess.SubprocessError):
         return [], None
     rows = [[field.strip() for field in line.split(",")] for line in listed.splitlines() if line.count(",") == 3]

@@ -11,14 +11,14 @@ import pytest
 from suite.plugins import adapters
 
 LUMEN = """
-from suite.contracts.adapter import Adapter, Capabilities
+from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.hooks import hookimpl
 
 
 class Lumen(Adapter):
     contract = 2
-    name = "lumen"
-    capabilities = Capabilities(())
+    name, title, trainer = "lumen", "Lumen", "adapters.lumen.worker:trainer"
+    capabilities = Capabilities((Strategy("single", "one rank"),))
 
 
 @hookimpl

@@ -14,7 +14,13 @@ import pytest
 TOP_LEVEL = {"adapters", "cluster", "docs", "reports", "suite", "tests", "workloads"}
 
 # Distributions whose module has another name.
-MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "mlflow-skinny": "mlflow"}
+MODULES = {
+    "annotated-types": "annotated_types",
+    "pyyaml": "yaml",
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "mlflow-skinny": "mlflow",
+}
 
 # Known exceptions, each with its reason.
 BEYOND_NUMPY = {

@@ -150,6 +150,16 @@ def wrong_rows(run: Run) -> Iterator[str]:
     for row in rows:
         if row.outcome != "ok" or len(row.processes) != PROCESSES:
             yield f"row {row.id}: {row.outcome}, {len(row.processes)} processes"
+        shown = sorted(row.rates.by_round.values()) if row.rates else []
+        written = sorted(map(speed, (run.path / "records").glob(f"{row.id}-r*.json")))
+        if len(shown) != len(written) or not all(map(math.isclose, shown, written)):
+            yield f"row {row.id} shows {shown} samples/s, and its records have {written}"
+
+
+def speed(record: Path) -> float:
+    """Samples/s of a record's native pass, by its file alone: of all ranks, over the slowest one's wall time."""
+    native = [rank["passes"]["native"] for rank in json.loads(record.read_text())["ranks"]]
+    return float(sum(each["samples"] for each in native) / max(each["wall_s"] for each in native))
 
 
 # --- the campaign -------------------------------------------------------------

@@ -13,8 +13,9 @@ import psutil
 
 from cluster.lab.links import switch_link
 from cluster.lab.people import processes
+from cluster.slurm import run as follower
 from tests.faults import machine
-from tests.faults.run import JOB, LAUNCHED, OVER_HOSTS, SERVED, Controller, Run, rank_of
+from tests.faults.run import JOB, LAUNCHED, OVER_HOSTS, ROOT, SERVED, Controller, Run, rank_of
 from tests.faults.witness import Processes, works
 
 PATIENCE = 120.0  # seconds for a command
@@ -139,10 +140,12 @@ def damage(run: Run, controller: Controller) -> bool:
 
 
 def cut(run: Run, content: bytes, others: list[Path]) -> bytes:
-    return content[: run.random.randrange(len(content))]
+    return content[: run.random.randrange(len(content) or 1)]
 
 
 def flipped(run: Run, content: bytes, others: list[Path]) -> bytes:
+    if not content:
+        return b"x"
     place = run.random.randrange(len(content))
     return content[:place] + bytes([content[place] ^ 1 << run.random.randrange(8)]) + content[place + 1 :]
 
@@ -171,6 +174,41 @@ def damage_noticed(run: Run) -> Iterator[str]:
             yield f"the damaged {name} was not kept in invalid/"
         if name not in run.records.finished:
             yield f"the damaged {name} was not measured again"
+
+
+def damage_beside(run: Run, controller: Controller) -> bool:
+    """Kill the controller, then damage another file that a resume reads: it goes on all the same, or says which it is.
+
+    Then the file is put back.
+    """
+    alive = controller.poll() is None
+    controller.kill()
+    controller.wait()
+    below = [path for path in (run.path / "bundles").rglob("*") if path.is_file()]
+    named_ = [
+        *(run.path / name for name in ("run.json", "cases.json", "plan.toml")),
+        *(run.path / "hosts").glob("*.json"),
+    ]
+    path = run.random.choice([*named_, run.random.choice(below)])
+    before = path.read_bytes()
+    way = run.random.choice([cut, flipped, misshapen] if path.suffix == ".json" else [cut, flipped])
+    path.write_bytes(way(run, before, []))
+    name = f"{path.relative_to(run.path)}, damaged by {way.__name__},"
+    again = run.start("--retry", output="damaged")
+    try:
+        code = again.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        again.kill()
+        code = again.wait()
+        run.problems.append(f"{name} makes the run hang")
+    text = run.output("damaged")
+    if code != 0 and path.name not in text and not (path in below and "the bundle" in text):
+        run.problems.append(f"{name} is not named: {text[-500:]}")
+    if "Traceback" in text:
+        run.problems.append(f"{name} gives a traceback: {text[-1500:]}")
+    if code != 0:
+        path.write_bytes(before)
+    return alive
 
 
 def rival(run: Run, controller: Controller) -> bool:
@@ -281,12 +319,14 @@ def cancelled_job(run: Run, controller: Controller) -> bool:
     return False
 
 
+FOLLOWER = Path(follower.__file__).relative_to(ROOT).as_posix()
 RANKS, SERVER = named("job.json", ranks=True), named("server.py")
 ENGINE, GUARD = named("bin/mpiexec", "prterun", "orted", "prted"), named("job.json", guards=True)
 KILLED, STOPPED = "{victim} was ended by SIGKILL", r"silence limit"
 GONE = KILLED + "|{victim} closed its connections without a word"  # mpiexec does not pass on how, from another host
 ENDED = r"stopped; \d+ of \d+ records are in|interrupted"
 EITHER = KILLED + r"|was ended by SIGKILL \(so was {victim}, and who was first is not known\)"  # Slurm kills the other
+UNFOLLOWED = "sbatch was ended by SIGKILL"
 LOST = "the host {victim} was (lost|not reached)"
 TWICE = ENDED + r"|\A\s*\Z"  # the second one may break into the message
 FAULTS = {
@@ -301,6 +341,8 @@ FAULTS = {
     "SIGSTOP of a rank": Fault(signalled(signal.SIGSTOP, RANKS), STOPPED),
     "SIGKILL of a rank on one of two hosts": Fault(signalled(signal.SIGKILL, RANKS), GONE, OVER_HOSTS),
     "SIGKILL of a rank under Slurm": Fault(signalled(signal.SIGKILL, RANKS), EITHER, JOB),
+    "SIGKILL of who follows a Slurm job": Fault(signalled(signal.SIGKILL, named(FOLLOWER)), UNFOLLOWED, JOB),
+    "SIGKILL of that one's guard": Fault(signalled(signal.SIGKILL, named(FOLLOWER, guards=True)), UNFOLLOWED, JOB),
     "SIGKILL of a rank's guard": Fault(signalled(signal.SIGKILL, GUARD), KILLED),
     "SIGKILL of a server": Fault(signalled(signal.SIGKILL, SERVER), r"server\.py was ended by SIGKILL", SERVED),
     "SIGTERM of a server": Fault(signalled(signal.SIGTERM, SERVER), r"server\.py was ended by SIGTERM", SERVED),
@@ -321,6 +363,7 @@ FAULTS = {
         layer(lambda run: "clock -86400", PATIENCE), harmless=True, needs=machine.has_compiler, layered=True
     ),
     "a damaged record": Fault(damage, after=1, noticed=damage_noticed),
+    "another damaged file": Fault(damage_beside, after=1),
     "a second controller": Fault(rival, harmless=True, early=True),
     "cut link": Fault(cut_link, rf"{STOPPED}|{LOST}|rank \d+: .*MPI_ERR", OVER_HOSTS),
     "dead host": Fault(dead_host, LOST, OVER_HOSTS),

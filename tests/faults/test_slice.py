@@ -20,11 +20,19 @@ GOOD = '{"outcome": "ok"}'
 
 
 def test_runs_with_a_fault_lose_nothing(tmp_path: Path) -> None:
-    faults = ["SIGKILL of the controller", "SIGKILL of a rank", "full disk", "broken disk", "a damaged record"]
-    faults = [fault for fault in faults if FAULTS[fault].needs()]
+    faults = ["SIGKILL of the controller", "SIGKILL of a rank", "a damaged record", "another damaged file"]
     found = list(campaign.campaign(range(len(faults)), 5, 2, tmp_path, faults, mpi=False))
     assert sorted(each.fault for each in found) == sorted(faults)
+    assert sum(each.struck for each in found) >= 3, "one may come too late, not most"
     assert not [problem for each in found for problem in each.problems]
+
+
+@pytest.mark.parametrize("fault", ["full disk", "broken disk"])
+def test_nor_does_one_on_a_bad_disk(tmp_path: Path, fault: str) -> None:
+    if not FAULTS[fault].needs():
+        pytest.skip("a full disk wants the right to mount, a broken one a compiler for the layer over the C library")
+    (found,) = campaign.campaign([0], 5, 1, tmp_path, [fault], mpi=False)
+    assert found.problems == []
 
 
 # --- what it must see: else it proves nothing ---------------------------------------

@@ -21,18 +21,22 @@ from adapters.cntk import imagemap
 from suite.analysis.summary import summarise
 from suite.cli import app
 from suite.errors import StagebenchError
+from suite.plan import networks
 from suite.plan.read import load, ready_made
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.predict.from_numbers import by_arithmetic
 from suite.results.run_folder import RunFolder
 from suite.worker import idx
 from suite.worker.photographs import Photographs, shrunk
 from tests.fuzz import broken, lines, packed
 from tests.fuzz.broken import broken_bytes, broken_json
-from tests.fuzz.world import FIXTURES, copied, file_of, whole_files, world
+from tests.fuzz.world import FIXTURES, LAYERS, copied, file_of, whole_files, world
+from workloads.networks import by_name
 from workloads.preprocessing import PHOTOGRAPHS
 
 RUN = max((FIXTURES / "runs").iterdir()) / "training"
+SMALL = ("alexnet", "mnist_small")  # whose graphs are fuzzed: of other kinds of layers
 IMAGES, LABELS = idx.PARTS["train"]
 RECORDS = {path.name: path.read_bytes() for path in sorted((RUN / "records").iterdir())}
 PIXELS = Photographs(PHOTOGRAPHS._replace(resize=32), 24)
@@ -190,6 +194,52 @@ def read_image(content: bytes, folder: Path) -> None:
         raise ended
 
 
+# --- networks, layers, what other programs printed -----------------------------------
+
+GRAPHS = [json.dumps(by_name()[name].graph().to_dict()).encode() for name in SMALL]
+LOGS = [path.read_bytes() for path in sorted((FIXTURES / "foreign").iterdir()) if path.suffix in (".txt", ".log")]
+
+
+def read_network(content: bytes, folder: Path) -> None:
+    """A graph's JSON as a plan reads it, and what is computed of a graph that is taken."""
+    path = folder / "net.json"
+    path.write_bytes(content)
+    network = networks.read(path).graph()
+    json.dumps([network.to_dict(), network.digest, network.parameter_count, network.macs])
+    by_arithmetic(network, 0.1, 8)
+
+
+def read_layers(content: bytes, folder: Path) -> None:
+    (folder / "layers.json").write_bytes(content)
+    link = ("--alpha", "2e-4", "--beta", "8e-10", "--batch", "8", "--ranks", "2,4")
+    refused(*invoke("predict", "--layers", str(folder / "layers.json"), *link, *(["--json"] * (crc32(content) % 2))))
+
+
+def read_log(content: bytes, folder: Path) -> None:
+    """What another program printed, imported and reported."""
+    out = folder / "imported"
+    shutil.rmtree(out, ignore_errors=True)
+    (folder / "printed.log").write_bytes(content)
+    refused(*invoke("import", str(folder / "printed.log"), "-o", str(out)))
+    refused(*invoke("report", str(out), "--json"))
+
+
+@st.composite
+def printed(draw: Any) -> bytes:
+    """A log with a few numbers replaced, a few lines doubled, and a few bytes broken."""
+    lines_ = draw(st.sampled_from(LOGS)).decode().splitlines(keepends=True)
+    odd = st.sampled_from(["0", "-1", "1e999", "nan", "9" * 400, "", "1,5", "\u0661", "x", "1e-320", "-0.0"])
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(lines_) - 1))
+        found = list(re.finditer(r"[0-9][0-9.e+-]*", lines_[at]))
+        if found and draw(st.integers(0, 4)):
+            number = draw(st.sampled_from(found))
+            lines_[at] = lines_[at][: number.start()] + draw(odd) + lines_[at][number.end() :]
+        else:
+            lines_.insert(draw(st.integers(0, len(lines_))), lines_[at])
+    return draw(broken_bytes(st.just("".join(lines_).encode()))) if draw(st.booleans()) else "".join(lines_).encode()
+
+
 # --- commands -----------------------------------------------------------------------
 
 
@@ -255,11 +305,11 @@ TARGETS = {
     "plan": Target(
         read_plan,
         st.one_of(broken_bytes(st.just(ready_made()["quick"].read_bytes())), broken.odd_plans()),
-        0.3,
+        0.25,
         always("plan.toml"),
     ),
     "record": Target(
-        read_record, st.one_of(broken_bytes(RECORD), broken_json(RECORD)), 0.25, always("records/", "cases.json")
+        read_record, st.one_of(broken_bytes(RECORD), broken_json(RECORD)), 0.2, always("records/", "cases.json")
     ),
     "run": Target(read_run, run_files(), 0.15, in_run, world),
     "data": Target(
@@ -275,5 +325,20 @@ TARGETS = {
         always("/images"),
     ),
     "packed": Target(packed.read_packed, packed.files(), 0.07, packed.places, packed.whole),
+    "network": Target(
+        read_network,
+        st.one_of(*[broken_json(st.sampled_from(GRAPHS))] * 4, broken_bytes(st.just(min(GRAPHS, key=len)))),
+        0.04,
+        always("net.json"),
+    ),
+    "layers": Target(
+        read_layers,
+        st.one_of(
+            broken_json(st.just(LAYERS.encode())), broken_bytes(st.just(LAYERS.encode())), broken.of_another_kind()
+        ),
+        0.03,
+        always("layers.json"),
+    ),
+    "log": Target(read_log, printed(), 0.03, always("printed.log", "/imported")),
     "line": Target(read_line, lines.LINES, 0.1, named, world),
 }

@@ -40,6 +40,9 @@ def test_what_once_failed(path, tmp_path):
         ("mnist", 30),
         ("image", 40),
         ("packed", 60),
+        ("network", 40),
+        ("layers", 40),
+        ("log", 30),
         ("line", 50),
     ],
 )

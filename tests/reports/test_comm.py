@@ -24,6 +24,7 @@ from suite.results.records import About, Host
 
 ALPHA, BETA = 10e-6, 1e-9
 SIZES = [4**power for power in range(1, 9)]
+COUNTS = tuple(size // 4 for size in SIZES)
 TWO = Placement(ranks_per_node=2)
 
 
@@ -66,9 +67,9 @@ def folder(tmp_path):
     found.write_host(Host(host="a", cpu="A <fast> one", cores=2))
     digest = workloads()["mnist_small"].graph().digest
     measured = [
-        (CommCase("wire", "all-reduce", TWO, 0.1, (1,)), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
+        (CommCase("wire", "all-reduce", TWO, 0.1, COUNTS), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
         (
-            CommCase("wire", "point-to-point", TWO, 0.1, (1,)),
+            CommCase("wire", "point-to-point", TWO, 0.1, COUNTS),
             [row(size, operation="point-to-point") for size in SIZES],
             "ok",
             "",

@@ -9,6 +9,7 @@ from suite import plugins
 from suite.contracts.versions import CHANGES, CONTRACT, MOVED, changes_since
 from suite.environments import find
 from suite.errors import RequestError
+from suite.mistakes import blamed
 
 
 def test_every_version_says_what_it_changed():
@@ -41,7 +42,7 @@ def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys: SimpleNam
 
 def test_an_import_of_the_older_contract_is_named_with_its_new_place() -> None:
     now = pytest.raises(RequestError, match=r"older contract: suite.adapter is suite.contracts.adapter now")
-    with now, plugins._blamed("the plugin 'lumen'"):
+    with now, blamed("the plugin 'lumen'"):
         importlib.import_module("suite.adapter")
 
 

@@ -13,7 +13,7 @@ from suite.analysis.summary import summarise, unused_records
 from suite.comm.cases import CommCase
 from suite.comm.records import CommEntry, CommFolder
 from suite.contracts.case import Placement, Sampling
-from suite.errors import StoreError
+from suite.errors import RequestError, StoreError
 from suite.results.invariants import broken
 from suite.results.rank_report import HostUse, Noise, Pass, Rank
 from suite.results.records import CaseEntry, Record
@@ -352,6 +352,20 @@ def test_a_record_of_another_run_or_plan_is_invalid(run, change, words):
     assert words in run.only().reason
 
 
+def test_a_run_that_calls_itself_another_one_is_not_measured_again(run):
+    """Whoever damaged run.json: every record would seem to be somebody else's."""
+    run.proven(case_of(sampling=FULL))
+    own = run.folder.about
+    run.folder.create(own)
+    run.folder.write_about(own.but(id="f" * 32))
+    with pytest.raises(
+        RequestError, match=rf"run.json: id: it is f+, and 3 .* another run \({own.id}\); put a copy of"
+    ):
+        run.folder.create(own)
+    run.folder.write_about(own)
+    run.folder.create(own)
+
+
 @pytest.mark.parametrize("change", [{"reason": "corrected"}, {"digest": "", "run": "", "plan": ""}])
 def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
     case = run.proven(case_of(sampling=FULL))
@@ -415,7 +429,8 @@ def test_unreadable_json_is_named(run):
     [
         (lambda row: row.update(operation="gossip"), "row 0 is of 'gossip', its case of all-reduce"),
         (lambda row: row.update(bytes=3), "row 0 is not of as many bytes on every rank"),
-        (lambda row: row["sample_s"].pop(), "row 0 is not of the same samples on every rank"),
+        (lambda row: row["sample_s"].pop(), "row 0 (has more of some times than of others|is not of the same samples)"),
+        (lambda row: row.update(late_s=row["sample_s"][:1]), "row 0 has more of some times than of others"),
         (lambda row: row["sample_s"].__setitem__(0, 0.0), "row 0 has no samples, or some that took no time"),
     ],
 )
@@ -429,4 +444,30 @@ def test_a_record_of_communication_that_cannot_be_gives_no_figure(tmp_path, chan
     path.write_text(sealed(json.dumps({**content, "digest": ""})))
     assert len(list(run.records())) == len(before) - 1
     (reason,) = run.unusable()
-    assert words in reason
+    assert re.search(words, reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda rank: rank["rows"][0].update(bytes=12),
+            r"rank 0: messages of \[12, .* bytes were measured, and its case has",
+        ),
+        (lambda rank: rank["rows"].pop(0), r"rank 0: messages of .* bytes were measured, and its case has"),
+        (
+            lambda rank: rank["rows"].append({"kind": "skipped", "bytes": [4]}),
+            r"rank 0: messages of \[4\] bytes were skipped",
+        ),
+    ],
+)
+def test_nor_does_one_of_other_messages_than_its_case_s(tmp_path, change, words):
+    run = CommFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
+    record = next(each for each in run.records() if each.case.operation == "all-reduce" and each.ranks[0].rows)
+    path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
+    content = json.loads(path.read_text())
+    for rank in content["ranks"]:
+        change(rank)
+    path.write_text(sealed(json.dumps({**content, "digest": ""})))
+    list(run.records())
+    assert re.search(words, next(iter(run.unusable())))

@@ -121,6 +121,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ('name = "x"', 'name = "a/b"', 1, "name = 'a/b'", "should be letters, digits, '.', '_' and '-'"),
         ('adapter = "alpha"\n', "", 6, "names no adapter", "known: alpha, beta"),
         ('strategy = "single"\n', "", 6, "names no strategy", "known: ddp, free, mirror, pipe, single"),
+        ("batch = 8", 'nodes = 1_000_000\nranks = 1024\nlauncher = "many"', 10, "1 to 1,000,000,000 are", "take fewer"),
         ("[[cases]]", "[cases]", 6, "[cases] is one table", "write [[cases]]"),
         ("[[cases]]", "[[case]]", 6, "unknown key 'case'", "did you mean 'cases'?"),
         ("[defaults]\nthreads = 1", "defaults = 3", 2, "defaults is a table", "write [defaults]"),

@@ -1,18 +1,27 @@
 """A plugin's own mistake is one sentence that names the plugin: every command needs all plugins."""
 
+import errno
+import functools
 import re
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pluggy
 import pytest
 
 from suite import plugins
+from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.backend import Backend
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from suite.contracts.launcher import Launcher, Process
 from suite.errors import RequestError
+from suite.mistakes import hold
 from tests.suite.conftest import Alpha, Local
 
 
@@ -99,14 +108,24 @@ def raising() -> Alpha:
         (lambda: [named(None)], "has name = None; take letters"),
         (lambda: [named("../../etc")], "has name = '../../etc'; take letters"),
         (lambda: [named("x" * 5000)], "take letters, digits"),
-        (lambda: [broken()], "its capabilities are 3; return Capabilities(...)"),
-        (lambda: [declaring(strategies=("single",))], "its strategies are ('single',); write a tuple of Strategy"),
-        (lambda: [declaring(strategies=3)], "its strategies are 3; write a tuple of Strategy"),
-        (lambda: [declaring(formats=("x",))], "its formats are ('x',); write a tuple of Format"),
-        (lambda: [declaring(devices="cpu")], "its devices are 'cpu'; write a tuple of str"),
-        (lambda: [declaring(knobs={"a": 3})], "its knobs are {'a': 3}; write a dictionary of Knob by name"),
-        (lambda: [with_(requires=None)], "its requires are None; write a tuple of str"),
-        (lambda: [with_(backends=("x",))], "its backends are ('x',); write a tuple of Backend"),
+        (lambda: [broken()], "its capabilities is 3; it should be an instance of Capabilities"),
+        (lambda: [declaring(strategies=("single",))], "strategies.0 is 'single'; it should be an instance of Strategy"),
+        (lambda: [declaring(strategies=3)], "strategies is 3; it should be a valid tuple"),
+        (lambda: [declaring(formats=("x",))], "formats.0 is 'x'; it should be an instance of Format"),
+        (lambda: [declaring(devices="cpu")], "devices is 'cpu'; it should be a valid tuple"),
+        (lambda: [declaring(knobs={"a": 3})], "knobs.a is 3; it should be an instance of Knob"),
+        (lambda: [with_(oracle="no")], "its oracle is 'no'; it should be a valid boolean"),
+        (lambda: [declaring(strategies=())], "its capabilities name no strategy; it needs one at least"),
+        (
+            lambda: [declaring(strategies=(Strategy("pipe", "parts", microbatches="pieces"),))],
+            "its strategy 'pipe' names the knob 'pieces'; known: format, bucket",
+        ),
+        (
+            lambda: [with_(backends=(Backend("mpi", "MPI", "alpha.comm:Mpi", "all"),))],
+            "its backend 'mpi' names the strategy 'all'; known: single, ddp",
+        ),
+        (lambda: [with_(requires=None)], "its requires is None; it should be a valid tuple"),
+        (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
     ],
@@ -143,21 +162,142 @@ def test_a_command_s_hook_that_leaves_is_named(leaving: type[BaseException]) -> 
         list(plugins.call(manager, "stagebench_commands", app=None))
 
 
+def leaving(case: object) -> str:
+    sys.exit(3)
+
+
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("method", "answer", "told"),
     [
         (
-            lambda case: 1 / 0,
-            "the adapter 'alpha' fails at <lambda>: ZeroDivisionError: .*test_plugins",
+            "unsupported",
+            lambda self, case: 1 / 0,
+            r"unsupported: ZeroDivisionError: division by zero \(\S+test_plugins.py, ",
         ),
-        (lambda case: True, r"fails at <lambda>: TypeError: it should be .*None, not True"),
-        (lambda case: sys.exit(3), "fails at <lambda>: SystemExit: 3"),
+        ("unsupported", lambda self, case: leaving(case), "unsupported: SystemExit: 3"),
+        (
+            "unsupported",
+            lambda self, case: True,
+            "what it returned is True; it should be a valid string .*test_plugins.py",
+        ),
+        ("missing", lambda self, interpreter: 3, "what it returned is 3; it should be a valid string"),
+        ("environ", lambda self, case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
+        ("sidecars", lambda self, case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
+        ("model_parallel_size", lambda self, case: 0, "returned is 0; it should be greater than or equal to 1"),
+        ("microbatches", lambda self, case: None, "returned is None; it should be a valid integer"),
+        ("wire_share", lambda self, case: float("nan"), "returned is nan; it should be"),
+        ("wire_share", lambda self, case: 2.0, "returned is 2.0; it should be less than or equal to 1"),
+        ("synchronous", lambda self, case: None, "returned is None; it should be a valid boolean"),
+        ("mpi", lambda self, case: None, "returned is None; it should be a valid string"),
+        ("unreadable", lambda self, form: 7, "returned is 7; it should be a valid string"),
     ],
 )
-def test_what_an_adapter_s_method_does_wrong_is_its_own(answer: Callable[[object], str | None], told: str) -> None:
+def test_what_an_adapter_s_method_does_wrong_is_its_own(method: str, answer: Callable[..., object], told: str) -> None:
+    wrong = held(Alpha, {method: answer})
+    about = (None,) * (answer.__code__.co_argcount - 1)
+    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at .*{told}.*; mend or uninstall it"):
+        getattr(wrong, method)(*about)
+
+
+@pytest.mark.parametrize(
+    ("processes", "told"),
+    [
+        (None, "what it returned is None; it should be a valid list"),
+        ([3], "0 is 3; it should be an instance of Process"),
+        ([Process("srun")], "0.tokens is 'srun'; it should be a valid tuple"),  # type: ignore[arg-type]
+        ([Process(("srun", Path("x")))], r"0.tokens.1 is .*Path\('x'\); it should be a valid string"),  # type: ignore[arg-type]
+    ],
+)
+def test_so_is_what_a_launcher_s_does(processes: object, told: str) -> None:
+    wrong = held(Local, {"processes": lambda self, request: processes})
+    with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: TypeError: .*{told}"):
+        wrong.processes(None)
+
+
+def held(bases: type | tuple[type, ...], methods: dict[str, object]) -> Any:
+    """A plugin with these methods in place of its own, held as those that are found."""
+    made = type("Made", bases if isinstance(bases, tuple) else (bases,), methods)
+    hold(made, Launcher if issubclass(made, Launcher) else Adapter)
+    return made()
+
+
+class Mixed:
+    def unsupported(self, case: object) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("base", [(Mixed, Alpha), (Alpha,)])
+@pytest.mark.parametrize("made", [staticmethod(lambda *about: 7), functools.cache(lambda self, case: 7)])
+def test_however_the_method_is_made(base: tuple[type, ...], made: object) -> None:
+    wrong = held(base, {} if Mixed in base else {"unsupported": made})
+    with pytest.raises(RequestError, match=r"the adapter 'alpha' fails at unsupported: .*returned is 7; it should"):
+        wrong.unsupported(None)
+
+
+@pytest.mark.parametrize("refused", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
+def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refused: BaseException) -> None:
+    def processes(self: Local, request: object) -> list[Process]:
+        raise refused
+
+    with pytest.raises(type(refused)):
+        held(Local, {"processes": processes}).processes(None)
+
+
+def test_an_answer_that_is_right_comes_back_as_it_was() -> None:
+    started = [Process(("srun", "x"), {"A": "b"}, rank=0)]
+    assert held(Local, {"processes": lambda self, request: started}).processes(None) == started
+    assert held(Alpha, {"unsupported": lambda self, case: "no"}).unsupported(None) == "no"
+
+
+def test_a_launcher_s_attributes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lumen:
+        @hookimpl
+        def stagebench_launchers(self) -> list[object]:
+            return [type("Wrong", (Local,), {"order": "first"})()]
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    plugins.register(manager, Lumen(), "lumen")
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    with pytest.raises(RequestError, match="the launcher 'local' does not load: TypeError: its order is 'first'; it"):
+        plugins.launchers()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"graph": partial(int, 3)},
+            "the workload 'tiny' fails at graph: TypeError: what it returned is 3; return workl",
+        ),
+        ({"proof_batch": "8"}, "its proof_batch is '8'; it should be a valid integer"),
+        (
+            {"graph": lambda: 3},
+            "the workload 'tiny' fails at <lambda>: TypeError: what it returned is 3; return workloads",
+        ),
+        ({"graph": lambda: 1 / 0}, "the workload 'tiny' fails at <lambda>: ZeroDivisionError: .*test_plugins.py, line"),
+        ({"graph": 3}, "the workload 'tiny' does not load: TypeError: its graph is 3; it should be callable"),
+        ({"proof_batch": None}, "its proof_batch is None; it should be a valid integer"),
+        (
+            {"optimiser": (1, 2)},
+            "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write Optimiser",
+        ),
+    ],
+)
+def test_so_is_what_a_network_is(change: dict[str, object], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = plugins.workloads()["mnist_small"]._replace(name="tiny", **change)  # type: ignore[arg-type]
+
+    class Lumen:
+        @hookimpl
+        def stagebench_workloads(self) -> list[object]:
+            return [workload]
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    plugins.register(manager, Lumen(), "lumen")
+    monkeypatch.setattr(plugins, "manager", lambda: manager)
     with pytest.raises(RequestError, match=told):
-        plugins.asked("alpha", str | None, answer, None)
-    assert plugins.asked("alpha", str | None, lambda case: "no", None) == "no"
+        plugins.workloads()["tiny"].graph()
 
 
 def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,5 +322,5 @@ def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.M
 
 def test_a_defect_of_our_own_is_nobody_else_s() -> None:
     with pytest.raises(AttributeError) as found:
-        plugins.asked("alpha", int, None)  # type: ignore[arg-type]
+        plugins.adapters.nothing  # type: ignore[attr-defined]  # noqa: B018 - it raises
     assert plugins.culprit(found.value) is None

@@ -89,7 +89,7 @@ def link_folder(tmp_path: Path) -> CommFolder:
     folder.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00"))
     entries = []
     for number, backend in enumerate(("copper", "glass"), 1):
-        case = CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 100, 10_000))
+        case = CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 1_000_000, 10_000_000))
         rows = [
             {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1, "wait_s": [0.0] * 5}
             | {"sample_s": [1e-3 + number * 1e-9 * size] * 5}

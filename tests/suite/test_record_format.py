@@ -109,7 +109,7 @@ def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
 def test_a_run_of_another_format_or_method_is_not_continued(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 1}))
-    with pytest.raises(RequestError, match=r"begun by another version of stagebench \(format 2, method 1; this one"):
+    with pytest.raises(RequestError, match=r"version of stagebench \(run.json has format 2, method 1; this one"):
         RunFolder(run).create(About())
 
 

@@ -183,7 +183,7 @@ def test_a_begun_run_of_another_format_does_not_go_on(folder: RunFolder) -> None
     del content["format"]  # as format 1 has it
     path.write_text(json.dumps(content))
     (folder.path / "records" / "x-r0.json").write_text("")
-    with pytest.raises(RequestError, match=r"another version of stagebench \(format 1, method 1; this one writes"):
+    with pytest.raises(RequestError, match=r"stagebench \(run.json has format 1, method 1; this one writes"):
         folder.create(About())
 
 

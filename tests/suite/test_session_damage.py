@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 from suite.errors import RequestError, StoreError
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import Settings
+from suite.session.training import Settings, TrainingSession
+from suite.worker import messages
 from tests.suite.measuring import Listener, case, run
 
 
@@ -54,6 +56,24 @@ def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder):
         StoreError, match=rf"cannot go on in {folder.path}: .*launcher-0.log.*; what was measured is kept"
     ):
         run(folder, [case()], listener)
+
+
+def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeypatch):
+    """And no end of the run: the other cases are measured."""
+    whole = TrainingSession.ranks
+
+    def ranks(self, attempt):
+        native = next((each for each in attempt.messages[0] if isinstance(each, messages.Pass)), None)
+        if native and native.samples == 2 * len(native.step_s):  # of the case of batch 2
+            attempt.messages[0].append(native._replace(step_s=[math.nan] * len(native.step_s)))
+        return whole(self, attempt)
+
+    monkeypatch.setattr(TrainingSession, "ranks", ranks)
+    assert run(folder, [case(), case(batch=3)]) == {"crash": 2, "ok": 2}
+    broken = folder.record(case().id, 0)
+    assert broken.reason.startswith("what its ranks reported cannot be kept: ")
+    assert "step_s.0: Input should be a finite number" in broken.reason
+    assert broken.ranks == ()
 
 
 class Remover(Listener):

@@ -30,7 +30,7 @@ def test_a_slip_is_named_for_what_it_is(toys: SimpleNamespace, place: str, kind:
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [
-        ({"overlp": "none"}, "no chosen adapter has a knob 'overlp'; did you mean 'overlap'?"),
+        ({"overlp": "none"}, "--knob overlp: no chosen adapter has it; did you mean 'overlap'?"),
         ({"overlap": "all"}, "the knob overlap is one of 'none', 'merged', not 'all'"),
     ],
 )
