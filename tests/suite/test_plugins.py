@@ -243,6 +243,12 @@ def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refus
         held(Local, {"processes": processes}).processes(None)
 
 
+def test_a_file_that_a_launcher_expects_and_is_not_there_is_one(tmp_path: Path) -> None:
+    reads = held(Local, {"processes": lambda self, request: (tmp_path / "hosts").read_text()})
+    with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: FileNotFound.*{tmp_path}/hosts"):
+        reads.processes(None)
+
+
 def test_an_answer_that_is_right_comes_back_as_it_was() -> None:
     started = [Process(("srun", "x"), {"A": "b"}, rank=0)]
     assert held(Local, {"processes": lambda self, request: started}).processes(None) == started
