@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval
-
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
-from suite.contracts.deep import DEEP
+from suite.contracts.deep import DEEP, Between
 from suite.contracts.knobs import Knob
 
-Share = Annotated[float, Interval(ge=0, le=1)]
-Pieces = Annotated[int, Ge(1)]  # devices, microbatches
+Share = Annotated[float, Between(0, 1)]
+Pieces = Annotated[int, Between(1)]  # devices, microbatches
 
 
 @dataclass(frozen=True)

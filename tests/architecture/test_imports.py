@@ -14,13 +14,7 @@ import pytest
 TOP_LEVEL = {"adapters", "cluster", "docs", "reports", "suite", "tests", "workloads"}
 
 # Distributions whose module has another name.
-MODULES = {
-    "annotated-types": "annotated_types",
-    "pyyaml": "yaml",
-    "pillow": "PIL",
-    "scikit-learn": "sklearn",
-    "mlflow-skinny": "mlflow",
-}
+MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "mlflow-skinny": "mlflow"}
 
 # Known exceptions, each with its reason.
 BEYOND_NUMPY = {
