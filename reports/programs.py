@@ -46,9 +46,13 @@ Result = Speed | Exchange
 class Printed:
     """A file of a program's output."""
 
-    name: str
+    path: Path
     text: str
     framework: str | None = None  # as the person says, where the program does not
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
     def matches(self, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
         """The lines, from 1, in which a pattern is found."""
@@ -62,7 +66,7 @@ class Printed:
 
     def refused(self, why: str) -> RequestError:
         """The error of this file, to be raised."""
-        return RequestError(f"{self.name}: {why}")
+        return RequestError(f"{self.path}: {why}")
 
 
 def read(path: Path, framework: str | None) -> tuple[Result, ...]:
@@ -71,7 +75,7 @@ def read(path: Path, framework: str | None) -> tuple[Result, ...]:
     with disk(f"cannot read {path}", remedy, RequestError):
         if path.exists() and not path.is_file():  # reading from a pipe would never end
             raise RequestError(f"{path} is no file; {remedy}")
-        printed = Printed(path.name, path.read_text(errors="replace"), framework)
+        printed = Printed(path, path.read_text(errors="replace"), framework)
     for program, reader in READERS.items():
         try:
             found = tuple(reader(printed))

@@ -31,12 +31,13 @@ from suite.files import expanded, file_name, stands
 from suite.mistakes import check_declared
 from suite.plan.overrides import is_path
 from suite.plan.read import LARGEST, Plan
-from suite.suggest import shown
+from suite.suggest import cut, shown
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
 
 OF_A_NETWORK = "remove it: all but roofs and predictions do without it"
+LONGEST = 500  # characters of what is wrong with one
 OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
 
 
@@ -139,7 +140,7 @@ def _from_python(file: Path) -> dict[str, Any]:
     except (Exception, SystemExit) as error:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         line = f":{own[-1].lineno}" if own else ""
-        raise RequestError(f"{file}{line}: {type(error).__name__}: {error}; correct it") from error
+        raise RequestError(f"{file}{line}: {type(error).__name__}: {cut(str(error), LONGEST)}; correct it") from error
     graph = made.graph if isinstance(made, Builder) else made
     if not isinstance(graph, Graph):
         what = "no function network() and no variable graph" if graph is None else f"a {type(graph).__name__}"
@@ -156,4 +157,4 @@ def _from_json(file: Path) -> dict[str, Any]:
         why = f"not valid JSON: {error.msg}"
         raise RequestError(f"{file}:{error.lineno}: {why}; it should be what Graph.to_dict() writes") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"{file}: {error}; it should be what Graph.to_dict() writes") from error
+        raise RequestError(f"{file}: {cut(str(error), LONGEST)}; it should be what Graph.to_dict() writes") from error
