@@ -4,6 +4,10 @@ Each message names the value, the place and the remedy. Anything else that escap
 defect of ours and shows its traceback.
 """
 
+import errno
+
+OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # what it refuses, whoever asks
+
 
 class StagebenchError(Exception):
     """Base of the errors that a person reads without a traceback."""

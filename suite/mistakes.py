@@ -5,7 +5,6 @@ where it came from, and without a word of whose it was.
 """
 
 import contextlib
-import errno
 import functools
 import inspect
 import traceback
@@ -13,14 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from suite.contracts.versions import CONTRACT, MOVED, changes_since
-from suite.errors import RequestError, StagebenchError
+from suite.errors import OF_A_DISK, RequestError, StagebenchError
 from suite.suggest import cut, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 OURS = (__file__, contextlib.__file__)  # where a mistake is noticed, and not made
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)  # what it refuses, whoever asks
 OWN = ("adapters", "cluster", "reports", "suite", "workloads")  # packages whose mistakes are our own
 Made = TypeVar("Made")
 
@@ -128,7 +126,7 @@ def blamed(whose: str, fails: str = "does not load", refused: bool = False) -> I
             f"Change\n{changes_since(1)}\nand set `contract = {CONTRACT}` in its adapter"
         ) from error
     except BaseException as error:  # sys.exit at import would end every command without a word
-        if refused and (isinstance(error, MemoryError) or getattr(error, "errno", None) in DISK):
+        if refused and (isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_A_DISK):
             raise
         raise _mistake(whose, fails, error) from error
 

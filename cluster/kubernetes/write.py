@@ -53,8 +53,8 @@ def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Setti
             skipped.append(f"{one.case.label} is skipped: {error}")
     if not jobs:
         more = [f"and {len(skipped) - LISTED:,} more"] if len(skipped) > LISTED else []
-        told = "\n".join(["no case of this plan can be written for Kubernetes:", *skipped[:LISTED], *more])
-        raise RequestError(told)
+        lines = ["no case of this plan can be written for Kubernetes:", *skipped[:LISTED], *more]
+        raise RequestError("\n".join(lines))
     return [_write(job, plan, folder, settings) for job in jobs], skipped
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # exit code
-OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # no defect of ours
 AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
 LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
 # One that has a value with blanks in it; the remedy is at its end.
@@ -86,6 +85,8 @@ def _run() -> int:
 
 def refused(error: OSError) -> int:
     """Say what the file system refuses; an exit code. Raises what would be a defect of ours."""
+    from suite.errors import OF_A_DISK
+
     where = f" ({error.filename})" if error.filename else ""
     if isinstance(error, PermissionError):
         tell(f"{error.filename or error}: permission denied; make it readable and writable for you, or name another")

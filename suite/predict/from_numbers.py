@@ -150,10 +150,10 @@ def from_file(path: Path) -> tuple[LayerCost, ...]:
         raise RequestError(
             f"{path}, {place or 'top'}: {first['msg']}; every layer needs layer, forward_s, backward_s and bytes"
         ) from error
-    if rows and not any(row.forward_s or row.backward_s for row in rows):
-        raise RequestError(f"{path}: its layers take no time at all; give their seconds")
     if not rows:
         raise RequestError(f"{path} has no layer; give a JSON list of layers")
+    if not any(row.forward_s or row.backward_s for row in rows):
+        raise RequestError(f"{path}: its layers take no time at all; give their seconds")
     try:
         return joined(
             tuple(LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes, row.activation_bytes) for row in rows)
