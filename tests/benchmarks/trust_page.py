@@ -25,7 +25,8 @@ runs one of them. [Validation](validation.md) says how good predictions and comp
 The line below a question says on which commit and by which [method](record-format.md#method) it was answered, and how
 idle the machine was: a check waits until others use less than {busy} of the processors, and other guests of the machine
 less than {stolen}. The load is that of the minute before, most of which was the check before. A bound that lies inside
-the interval is *not settled*: the value keeps it, or does not, but another measurement could say otherwise.
+the interval is *not settled*: the value keeps it, or does not, but another measurement could say otherwise. Where a
+command ran several times, a value is the median of its runs.
 """
 
 Result = Mapping[str, Any]
