@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import islice
 
@@ -92,12 +93,24 @@ def _why(group: Group, index: int) -> str:
         return ""
     unclear = [group.names[group.rows.index(row)] for row in (ours, fastest) if "large residual" in row.marks]
     if unclear:  # the other's stages are no measure of what it does at once
-        return f", where the stages cannot tell (large residual: {listed(unclear)})"
+        return f"{_longest(ours)} (no stage can be compared: large residual of {listed(unclear)})"
     stage = _lost(ours, fastest)
     if stage is None:
-        return ", where it loses most is not determined"
+        return f", where it loses most is not determined{_longest(ours)}"
     more = (getattr(slower, stage) or 0.0) - (getattr(faster, stage) or 0.0)
     return f", mostly because of {LOST.get(stage, stage)}: {milliseconds(more)} ms more in each iteration"
+
+
+def _longest(row: Row) -> str:
+    """The stage that takes a row longest, and of how much; nothing where that is not the same one in each process."""
+    budgets = [process.budget for process in row.measured if process.budget]
+    found = {max((name for name in STAGES if name != "other"), key=partial(_seconds, one)) for one in budgets}
+    if row.budget is None or len(found) != 1:
+        return ""
+    (stage,) = found
+    whole, how = (row.budget.staged, " one by one") if "large residual" in row.marks else (row.budget.native, "")
+    words = f"{milliseconds(_seconds(row.budget, stage))} of {milliseconds(whole)} ms{how}"
+    return f", with {LOST.get(stage, stage)} as its longest stage: {words}"
 
 
 def _lost(slower: Row, faster: Row) -> str | None:

@@ -24,6 +24,7 @@ import workloads
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError
 from suite.files import ROOM, disk
+from suite.worker.memory_limit import PROGRAM
 from suite.worker.variables import THREADS
 
 FORMAT = 1
@@ -75,9 +76,14 @@ def command(interpreter: Path, bundle: Path, job: Path, threads: int) -> tuple[t
     return tokens, dict.fromkeys(THREADS, str(threads))
 
 
-def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """The tokens that run a file of the bundle, named first, with its arguments."""
-    return (str(interpreter), "-B", "-u", str(bundle.absolute() / tokens[0]), *tokens[1:])
+def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limit: int = 0) -> tuple[str, ...]:
+    """The tokens that run a file of the bundle, named first, with its arguments.
+
+    It may allocate so many bytes; 0: no limit.
+    """
+    bundle = bundle.absolute()
+    limited = (str(bundle / PROGRAM), str(memory_limit)) if memory_limit else ()
+    return (str(interpreter), "-B", "-u", *limited, str(bundle / tokens[0]), *tokens[1:])
 
 
 def sources(adapter: Adapter) -> dict[str, Path]:

@@ -80,7 +80,9 @@ class Launch:
             port=free_port(),
             mpi=self.adapter.mpi(configuration),
             seconds=self.limits.total_s,
-            sidecars=tuple(bundle.script(self.interpreter.path, self.bundle, tokens) for tokens in beside),
+            sidecars=tuple(
+                bundle.script(self.interpreter.path, self.bundle, tokens, placement.memory_limit) for tokens in beside
+            ),
         )
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:

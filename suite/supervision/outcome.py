@@ -102,6 +102,9 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
         if rank is not None and any(_by(number, code) for number in ANSWERS):
             written = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
             proven = ran_out(written, evidence.out_of_memory)
+        if beside is not None:  # it has no report but its log
+            written = "\n".join(last_lines(evidence.folder / f"launcher-{beside}.log", LAST))
+            proven = ran_out(written, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
 

@@ -44,7 +44,7 @@ class Group(NamedTuple):
     model_parallel_size: int  # ranks that hold one network together
     changing_rate: bool
     share_devices: bool
-    memory_limit: int  # bytes that each process of a rank may allocate; 0: no limit
+    memory_limit: int  # bytes that each process of a rank, and each server, may allocate; 0: no limit
     variables: Variables = Variables()  # the adapter's, beside those of suite.worker.variables
     straggler: float = 0.0  # share of its cores' time that the last rank loses to a load beside it (suite.worker.load)
 

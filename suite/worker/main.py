@@ -3,7 +3,6 @@
 import importlib
 import os
 import platform
-import resource
 import socket
 import sys
 import time
@@ -18,6 +17,7 @@ from suite.worker.contract import Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
+from suite.worker.memory_limit import limit_memory
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
@@ -91,18 +91,6 @@ def redirect_output(path: str) -> None:
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
-
-
-def limit_memory(most: int) -> None:
-    """Let this process, and each that it starts, allocate no more bytes of its own than this; 0: no limit.
-
-    RLIMIT_DATA (Linux, 4.7 and newer): writable memory that is shared with nobody, whether it is used yet or not. What
-    lies on a device does not count. An allocation beyond it fails, and the framework says so in its own words.
-    """
-    if most:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def bind(job: Job, rank: Rank) -> List[int]:

@@ -52,7 +52,9 @@ def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
     assert set(counts) <= {"taken", "refused"}
 
 
-@pytest.mark.parametrize(("message", "lack"), [("set.npz is wrong", "remedy"), ("it is wrong; mend it", "place")])
+@pytest.mark.parametrize(
+    ("message", "lack"), [("set.npz is wrong; so it goes", "remedy"), ("it is wrong; mend it", "place")]
+)
 def test_a_refusal_without_a_place_or_a_remedy_is_a_failure(tmp_path, monkeypatch, message, lack):
     def refuses(content, folder):
         raise StagebenchError(message)

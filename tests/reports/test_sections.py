@@ -170,12 +170,16 @@ def test_a_reader_finds(page, words):
     assert words in page.text
 
 
-def test_the_runner_ups_stage_is_named_only_where_stages_add_up(folder):
+def test_the_runner_ups_loss_is_named_only_where_stages_add_up_else_its_own_longest_stage(folder):
     group = next(group for group in groups_of(summarise(folder)) if "mostly because of" in sentence(group))
-    for row in group.rows:
-        row.marks.append("large residual")
+    fastest = group.rows[0]
+    fastest.marks.append("large residual")
     assert "mostly because of" not in sentence(group)
-    assert "the stages cannot tell (large residual: " in sentence(group)
+    why = f"(no stage can be compared: large residual of {group.names[0]})"
+    assert re.search(rf", with [a-z ]+ as its longest stage: [\d.]+ of [\d.]+ ms {re.escape(why)}", sentence(group))
+    for row in group.rows[1:]:
+        row.marks.append("large residual")
+    assert re.search(r" ms one by one \(no stage can be compared: large residual of .* and .*\)", sentence(group))
 
 
 def test_what_is_hidden_is_drawn_only_where_it_is_determined(folder):

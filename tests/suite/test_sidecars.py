@@ -15,6 +15,7 @@ from suite.errors import Unavailable
 from suite.launching import bundle, launch
 from suite.session.training import launch_of_case
 from suite.supervision import Attempt, Limits, run, watchdog
+from suite.worker.memory_limit import PROGRAM
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""
@@ -61,6 +62,21 @@ def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(
     found = together(tmp_path, "print('no free port'); sys.exit(7)", "time.sleep(1000)")
     assert found.outcome == "crash"
     assert found.reason == "server.py the role ended with exit code 7; its last lines: no free port"
+
+
+def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_out_of_memory(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER + "bytes(600 << 20)")
+    (tmp_path / PROGRAM).parent.mkdir(parents=True)
+    (tmp_path / PROGRAM).write_text((CHECKOUT / PROGRAM).read_text())
+    processes = [
+        Process((sys.executable, "-c", RANK + "time.sleep(1000)"), {"STAGEBENCH_RANK": "0"}, 0),
+        Process(bundle.script(Path(sys.executable), tmp_path, ("server.py", "the role"), 400 << 20), sidecar=True),
+    ]
+    found = run(processes, 1, tmp_path, Limits(20, 20), lambda rank, message: None)
+    assert found.outcome == "oom"
+    assert found.reason.startswith("server.py the role ended with exit code 1; its last lines: ")
+    assert found.reason.endswith("MemoryError")
+    assert (tmp_path / "served").read_text() == "the role"
 
 
 def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path: Path) -> None:
