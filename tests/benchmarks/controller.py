@@ -70,8 +70,8 @@ def runs(processes: int, folder: Path) -> tuple[float, int, Path]:
 
 
 def by_hand(output: Path) -> float:
-    """Seconds of the same workers, started without the controller: of every process but the first, as others do less."""
-    jobs = sorted((output / "attempts").glob("*-r[1-9]/job.json"))
+    """Seconds of a run's workers, started without the controller: each by its own job, since they differ in passes."""
+    jobs = sorted((output / "attempts").glob("*-r*/job.json"))
     environ = dict(os.environ, STAGEBENCH_RANK="0", STAGEBENCH_WORLD="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     bundle = output / "bundles" / "reference"
     command = [sys.executable, "-m", "suite.worker"]
@@ -90,9 +90,9 @@ def main() -> int:
         for _ in range(rounds):
             helps.append(timed([sys.executable, "-m", "suite.cli", "--help"]))
             predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT]))
-            one, _, _ = runs(1, folder)
-            several, peak, output = runs(5, folder)
-            extra.append((several - one - by_hand(output)) / 4)
+            one, _, single = runs(1, folder)
+            several, peak, five = runs(5, folder)
+            extra.append((several - by_hand(five) - (one - by_hand(single))) / 4)
             peaks.append(peak)
     found = []
     for name, values, scale, unit, limit in (
