@@ -17,6 +17,7 @@ from pathlib import Path
 
 from figures import figure, told
 
+MANY = 17  # processes; the difference of two runs says what each of them costs
 PLAN = """
 name = "overhead"
 [sampling]
@@ -91,8 +92,8 @@ def main() -> int:
             helps.append(timed([sys.executable, "-m", "suite.cli", "--help"]))
             predictions.append(timed([sys.executable, "-m", "suite.cli", *PREDICT]))
             one, _, single = runs(1, folder)
-            several, peak, five = runs(5, folder)
-            extra.append((several - by_hand(five) - (one - by_hand(single))) / 4)
+            several, peak, many = runs(MANY, folder)
+            extra.append((several - by_hand(many) - (one - by_hand(single))) / (MANY - 1))
             peaks.append(peak)
     found = []
     for name, values, scale, unit, limit in (
