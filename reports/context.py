@@ -99,7 +99,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "stage_charts": stage_charts,
         "aggregation_charts": _drawn(panels, charts.aggregation),
         "exchange_colours": charts.EXCHANGE_COLOURS,
-        "scaling_charts": _drawn(panels, lambda panel: scaling(panel, predicted)),
+        "scaling_charts": _drawn(panels, lambda panel: scaling(panel, adapters, predicted)),
         "predicted": predicted,
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
         "step_charts": _drawn(for_charts(timed), charts.step_times),

@@ -15,11 +15,12 @@ from suite.contracts.case import Case, Placement
 from suite.predict.answer import Answer
 
 
-def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
+def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] = ()) -> Figure | None:
     """A line a series with its ideal and its prediction, where there is one; None when there is no baseline.
 
     A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each, and
-    with the same batch for every device or for all together.
+    with the same batch for every device or for all together. It has the colour of its adapter, one of `adapters`,
+    where each has one series.
     """
     known = {row.id: row for row in panel.rows}
     series: dict[tuple[str, str, int, str], list[Row]] = {}
@@ -32,9 +33,12 @@ def scaling(panel: Panel, predicted: Sequence[Answer] = ()) -> Figure | None:
         return None
     called = names([_without_place(rows[-1].case) for rows in series.values()])
     titles = [escape(on_nodes(name, devices)) for name, (_, _, devices, _) in zip(called, series, strict=True)]
+    places = [adapters.index(rows[-1].case.adapter) for rows in series.values()]
+    if len(set(places)) < len(places):
+        places = list(range(len(places)))
     traces = [
         trace
-        for index, (rows, title) in enumerate(zip(series.values(), titles, strict=True))
+        for index, rows, title in zip(places, series.values(), titles, strict=True)
         for trace in (_ideal(index, rows), _line(index, rows, title), *_predicted(index, rows, title, predicted))
     ]
     devices = sorted({count for trace in traces for count in trace["x"]})

@@ -113,8 +113,12 @@ def test_unproven_rows_are_not_in_the_chart_of_modes(pages):
 
 
 def test_scaling_within_a_node_and_over_nodes_are_different_lines(pages):
-    names = {trace.get("name") for figure in pages["paper"].figures for trace in figure["data"]}
-    assert {"pytorch/ddp", "pytorch/ddp · 1 device per node", "pytorch/ddp · 2 devices per node"} <= names
+    wanted = {"pytorch/ddp", "pytorch/ddp · 1 device per node", "pytorch/ddp · 2 devices per node"}
+    found = [
+        {trace["name"]: trace["line"]["color"] for trace in figure["data"] if trace.get("name") in wanted}
+        for figure in pages["paper"].figures
+    ]
+    assert any(len(set(lines.values())) == len(wanted) for lines in found), "each has a colour of its own"
 
 
 def test_curves_of_one_chart_take_the_same_steps(pages):

@@ -9,6 +9,7 @@ from reports.heat import heat_maps
 from reports.lines import LEGEND_ROW, Line, lines_figure
 from reports.overview import chart, groups_of, sentence
 from reports.panels import for_charts
+from reports.scaling import scaling
 from reports.site import render, write, write_single
 from reports.text import in_words, number, share
 from suite.analysis.budget import STAGES
@@ -115,6 +116,16 @@ def test_scaling_says_speed_up_efficiency_and_what_exchanging_adds(page, folder)
         ends = f"{share(found.low)} … {share(found.high)}"
         speed_up = number(found.value * row.case.placement.device_count)
         assert f"{speed_up} {share(found.value)} {ends} {share(row.budget.exposed_share)}" in page.text
+
+
+def test_a_scaling_line_has_the_colour_of_its_adapter(folder):
+    rows = summarise(folder)
+    adapters = ["reference", *dict.fromkeys(row.case.adapter for row in rows)]
+    figures = filter(None, (scaling(panel, adapters) for panel in for_charts(rows)))
+    drawn = [(one["name"], one["line"]["color"]) for figure in figures for one in figure["data"] if one.get("name")]
+    assert drawn
+    for name, shade in drawn:
+        assert shade == colour(adapters.index(name.partition("/")[0]))
 
 
 def test_an_interval_that_knows_nothing_hides_no_others():
