@@ -8,7 +8,7 @@ from typing import Any
 from reports.figure import Figure, axis, colour, layout, whiskers
 from suite.analysis.compare_runs import Compared, Comparison, compare, paired
 from suite.analysis.conditions import MeasuredRun
-from suite.analysis.history import Series, history
+from suite.analysis.history import Series, series_of
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
 DRAWN = 60  # series; the table has all
@@ -27,7 +27,7 @@ def beside_each_other(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     """Every name that the template knows; empty where no two runs share a case with a speed."""
     different = {run.key: run for run in runs if run.measured}.values()
     ordered = sorted(different, key=lambda run: run.about.created)
-    series = [each for each in history(ordered, THRESHOLD) if len(each.points) > 1] if len(ordered) > 1 else []
+    series = [each for each in series_of(ordered, THRESHOLD) if len(each.points) > 1]
     series.sort(key=lambda each: not each.changes)
     found = _latest(ordered)
     if found is None and not series:

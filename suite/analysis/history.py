@@ -77,6 +77,17 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
             f"{', '.join(str(run.path) for run in runs)}: a history takes two runs or more; name another one"
         )
     ordered = sorted(different.values(), key=lambda run: run.about.created)
+    found = series_of(ordered, threshold)
+    if not found:
+        raise RequestError(
+            f"{' and '.join(str(run.path) for run in ordered)} have no case for a history; "
+            f"{'; '.join(left_out(ordered)) or 'nothing was measured'}; name runs with a case in common, and its proof"
+        )
+    return found
+
+
+def series_of(ordered: Sequence[MeasuredRun], threshold: float) -> list[Series]:
+    """Every case with a sound speed in one of the different runs, the oldest of which is first."""
     found: dict[object, list[Point]] = {}
     ambiguous = {key for run in ordered for key, count in Counter(map(_loosely, _sound(run))).items() if count > 1}
     for run in ordered:
@@ -84,11 +95,6 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
             loosely = _loosely(row)
             key = same_but_sampling(row.case).id if loosely in ambiguous else loosely
             found.setdefault((key, run.about.method), []).append(Point(run, row))
-    if not found:
-        raise RequestError(
-            f"{' and '.join(str(run.path) for run in ordered)} have no case for a history; "
-            f"{'; '.join(left_out(ordered)) or 'nothing was measured'}; name runs with a case in common, and its proof"
-        )
     return [_series(points, threshold) for points in found.values()]
 
 

@@ -22,14 +22,14 @@ def history(
 ) -> None:
     """Show each case's speed over runs, the first run of every change, and what else changed there."""
     from suite.analysis.conditions import MeasuredRun
-    from suite.analysis.history import history as series_of
+    from suite.analysis.history import history as every_series
     from suite.analysis.history import left_out
     from suite.cli import tables
     from suite.session.end_rule import share_of
 
     least = share_of("--threshold", threshold)
     read = [MeasuredRun.read(path) for path in runs]
-    found = series_of(read, least)
+    found = every_series(read, least)
     if json:
         tables.show_json([series.to_dict() for series in found], homes=False)
         return

@@ -178,7 +178,7 @@ def _link(alpha: float | None, beta: float | None, gamma: float, prefix: str) ->
         return None
     if alpha is None or beta is None:
         there, missing = ("beta", "alpha") if alpha is None else ("alpha", "beta")
-        raise RequestError(f"{prefix}{there} is given without {prefix}{missing}; a link has both")
+        raise RequestError(f"{prefix}{there} is given without {prefix}{missing}; give both, or none")
     return Link(alpha, beta, gamma)
 
 

@@ -28,7 +28,10 @@ def _spread(count: int, wanted: int) -> list[int]:
 def _even(source: Path, distinct: list[int], even: int) -> list[int]:
     count = len(distinct) // even * even
     if not count:
-        raise RequestError(f"{source} holds {len(distinct)} different samples; comparing readers takes {even} or more")
+        raise RequestError(
+            f"{source} holds {len(distinct)} different samples, and comparing readers takes {even} or more; "
+            "name a larger set or leave --readers out"
+        )
     return distinct[:count]
 
 

@@ -108,6 +108,15 @@ def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
     assert "compared.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
 
 
+def test_runs_without_any_proof_have_a_site_and_no_history(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        MadeRun(tmp_path / name).add(case_of())
+    publish(tmp_path, tmp_path / "site")
+    assert (tmp_path / "site" / "after" / "index.html").is_file()
+    if (tmp_path / "site" / "compared.html").exists():
+        assert not Page((tmp_path / "site" / "compared.html").read_text()).figures
+
+
 def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None:
     for place, day in (("a", 1), ("b", 2)):
         run = MadeRun(tmp_path / place / "quick")

@@ -152,7 +152,7 @@ def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(
 def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:
     same = np.broadcast_to(np.eye(28, dtype=np.uint8), (50, 28, 28))
     np.savez(tmp_path / "one.npz", images=same, labels=np.arange(50) % 2)
-    with pytest.raises(RequestError, match="holds 1 different samples; comparing readers takes 8 or more"):
+    with pytest.raises(RequestError, match="holds 1 different samples, and comparing readers takes 8 or more; name "):
         Check(tmp_path / "one.npz", by_name()["mnist_small"], 24, tmp_path)
 
 
