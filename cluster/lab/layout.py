@@ -67,5 +67,8 @@ def checked_layout(name: str, count: int, network: str) -> Layout:
         raise RequestError(f"--network {network!r}: {error}; write it such as {NETWORK}") from None
     room = found.num_addresses - 2
     if not 1 <= count <= room:
-        raise RequestError(f"{count} hosts do not fit into {network}, which has room for 1 to {max(room, 0)}")
+        raise RequestError(
+            f"{count} hosts do not fit into {network}, which has room for 1 to {max(room, 0)}; "
+            "ask for fewer, or give a larger --network"
+        )
     return Layout(checked_name(name), count, str(found))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from suite.worker.photographs import refuse_huge
+from suite.worker.photographs import Within, refuse_huge
 from suite.worker.sources import listed
 
 UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError)
@@ -14,7 +14,7 @@ UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.De
 def header(path: Path) -> tuple[int, int]:
     """(width, height) from the file's header; OSError names an unreadable file."""
     try:
-        with Image.open(path) as image:
+        with Within(path) as stream, Image.open(stream) as image:
             return image.size
     except UNREADABLE as error:
         raise OSError(_sentence(path, error)) from error
@@ -36,7 +36,7 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
     """For each image None, or why it cannot be decoded."""
     for path in paths:
         try:
-            with Image.open(path) as image:
+            with Within(path) as stream, Image.open(stream) as image:
                 refuse_huge(image, path.stat().st_size)
                 image.convert("RGB")
         except UNREADABLE as error:
@@ -52,7 +52,7 @@ def blank(paths: list[Path]) -> bool:
 
 def _flat(path: Path) -> bool:
     try:
-        with Image.open(path) as image:
+        with Within(path) as stream, Image.open(stream) as image:
             refuse_huge(image, path.stat().st_size)
             return image.convert("RGB").getcolors(1) is not None  # None: more colours than one
     except UNREADABLE:

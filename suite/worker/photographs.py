@@ -4,8 +4,8 @@ import math
 import os
 from contextlib import contextmanager
 from functools import partial
-from io import BytesIO
-from typing import Any, Callable, Iterator, Tuple
+from io import BufferedReader, BytesIO, FileIO
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
 PIXEL_BYTES = 4  # of a pixel as it is decoded
+LARGE = 1 << 20  # bytes; smaller reads are not looked at: Pillow makes many
 QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
 
 
@@ -55,7 +56,7 @@ class Photographs:
         """
         from PIL import Image  # here: sources of arrays need no decoder
 
-        with Image.open(Encoded(file) if isinstance(file, bytes) else file) as opened:
+        with Encoded(file) if isinstance(file, bytes) else Within(file) as stream, Image.open(stream) as opened:
             refuse_huge(opened, len(file) if isinstance(file, bytes) else os.path.getsize(file))
             # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
             return jpeg.decoded(opened), box_of(*opened.size)
@@ -91,6 +92,26 @@ class Encoded(BytesIO):
 
     def __repr__(self) -> str:
         return "<its bytes>"
+
+
+class Within(BufferedReader):
+    """An image file; a read asks for no more than is there, since Python allocates whatever a header promises.
+
+    Pillow's messages name its path, as where Pillow opens it.
+    """
+
+    def __init__(self, path: Any) -> None:
+        """OSError where it cannot be opened."""
+        super().__init__(FileIO(path))
+        self._path, self._length = path, os.fstat(self.fileno()).st_size
+
+    def read(self, size: Optional[int] = -1) -> bytes:
+        if size is not None and size > LARGE:
+            size = min(size, max(self._length - self.tell(), 0))
+        return super().read(size)
+
+    def __repr__(self) -> str:
+        return repr(os.fspath(self._path))
 
 
 @contextmanager
