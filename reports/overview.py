@@ -16,6 +16,7 @@ from suite.analysis.rows import Row
 from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
+FROM_NATIVE = ("io", "h2d", "communication")  # stages that are differences of native steps, no part of the staged one
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 NAMED = 8  # members of a group that its sentence and the chart have; the table of all cases has the others
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
@@ -93,10 +94,10 @@ def _why(group: Group, index: int) -> str:
         return ""
     unclear = [group.names[group.rows.index(row)] for row in (ours, fastest) if "large residual" in row.marks]
     if unclear:  # the other's stages are no measure of what it does at once
-        return f"{_longest(ours)} (no stage can be compared: large residual of {listed(unclear)})"
+        return f"{_longest(ours)} (stages cannot be compared: large residual of {listed(unclear)})"
     stage = _lost(ours, fastest)
     if stage is None:
-        return f", where it loses most is not determined{_longest(ours)}"
+        return f"{_longest(ours)} (where it loses most is not determined)"
     more = (getattr(slower, stage) or 0.0) - (getattr(faster, stage) or 0.0)
     return f", mostly because of {LOST.get(stage, stage)}: {milliseconds(more)} ms more in each iteration"
 
@@ -108,9 +109,10 @@ def _longest(row: Row) -> str:
     if row.budget is None or len(found) != 1:
         return ""
     (stage,) = found
-    whole, how = (row.budget.staged, " one by one") if "large residual" in row.marks else (row.budget.native, "")
-    words = f"{milliseconds(_seconds(row.budget, stage))} of {milliseconds(whole)} ms{how}"
-    return f", with {LOST.get(stage, stage)} as its longest stage: {words}"
+    whole = f"{milliseconds(row.budget.native)} ms"
+    if "large residual" in row.marks and stage not in FROM_NATIVE:
+        whole = f"the {milliseconds(row.budget.staged)} ms that its stages take one by one"
+    return f" and spends most in {LOST.get(stage, stage)}: {milliseconds(_seconds(row.budget, stage))} of {whole}"
 
 
 def _lost(slower: Row, faster: Row) -> str | None:

@@ -34,7 +34,7 @@ def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] =
     called = names([_without_place(rows[-1].case) for rows in series.values()])
     titles = [escape(on_nodes(name, devices)) for name, (_, _, devices, _) in zip(called, series, strict=True)]
     places = [adapters.index(rows[-1].case.adapter) for rows in series.values()]
-    if len(set(places)) < len(places):
+    if len({colour(place) for place in places}) < len(places):
         places = list(range(len(places)))
     traces = [
         trace

@@ -12,7 +12,7 @@ from cluster.gang.node import REMOTE, Gang
 from cluster.local import numbers
 from cluster.queueing import queue_limit
 from suite.contracts.case import Placement
-from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
+from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request, sidecar_name
 from suite.environments.find import survey
 from suite.errors import RequestError, Unavailable
 
@@ -99,7 +99,7 @@ class GangLauncher(Launcher):
             command=list(request.command),
             environ=request.environ,
             ranks=[[numbers(start + local, place.ranks, local) for local in per_node] for start in first],
-            sidecars=[list(tokens) for tokens in request.sidecars],
+            sidecars=[(sidecar_name(tokens), list(tokens)) for tokens in request.sidecars],
             cores=cores(place),
             gpus=gpus(place),
             hosts=list(place.hosts),

@@ -34,7 +34,7 @@ class Gang(TypedDict):
     command: list[str]  # a rank's
     environ: dict[str, str]  # of every rank and sidecar
     ranks: list[list[dict[str, str]]]  # by node, then by rank: the variables that say who it is
-    sidecars: list[list[str]]  # the tokens of each, for the first node
+    sidecars: list[tuple[str, list[str]]]  # what each is called, and its tokens, for the first node
     cores: int  # of a node that its ranks compute with
     gpus: int  # of a node
     hosts: list[str]  # one a node; empty where the engine may choose
@@ -44,7 +44,7 @@ class Gang(TypedDict):
 
 Place = tuple[str, str, int]  # of a node: its host's name, its address, a free port
 Driver = tuple[str, int]  # the address and the port where it gives signs of life
-Programs = dict[str, subprocess.Popen[bytes]]  # by rank, or by their tokens
+Programs = dict[str, subprocess.Popen[bytes]]  # by rank; a sidecar by the name of its log
 
 
 def look(gang: Gang, peer: str) -> Place:
@@ -101,8 +101,8 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     try:
         if number == 0:
             report_begun(gang, places)
-            for index, tokens in enumerate(gang["sidecars"], 1):
-                beside[" ".join(tokens)] = started(gang, tokens, shared, f"launcher-{index}.log")
+            for index, (_, tokens) in enumerate(gang["sidecars"], 1):
+                beside[log_beside(index)] = started(gang, tokens, shared, log_beside(index))
         for who in gang["ranks"][number]:
             rank = who["STAGEBENCH_RANK"]
             ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
@@ -184,8 +184,13 @@ def heed(lifeline: socket.socket) -> None:
 
 def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
     """RuntimeError for those that have ended badly."""
-    dead = [ended(gang, rank, each.returncode) for rank, each in ranks.items() if each.poll()]
-    dead += [f"{tokens} ended with exit code {each.returncode}" for tokens, each in beside.items() if each.poll()]
+    host, names = socket.gethostname(), {log_beside(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
+    dead = [
+        ended(gang, f"rank {rank} on {host}", log_of(rank), each.returncode)
+        for rank, each in ranks.items()
+        if each.poll()
+    ]
+    dead += [ended(gang, names[log], log, each.returncode) for log, each in beside.items() if each.poll()]
     if dead:
         raise RuntimeError(SAID + "; ".join(dead))
 
@@ -198,17 +203,22 @@ def beat(lifeline: IO[bytes] | None) -> None:
         lifeline.flush()
 
 
-def ended(gang: Gang, rank: str, code: int) -> str:
-    """How a rank ended, on one line; a guard says 128 + N for signal N."""
+def ended(gang: Gang, who: str, log: str, code: int) -> str:
+    """How a rank or a sidecar ended, on one line; a guard says 128 + N for signal N."""
     how = f"by signal {code - 128}" if 128 < code < 160 else f"with exit code {code}"
-    with open(os.path.join(gang["folder"], log_of(rank)), errors="replace") as stream:
+    with open(os.path.join(gang["folder"], log), errors="replace") as stream:
         last = stream.read().strip().rpartition("\n")[2]
-    return f"rank {rank} on {socket.gethostname()} ended {how}" + (f": {last}" if last else "")
+    return f"{who} ended {how}" + (f": {last}" if last else "")
 
 
 def log_of(rank: str) -> str:
     """Where stands what a rank wrote before it opened its own log."""
     return f"launcher-rank-{rank}.log"
+
+
+def log_beside(index: int) -> str:
+    """Where stands what a sidecar writes."""
+    return f"launcher-{index}.log"
 
 
 def end(programs: list[subprocess.Popen[bytes]]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from cluster.slurm.printed import FAILED
 from suite.contracts.case import Placement
 from suite.contracts.engine_messages import FILE
-from suite.contracts.launcher import Request
+from suite.contracts.launcher import Request, sidecar_name
 from suite.errors import Unavailable
 
 SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
@@ -39,11 +39,11 @@ exit $code'
 BESIDE = f"""\
 trap 'exit 1' TERM
 trap 'echo ended >{MARK}; kill $(jobs -p) 2>/dev/null' EXIT
-beside() {{  # LOG COMMAND...
-    "${{@:2}}" >"$1" 2>&1 &
+beside() {{  # LOG NAME COMMAND...
+    "${{@:3}}" >"$1" 2>&1 &
     trap "kill $!; exit" TERM
     wait $! && return
-    echo "{FAILED}${{*:2}} ended with exit code $?; its last lines: $(tail -n 3 "$1" | paste -sd "|")"
+    echo "{FAILED}$2 ended with exit code $?; its last lines: $(tail -n 3 "$1" | paste -sd "|")"
     kill $$
 }}
 """
@@ -144,7 +144,7 @@ def beside(request: Request) -> str:
         return ""
     lines = [BESIDE]
     for number, tokens in enumerate(request.sidecars, 1):
-        lines.append(f"beside launcher-{number}.log {shlex.join(tokens)} &\n")
+        lines.append(f"beside launcher-{number}.log {shlex.join((sidecar_name(tokens), *tokens))} &\n")
     return "".join(lines)
 
 

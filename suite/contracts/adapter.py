@@ -194,6 +194,6 @@ class Adapter(ABC):
         The launcher starts each with the framework's interpreter on the placement's first host,
         where the ranks meet; some launchers want this machine to be that. Each has the ranks' variables (MASTER_ADDR
         and MASTER_PORT among them). They are ended when the ranks are done; one that fails before
-        that ends the case as a crash.
+        that ends the case.
         """
         return ()

@@ -25,7 +25,7 @@ class Placement:
     binding: str = "none"  # "none" or "cores": each rank has cores of its own (suite.worker.binding)
     hosts: tuple[str, ...] = ()
     share_devices: bool = False  # ranks may drive the same GPU; without it that is an error
-    memory_limit: int = 0  # of a rank's or server's process, in bytes that it may allocate (RLIMIT_DATA); 0: no limit
+    memory_limit: int = 0  # bytes that a process of a rank or server may allocate (RLIMIT_DATA); 0: no limit
 
     @property
     def ranks(self) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from suite.contracts.adapter import Strategy
 from suite.contracts.case import Placement
 from suite.contracts.deep import DEEP
 
+LIMITED = "suite/worker/memory_limit.py"  # of a bundle: starts another one of its files with a limit of memory
 LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
 
 
@@ -72,6 +73,13 @@ class Process:
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
     failures: FailurePatterns = FailurePatterns()  # by which it names ranks, where it is an engine
     undo: tuple[str, ...] = ()  # tokens that end what it holds elsewhere: run where it was killed, and could not
+
+
+def sidecar_name(tokens: Sequence[str]) -> str:
+    """Its file and arguments, without the interpreter, its switches, and a limit of memory."""
+    files = (at for at, token in enumerate(tokens) if token.endswith(".py") and not token.endswith(LIMITED))
+    begin = next(files, 0)
+    return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))
 
 
 @dataclass(frozen=True)

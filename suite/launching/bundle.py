@@ -22,9 +22,9 @@ from pathlib import Path
 import suite.worker
 import workloads
 from suite.contracts.adapter import Adapter
+from suite.contracts.launcher import LIMITED
 from suite.errors import RequestError
 from suite.files import ROOM, disk
-from suite.worker.memory_limit import PROGRAM
 from suite.worker.variables import THREADS
 
 FORMAT = 1
@@ -79,10 +79,10 @@ def command(interpreter: Path, bundle: Path, job: Path, threads: int) -> tuple[t
 def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limit: int = 0) -> tuple[str, ...]:
     """The tokens that run a file of the bundle, named first, with its arguments.
 
-    It may allocate so many bytes; 0: no limit.
+    `memory_limit`: bytes that it may allocate; 0: no limit.
     """
     bundle = bundle.absolute()
-    limited = (str(bundle / PROGRAM), str(memory_limit)) if memory_limit else ()
+    limited = (str(bundle / LIMITED), str(memory_limit)) if memory_limit else ()
     return (str(interpreter), "-B", "-u", *limited, str(bundle / tokens[0]), *tokens[1:])
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.engine_messages import CODEC, EngineMessage
-from suite.contracts.launcher import Process
+from suite.contracts.launcher import Process, sidecar_name
 from suite.supervision.logs import last_lines
 from suite.supervision.lost_logins import Login
 from suite.supervision.processes import Death
 from suite.supervision.watchdog import Stopped
-from suite.worker.memory_limit import PROGRAM
 from suite.worker.messages import Hello, Message, of_type
 from suite.worker.typed_json import to_json
 
@@ -73,7 +72,4 @@ class Evidence:
 
 def sidecar(process: Process) -> str:
     """What a sidecar is called: its file and arguments, without the interpreter and its switches."""
-    tokens = process.known_by or process.tokens
-    files = (i for i, token in enumerate(tokens) if token.endswith(".py") and not token.endswith(PROGRAM))
-    begin = next(files, 0)
-    return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))
+    return sidecar_name(process.known_by or process.tokens)

@@ -75,7 +75,10 @@ def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
     for failed in evidence.engine_messages:
         if isinstance(failed, EngineFailed):
             at = 0.0 if failed.certain else failed.time_s
-            yield Failure(at, None, failed.kind, failed.message, sentence=True, certain=failed.certain)
+            # Of a sidecar it passes the last words on.
+            proven = failed.kind == "crash" and ran_out(failed.message, evidence.out_of_memory)
+            kind = "oom" if proven else failed.kind
+            yield Failure(at, None, kind, failed.message, sentence=True, certain=failed.certain)
 
 
 def deaths(evidence: Evidence) -> Iterator[Failure]:
@@ -104,7 +107,7 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             proven = ran_out(written, evidence.out_of_memory)
         if beside is not None:  # it has no report but its log
             written = "\n".join(last_lines(evidence.folder / f"launcher-{beside}.log", LAST))
-            proven = ran_out(written, evidence.out_of_memory)
+            proven = proven or ran_out(written, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
 

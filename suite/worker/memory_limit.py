@@ -1,10 +1,8 @@
-"""What a process may allocate; as a program, `memory_limit.py BYTES FILE ARGUMENT...`, what another program may."""
+"""What a process may allocate. `memory_limit.py BYTES FILE ARGUMENT...` limits itself and becomes FILE."""
 
 import os
 import resource
 import sys
-
-PROGRAM = "suite/worker/memory_limit.py"  # in the bundle
 
 
 def limit_memory(most: int) -> None:
@@ -21,5 +19,5 @@ def limit_memory(most: int) -> None:
 
 if __name__ == "__main__":
     limit_memory(int(sys.argv[1]))
-    # The program anew, not imported here: Python's path begins with its own folder.
+    # Not by runpy: Python's path would begin with suite/worker.
     os.execv(sys.executable, [sys.executable, "-B", "-u"] + sys.argv[2:])

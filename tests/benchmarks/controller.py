@@ -1,4 +1,4 @@
-"""What the controller itself costs: `--help`, a prediction, seconds per case, peak memory.
+"""What the controller itself costs: `--help`, a prediction, seconds per process of a case, peak memory.
 
     python tests/benchmarks/controller.py
 
@@ -72,7 +72,7 @@ def runs(processes: int, folder: Path) -> tuple[float, int, Path]:
 
 def by_hand(output: Path) -> float:
     """Seconds of a run's workers, started without the controller: each by its own job, since they differ in passes."""
-    jobs = sorted((output / "attempts").glob("*-r*/job.json"))
+    jobs = sorted((output / "attempts").glob("*-r[0-9]*/job.json"))
     environ = dict(os.environ, STAGEBENCH_RANK="0", STAGEBENCH_WORLD="1", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     bundle = output / "bundles" / "reference"
     command = [sys.executable, "-m", "suite.worker"]
@@ -99,7 +99,7 @@ def main() -> int:
     for name, values, scale, unit, limit in (
         ("stagebench --help", helps, 1.0, "s", 0.4),
         ("stagebench predict, 500 predictions", predictions, 1.0, "s", 1.0),
-        ("controller per case", extra, 1.0, "s", 0.5),
+        ("controller per process", extra, 1.0, "s", 0.5),
         ("controller peak memory", peaks, 1e6, "MB", 200.0),
     ):
         scaled = [value / scale for value in values]

@@ -12,6 +12,7 @@ that was not idle the page says so.
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -209,8 +210,9 @@ def together(several: Sequence[Result]) -> Result:
         return several[values.index(None) if None in values else 0]
     if "low" not in several[0]:
         return max(several, key=lambda each: each["value"])
-    interval = quantile_test(values).confidence_interval(0.95)
-    return several[0] | {"value": statistics.median(values), "low": float(interval.low), "high": float(interval.high)}
+    ends = quantile_test(values).confidence_interval(0.95)
+    assert not math.isnan(ends.low), f"{len(several)} runs are too few for an interval; six are not"
+    return several[0] | {"value": statistics.median(values), "low": float(ends.low), "high": float(ends.high)}
 
 
 def main() -> int:

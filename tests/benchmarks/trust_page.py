@@ -26,7 +26,7 @@ The line below a question says on which commit and by which [method](record-form
 idle the machine was: a check waits until others use less than {busy} of the processors, and other guests of the machine
 less than {stolen}. The load is that of the minute before, most of which was the check before. A bound that lies inside
 the interval is *not settled*: the value keeps it, or does not, but another measurement could say otherwise. Where a
-command ran several times, a value is the median of its runs.
+command ran several times, a value is the median of its runs; one without an interval is the largest of them.
 """
 
 Result = Mapping[str, Any]

@@ -132,7 +132,7 @@ def test_the_driver_is_given_ranks_by_node_and_its_own_python(program, tmp_path,
     assert handed == {
         "command": ["worker", "a b"],
         "environ": {"A": "x 'y' $z"},
-        "sidecars": [list(sidecar)],
+        "sidecars": [["server.py", list(sidecar)]],
         "cores": 6,
         "gpus": 0,
         "hosts": [],
@@ -188,6 +188,7 @@ def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
         ((WAITS, DIES + "os.kill(os.getpid(), signal.SIGKILL)"), None, r"rank 1 on \S+ ended by signal 9: the l"),
         ((DIES + "sys.exit(3)", WAITS), None, r"rank 0 on \S+ ended with exit code 3: the last words$"),
         ((WAITS,), "raise SystemExit(4)", r"SystemExit\(4\) ended with exit code 4$"),
+        ((WAITS,), "raise MemoryError(4)", r"MemoryError\(4\) ended with exit code 1: MemoryError: 4$"),
     ],
 )
 def test_a_node_names_what_failed_and_ends_the_rest(gang, tmp_path, ranks, sidecar, said):

@@ -40,14 +40,15 @@ from tests.support.memory import little_memory  # noqa: E402
 
 SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input, both; characters of a refusal
 ROUND = 250  # inputs between two lines of progress
-# What a refusal asks for, after a semicolon, has one of these words; or it says what would be right.
+# What a refusal asks for begins a clause with one of these; or it says what would be right.
 ASKED = (
     "add|ask|begin|build|call|choose|correct|create|end|export|fetch|fill|free|get|give|go|import|install|keep|leave|"
     "make|measure|mend|name|override|pack|pip|pick|point|put|read|remove|rename|replace|resume|run|save|see|set|"
     "stagebench|start|stop|switch|take|touch|try|turn|uninstall|unset|use|wait|write"
 )
 REMEDY = re.compile(
-    rf"; (?:.* )?(?:{ASKED})\b|; (?:every|it|these|there|one)\b.* (?:are|is|needs|wants|wanted|should)\b"
+    rf"; (?:or |then |[^;]*, then |[^;]*, see |to change the plan's value )?(?:{ASKED})\b"
+    r"|; it is measured again |; every layer needs |; these outputs are understood"
     r"|: (?:take|write|give|leave|name) |should |did you mean|known: |wants |is one of "
     r"| are (?:needed|possible|wanted)\b|^name a plan |^to predict, give |; `stagebench |Try 'stagebench "
 )

@@ -53,7 +53,13 @@ def test_inputs_end_well_or_with_a_refusal(target, inputs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("message", "lack"), [("set.npz is wrong; so it goes", "remedy"), ("it is wrong; mend it", "place")]
+    ("message", "lack"),
+    [
+        ("set.npz is wrong; so it goes", "remedy"),
+        ("set.npz: no array; it was read at offset 3", "remedy"),
+        ("set.npz: not a zip; the call failed", "remedy"),
+        ("it is wrong; mend it", "place"),
+    ],
 )
 def test_a_refusal_without_a_place_or_a_remedy_is_a_failure(tmp_path, monkeypatch, message, lack):
     def refuses(content, folder):

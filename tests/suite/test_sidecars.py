@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -10,12 +11,14 @@ import pytest
 from adapters.reference.plugin import Reference
 from cluster.local import Local
 from suite.contracts.case import Case, Placement
-from suite.contracts.launcher import Process, Request
+from suite.contracts.engine_messages import EngineFailed
+from suite.contracts.launcher import LIMITED, Process, Request, sidecar_name
 from suite.errors import Unavailable
 from suite.launching import bundle, launch
 from suite.session.training import launch_of_case
 from suite.supervision import Attempt, Limits, run, watchdog
-from suite.worker.memory_limit import PROGRAM
+from suite.supervision.evidence import Evidence
+from suite.supervision.outcome import judge
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""
@@ -66,8 +69,8 @@ def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(
 
 def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_out_of_memory(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER + "bytes(600 << 20)")
-    (tmp_path / PROGRAM).parent.mkdir(parents=True)
-    (tmp_path / PROGRAM).write_text((CHECKOUT / PROGRAM).read_text())
+    (tmp_path / LIMITED).parent.mkdir(parents=True)
+    (tmp_path / LIMITED).write_text((CHECKOUT / LIMITED).read_text())
     processes = [
         Process((sys.executable, "-c", RANK + "time.sleep(1000)"), {"STAGEBENCH_RANK": "0"}, 0),
         Process(bundle.script(Path(sys.executable), tmp_path, ("server.py", "the role"), 400 << 20), sidecar=True),
@@ -77,6 +80,32 @@ def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_o
     assert found.reason.startswith("server.py the role ended with exit code 1; its last lines: ")
     assert found.reason.endswith("MemoryError")
     assert (tmp_path / "served").read_text() == "the role"
+
+
+def test_one_is_called_by_its_file_and_arguments_with_a_limit_of_memory_or_without() -> None:
+    for limit in (0, 1 << 30):
+        tokens = bundle.script(Path(sys.executable), Path("/run/bundles/x"), ("adapters/x/server.py", "ps", "0"), limit)
+        assert sidecar_name(tokens) == "server.py ps 0"
+    assert sidecar_name(("/bin/serve", "all")) == "serve all"
+
+
+@pytest.mark.parametrize(
+    ("kills", "outcome"), [({"here": 1}, "oom"), ({"here": 0}, "crash")], ids=["for want of memory", "by somebody"]
+)
+def test_one_that_was_killed_is_out_of_memory_where_the_kernel_counted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: dict[str, int], outcome: str
+) -> None:
+    monkeypatch.setattr(Evidence, "kills", lambda self, rank: sum(kills.values()))
+    found = together(tmp_path, "import os; os.kill(os.getpid(), 9)", "time.sleep(1000)")
+    assert found.outcome == outcome
+    assert found.reason.startswith("server.py the role was ended by SIGKILL")
+
+
+def test_last_words_that_an_engine_passes_on_prove_that_memory_ran_out(tmp_path: Path) -> None:
+    evidence = Evidence(1, {0: []}, {}, [], [], [], [], None, {}, (), tmp_path)
+    for words, outcome in (("its last lines: MemoryError", "oom"), ("its last lines: no free port", "crash")):
+        failed = EngineFailed("crash", f"server.py ps ended with exit code 1; {words}", 1.0, certain=True)
+        assert judge(replace(evidence, engine_messages=[failed]))[0] == outcome
 
 
 def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path: Path) -> None:
