@@ -8,8 +8,10 @@ foreign.json    what each program printed
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
+
+from pydantic import Field
 
 from suite import __version__
 from suite.comm.cases import CommCase
@@ -29,6 +31,9 @@ SAID_OF_LINKS = ("backend", "operation", "counts", "dtype")
 REMEDY = "import the results again, into a new folder"
 
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Origin(Stored):
     """Where a result was printed."""
 
@@ -46,8 +51,8 @@ class Speed(Stored):
     """A training as another program reported it. What it did not say stands as "unknown" in its case."""
 
     case: PossibleCase
-    samples_per_second: float  # all devices together
-    parts: tuple[float, ...] = ()  # the same of parts of the measurement, in order, where the program printed them
+    samples_per_second: Positive  # all devices together
+    parts: tuple[Positive, ...] = ()  # the same of parts of the measurement, in order, where the program printed them
     epoch_s: tuple[float, ...] = ()  # seconds of the first epochs
     origin: Origin
 

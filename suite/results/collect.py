@@ -27,6 +27,9 @@ def collect(runs: Sequence[Path], into: Path) -> int:
         raise RequestError(f"{into} is a run folder already; name a new one with -o")
     folders = [RunFolder.open(run) for run in runs]
     entries = [folder.cases for folder in folders]
+    empty = [folder for folder, several in zip(folders, entries, strict=True) if not several]
+    if empty:
+        raise RequestError(f"{empty[0].path} has no case; leave it out")
     check_alike(folders, entries)
     check_apart(folders, entries)
     every = [entry for several in entries for entry in several]
