@@ -48,7 +48,7 @@ ASKED = (
 )
 REMEDY = re.compile(
     rf"; (?:or |then |[^;]*, then |[^;]*, see |to change the plan's value )?(?:{ASKED})\b"
-    r"|; it is measured again |; every layer needs |; these outputs are understood"
+    r"|; it has |; it is measured again |; every layer needs |; these outputs are understood"
     r"|: (?:take|write|give|leave|name) |should |did you mean|known: |wants |is one of "
     r"| are (?:needed|possible|wanted)\b|^name a plan |^to predict, give |; `stagebench |Try 'stagebench "
 )
