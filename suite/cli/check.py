@@ -112,7 +112,7 @@ def _compared(
     known = adapters()
     reading = [known[name] for name in chosen("adapter", asked, known) if known[name].capabilities.real_data]
     if not reading:
-        raise RequestError(f"{', '.join(asked)} reads no data; its cases take data = 'synthetic'")
+        raise RequestError(f"{', '.join(asked)} reads no data but 'synthetic'; name another adapter")
     rows: list[Row] = []
     comparison = Check(source, workload_for(data, workload), samples, folder)
     for adapter in reading:

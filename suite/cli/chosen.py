@@ -53,7 +53,7 @@ def workload_for(data: str, asked: str | None) -> "Workload":
         if found.outcome is None:
             return workload
         refused.append(found.reason)
-    raise RequestError(f"no workload takes {data!r}: {'; '.join(dict.fromkeys(refused))}")
+    raise RequestError(f"no workload takes {data!r}: {'; '.join(dict.fromkeys(refused))}; name another data set")
 
 
 def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":
