@@ -93,10 +93,9 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     wanted = chosen("record format", asked, names)
     found = [(adapter, form) for adapter, form in all_of_them if form.name in wanted and kind in form.kinds]
     if not found:
-        able = ", ".join(form.name for _, form in all_of_them if kind in form.kinds) or "no format"
-        raise RequestError(
-            f"{', '.join(asked) or 'no format'} cannot hold {source}; name {able}, which take {KINDS[kind]}"
-        )
+        able = ", ".join(form.name for _, form in all_of_them if kind in form.kinds)
+        remedy = f"name {able}, for {KINDS[kind]}" if able else "leave them: files are read as they stand"
+        raise RequestError(f"{', '.join(asked) or 'no format'} cannot hold {source}; {remedy}")
     return found
 
 
