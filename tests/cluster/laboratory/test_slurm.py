@@ -304,6 +304,8 @@ import os, sys, time
 print(sys.argv[1], os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"].isdigit(), flush=True)
 if sys.argv[1] == "fails":
     sys.exit("no free port")
+if sys.argv[1] == "eats":
+    raise MemoryError("unable to allocate")
 time.sleep(1000)
 """
 
@@ -331,6 +333,13 @@ def test_a_companion_that_fails_ends_the_job_and_is_named(accompanied, submitted
     assert result.outcome == "crash"
     said = "server.py fails ended with exit code 1; its last lines: fails 127.0.0.1 True|no free port"
     assert said in result.reason
+
+
+def test_a_companion_that_runs_out_of_memory_makes_the_case_oom(accompanied, submitted):
+    result = submitted(accompanied("eats", STUCK))
+    assert result.outcome == "oom"
+    assert "server.py eats ended with exit code 1; its last lines: " in result.reason
+    assert "MemoryError: unable to allocate" in result.reason
 
 
 def test_a_folder_whose_sockets_would_have_too_long_a_path_is_refused_before_jobs_are_lost(tmp_path):
