@@ -1,9 +1,10 @@
 """The root command: its own commands, then those that plugins bring."""
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command_name
 
 from suite import __version__
@@ -15,10 +16,23 @@ WIDE = {"max_content_width": 120}  # columns of help, where the terminal has the
 COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, compare, history, predict, new_adapter)
 
 
+class OfText(TyperGroup):
+    """Commands whose words are text: a run keeps its command, and JSON has no other words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for word in args:
+            try:
+                word.encode()
+            except UnicodeEncodeError:
+                raise RequestError(f"{word!a} is not UTF-8 text; rename what it stands for") from None
+        return super().parse_args(ctx, args)
+
+
 def build() -> typer.Typer:
     """The whole command line; RequestError when a plugin is broken."""
     # Plain help: importing what draws it in boxes takes as long as all else together.
     app = typer.Typer(
+        cls=OfText,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
