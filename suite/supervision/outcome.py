@@ -102,11 +102,11 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
         ):
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.kills(rank) > 0
-        if rank is not None and any(_by(number, code) for number in ANSWERS):
-            written = "\n".join(last_lines(evidence.folder / f"rank-{rank}.log", LAST))
-            proven = ran_out(written, evidence.out_of_memory)
+        log = f"rank-{rank}.log" if rank is not None and any(_by(number, code) for number in ANSWERS) else None
         if beside is not None:  # it has no report but its log
-            written = "\n".join(last_lines(evidence.folder / f"launcher-{beside}.log", LAST))
+            log = f"launcher-{beside}.log"
+        if log is not None:
+            written = "\n".join(last_lines(evidence.folder / log, LAST))
             proven = proven or ran_out(written, evidence.out_of_memory)
         yield Failure(at, rank, "oom" if proven else "crash", what, beside)
 
