@@ -22,6 +22,7 @@ from suite.results.run_folder import RunFolder, about_of
 INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
 INDEX_ABOVE = f"../{INDEX}"
 TITLE = "Runs of stagebench"
+MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/` or a network home can take minutes
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,14 @@ def write(runs: Sequence[Path], directory: Path, docs: Path | None = None, publi
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """Every run folder below a folder; RequestError when there is none."""
+    """Every run folder below a folder; RequestError when there is none, or too much to look through."""
     found = []
-    for place, folders, files in os.walk(directory):
+    for count, (place, folders, files) in enumerate(os.walk(directory)):
+        if count >= MOST_FOLDERS:
+            raise RequestError(
+                f"{directory} has more than {MOST_FOLDERS:,} folders to look for runs in; name a folder below it "
+                "that holds the runs and little else"
+            )
         if "run.json" in files:
             found.append(Path(place))
             folders.clear()  # a run holds no other one, but thousands of files

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from reports import many
 from reports.command import import_
 from reports.many import runs_in
 from reports.publish import ATOM, WORKFLOW, publish, write_workflow
@@ -157,6 +158,19 @@ def test_a_workflow_is_written_once(tmp_path: Path) -> None:
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds no run folder"):
+        runs_in(tmp_path)
+
+
+def test_more_folders_than_a_results_repository_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MadeRun(tmp_path / "a")
+    for name in "bcd":
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(many, "MOST_FOLDERS", 5)
+    assert runs_in(tmp_path) == [tmp_path / "a"]  # whose own folders are not looked through
+    monkeypatch.setattr(many, "MOST_FOLDERS", 4)
+    with pytest.raises(RequestError, match="more than 4 folders to look for runs in; name a folder below it"):
         runs_in(tmp_path)
 
 
