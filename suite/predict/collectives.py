@@ -55,13 +55,13 @@ class Link:
 def not_negative(name: str, value: float, unit: str) -> None:
     """RequestError for a number below 0, infinite or none."""
     if not 0 <= value < math.inf:
-        raise RequestError(f"the {name} is {value} {unit}; give 0 or a positive number")
+        raise RequestError(f"the {name} is {value} {unit}; give 0 or a finite positive number")
 
 
 def positive(name: str, value: float) -> None:
     """RequestError for a number that is not above 0 and finite."""
     if not 0 < value < math.inf:
-        raise RequestError(f"the {name} is {value}; give a number above 0")
+        raise RequestError(f"the {name} is {value}; give a finite number above 0")
 
 
 def _ring(ranks: int, link: Link) -> Cost:

@@ -297,7 +297,8 @@ def named(content: bytes) -> tuple[str, ...]:
     words = [word[:40] for word in (*whole.split("\0"), *re.split("[\0/]", whole))]
     short = (f"{word or '.'}{end}" for word in words if len(word) < 2 for end in (" ", ":", ","))
     longer = [word for word in words if len(word) > 1]
-    longer += [str(int(word)) for word in longer if re.fullmatch(r"\d+_\d+", word)]  # as the command line reads it
+    read = [int(word) for word in longer if re.fullmatch(r"\d+_\d+", word)]  # as the command line reads it
+    longer += map(str, [*read, *(float(word) for word in longer if re.fullmatch(r"-?\d+(\.\d+)?e-?\d+", word))])
     return ("stagebench ", "the options: ", "/out/", str(world()), *map(repr, words), *short, *longer)
 
 
