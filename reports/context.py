@@ -27,7 +27,7 @@ from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
 from suite.contracts.case import Sampling
 from suite.foreign.folder import ForeignRun
-from suite.predict.answer import Answer
+from suite.predict.answer import TRUSTED, Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
@@ -52,7 +52,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
     imported, timed = isinstance(folder, ForeignRun), [row for row in rows if row.measured]
-    predicted = beside_measured(folder, rows)
+    predicted, unpredicted = beside_measured(folder, rows)
     stage_charts = _drawn(panels, charts.stages)
     devices, lessons = over_devices(rows), lessons_of(rows)
     exchanged, slowed = exchanges_of(rows), stragglers_of(rows)
@@ -101,6 +101,9 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "exchange_colours": charts.EXCHANGE_COLOURS,
         "scaling_charts": _drawn(panels, lambda panel: scaling(panel, adapters, predicted)),
         "predicted": predicted,
+        "unpredicted": unpredicted,
+        "trusted": TRUSTED,
+        "verdicts": [answer.wrong(one) for answer in predicted for one in answer.predictions],
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
         "step_charts": _drawn(for_charts(timed), charts.step_times),
         "step_tables": by_network(timed),
@@ -148,10 +151,12 @@ def scenario_of(answer: Answer) -> dict[str, Any]:
     scenario = {field.name: getattr(asked.scenario, field.name) for field in fields(asked.scenario)}
     scenario["layers"] = [asdict(layer) for layer in asked.scenario.layers]
     scenario["network"] = asdict(asked.scenario.network)
-    scenario["jitter"] = asked.scenario.jitter.values.tolist()
+    jitter = asked.scenario.jitter
+    scenario["jitter"] = {"values": jitter.values.tolist(), "cumulative": jitter.cumulative.tolist()}
     return {
         "label": asked.label,
         "scenario": scenario,
+        "together": asked.together,
         "measured": [[devices, rate.value] for devices, rate in asked.measured.items()],
     }
 

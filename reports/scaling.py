@@ -93,7 +93,7 @@ def _predicted(index: int, rows: list[Row], title: str, answers: Sequence[Answer
     """From the devices that the model was fitted to, to those that it predicts."""
     shown = {row.id for row in rows if row.several_devices}
     for answer in answers:
-        if shown.isdisjoint(answer.asked.cases) or answer.asked.fitted_to is None:
+        if shown.isdisjoint(answer.asked.cases) or answer.asked.fitted_to is None or not answer.sizes:
             continue
         base = answer.asked.measured[answer.asked.fitted_to]
         rates = [base, *(Interval(one.rate, *one.rates, 1) for one in answer.predictions)]

@@ -5,8 +5,8 @@ stagebench.model = (() => {
   const sum = (values) => values.reduce((total, value) => total + value, 0);
 
   // The mean of the slowest of so many independent ranks, over the mean of one (suite/predict/stragglers.py).
-  function slowest(values, ranks) {
-    const largest = (draws) => sum(values.map((value, at) => value * (((at + 1) / values.length) ** draws - (at / values.length) ** draws)));
+  function slowest({ values, cumulative }, ranks) {
+    const largest = (draws) => sum(values.map((value, at) => value * (cumulative[at] ** draws - (at ? cumulative[at - 1] : 0) ** draws)));
     return largest(ranks) / largest(1);
   }
 
@@ -105,5 +105,16 @@ stagebench.model = (() => {
       device = Math.max(device, ends.get(index) ?? 0) + (scenario.update * (layers[index].bytes / total) + layers[index].forward) * slow;
     return Math.max(reading, device + lost, link);
   }
-  return { iteration, rate: (scenario, ranks) => (ranks * scenario.batch) / iteration(scenario, ranks) };
+  // With so many times the samples, each in the same time; the update is the parameters' (suite/predict/scenario.py).
+  function batched(scenario, times) {
+    const layers = scenario.layers.map((layer) => ({ ...layer, forward: layer.forward * times, backward: layer.backward * times }));
+    return { ...scenario, layers, batch: scenario.batch * times, h2d: scenario.h2d * times, read: scenario.read * times };
+  }
+
+  // `together`: the samples of all devices in strong scaling; null where each has the scenario's batch.
+  function rate(scenario, ranks, together = null) {
+    const own = together === null ? scenario : batched(scenario, together / ranks / scenario.batch);
+    return (ranks * own.batch) / iteration(own, ranks);
+  }
+  return { rate };
 })();

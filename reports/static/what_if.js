@@ -4,9 +4,11 @@
   const { el, number, model } = stagebench;
   const place = document.getElementById("controls");
   const asked = JSON.parse(document.getElementById("scenarios").textContent);
-  const ALGORITHMS = ["ring", "tree", "doubling", "halving", "server"];
   const SCHEDULES = ["sequential", "fused", "wfbp", "buckets", "merged", "priority"];
   const DEVICES = Array.from({ length: 9 }, (_, power) => 2 ** power);
+  // A hierarchical exchange needs nodes that are full.
+  const full = asked.every(({ scenario }) => DEVICES.includes(scenario.network.ranks_per_node));
+  const ALGORITHMS = ["ring", "tree", "doubling", "halving", ...(full ? ["hierarchical"] : []), "server"];
 
   const select = (name, options) => el("select", { name }, ...options.map(([value, text]) => el("option", { value }, text ?? value)));
   const slider = (name, min, max) => el("input", { type: "range", name, min, max, step: "any" });
@@ -46,7 +48,7 @@
     return {
       ...scenario, schedule: inputs.schedule.value, h2d: scenario.h2d / faster, update: scenario.update / faster,
       layers: scenario.layers.map((layer) => ({ ...layer, forward: layer.forward / faster, backward: layer.backward / faster })),
-      network: { ...scenario.network, algorithm: inputs.algorithm.value, between: link, within: null },
+      network: { ...scenario.network, algorithm: inputs.algorithm.value, between: link },
     };
   }
 
@@ -55,11 +57,12 @@
     outputs.bandwidth.textContent = `${number(1e-6 / now.network.between.beta)} MB/s`;
     outputs.latency.textContent = `${number(now.network.between.alpha * 1e6)} µs`;
     outputs.compute.textContent = `${number(inputs.compute.dataset.touched ? 10 ** inputs.compute.value : 1)} ×`;
+    const rate = (scenario, ranks) => model.rate(scenario, ranks, one.together);
     const line = (name, scenario, dash, colour) => ({
-      type: "scatter", mode: "lines+markers", name, x: DEVICES, y: DEVICES.map((ranks) => model.rate(scenario, ranks)),
+      type: "scatter", mode: "lines+markers", name, x: DEVICES, y: DEVICES.map((ranks) => rate(scenario, ranks)),
       line: { dash, color: colour }, hovertemplate: `${name}<br>%{x} devices: %{y:.4g} samples/s<extra></extra>`,
     });
-    const single = model.rate(now, 1);
+    const single = rate(now, 1);
     const axis = (text) => ({ title: { text, standoff: 6 }, type: "log", gridcolor: "--line", zerolinecolor: "--muted", fixedrange: true });
     stagebench.chart(document.getElementById("what-if"), {
       data: [
@@ -75,7 +78,7 @@
       },
     });
     const at = 16;
-    document.getElementById("answer").textContent = `On ${at} devices: ${number(model.rate(now, at))} samples/s, ${number((100 * model.rate(now, at)) / (at * single))} % of ${at} times one; as fitted ${number(model.rate(one.scenario, at))}.`;
+    document.getElementById("answer").textContent = `On ${at} devices: ${number(rate(now, at))} samples/s, ${number((100 * rate(now, at)) / (at * single))} % of ${at} times one; as fitted ${number(rate(one.scenario, at))}.`;
   }
 
   for (const [name, input] of Object.entries(inputs))

@@ -67,7 +67,7 @@ def _scaled(
 ) -> dict[str, Scaling]:
     alike_by: dict[str, Callable[[Case], Key]] = {
         "weak": alike,
-        "strong": lambda case: alike(_with_whole_batch(case)),
+        "strong": lambda case: alike(with_whole_batch(case)),
     }
     wanted = {case.scaling for _, case, _ in entries if count(case.placement) > 1}
     bases: dict[tuple[str, Key], tuple[str, Case, Rates]] = {}
@@ -87,7 +87,7 @@ def _scaled(
     return found
 
 
-def _with_whole_batch(case: Case) -> Case:
+def with_whole_batch(case: Case) -> Case:
     """What cases of strong scaling have in common: not the batch of a device."""
     return replace(case, batch=case.global_batch)
 

@@ -101,6 +101,8 @@ def predict(
     within = _link(node_alpha, node_beta, gamma, "--node-")
     network = Network(Link(0.0, 0.0), within, ranks_per_node, algorithm or "ring", servers)
     link = _known_link(_link(alpha, beta, gamma, "--"), comm, backend, network)
+    if link and ranks_per_node > 1:
+        network = replace(network, within=within or link.within)
     numbers = from_numbers.Numbers(batch, rate, workload, layers, read_rate, readers, jitter, spread)
     pipeline = {"compression": compression, "stages": stages, "microbatches": microbatches}
     refusals: list[str] = []
@@ -151,7 +153,7 @@ def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None"
         own = replace(own, between=link.link)
         changed.append(link.source)
     if network:
-        own = replace(network, between=own.between)
+        own = replace(network, between=own.between, within=network.within or own.within)
         nodes = f", {own.ranks_per_node} ranks a node" if own.ranks_per_node > 1 else ""
         changed.append(f"exchange: {own.algorithm}{nodes}")
     if pipeline["compression"] != 1:

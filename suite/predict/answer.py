@@ -10,6 +10,8 @@ from suite.predict.prediction import Prediction, predict
 from suite.predict.scenario import Scenario
 from suite.predict.what_if import Gain, helps
 
+TRUSTED = 0.1  # the greatest error of a prediction that is of use; docs/validation.md
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -21,6 +23,12 @@ class Asked:
     measured: dict[int, Interval]
     fitted_to: int | None = None  # devices; what was measured on as many says nothing of the model
     cases: tuple[str, ...] = ()  # ids of those measured
+    together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
+
+    def on(self, ranks: int, schedule: str) -> Scenario:
+        """The scenario of so many ranks; what a sample takes is taken not to depend on the batch."""
+        scenario = self.scenario.but(schedule=schedule)
+        return scenario.batched(self.together / ranks / scenario.batch) if self.together else scenario
 
     def changed(self, what: Sequence[str], **parts: Any) -> "Asked":
         """The same with parts of the scenario replaced: `what` in words. Nobody has measured that."""
@@ -39,7 +47,14 @@ class Answer:
     @cached_property
     def predictions(self) -> list[Prediction]:
         """Sizes first."""
-        return [predict(scenario, ranks) for ranks in self.sizes for scenario in self._scenarios]
+        return [self._predicted(ranks, name) for ranks in self.sizes for name in self.schedules]
+
+    def _predicted(self, ranks: int, schedule: str) -> Prediction:
+        found = predict(self.asked.on(ranks, schedule), ranks)
+        if not self.asked.together:
+            return found
+        # One rank by itself has the whole batch.
+        return replace(found, efficiency=found.rate / ranks / predict(self.asked.on(1, schedule), 1).rate)
 
     @property
     def largest(self) -> Prediction:
@@ -48,16 +63,12 @@ class Answer:
         return max((one for one in self.predictions if one.ranks == most), key=lambda one: one.order)
 
     def scenario_of(self, one: Prediction) -> Scenario:
-        return self.asked.scenario.but(schedule=one.schedule)
+        return self.asked.on(one.ranks, one.schedule)
 
     @cached_property
     def gains(self) -> list[Gain]:
         """What would help the largest most."""
         return helps(self.scenario_of(self.largest), self.largest.ranks)
-
-    @property
-    def _scenarios(self) -> list[Scenario]:
-        return [self.asked.scenario.but(schedule=name) for name in self.schedules]
 
     def measured(self, one: Prediction) -> Interval | None:
         """Samples/s on as many devices, by the schedule that was fitted: of another one nothing was measured."""
@@ -67,6 +78,11 @@ class Answer:
         """Predicted over measured samples/s, less 1; None where nothing was measured."""
         found = self.measured(one)
         return one.rate / found.value - 1 if found else None
+
+    def wrong(self, one: Prediction) -> bool:
+        """Whether it is further from what was measured than a reader should trust."""
+        error = self.error(one)
+        return error is not None and abs(error) > TRUSTED
 
     def to_dict(self) -> dict[str, Any]:
         rows = [{**one.to_dict(), "error": self.error(one)} for one in self.predictions]

@@ -1,5 +1,7 @@
 """A link that a run of `stagebench comm` has measured."""
 
+from dataclasses import replace
+
 from suite.analysis.links import links
 from suite.comm.cases import GRADIENTS
 from suite.comm.records import CommFolder
@@ -9,7 +11,10 @@ from suite.predict.known_link import KnownLink, of_fit
 
 
 def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownLink:
-    """The all-reduce of a run of `stagebench comm`; RequestError where there is none, or several to choose from."""
+    """The all-reduce of a run of `stagebench comm`; RequestError where there is none, or several to choose from.
+
+    Where the run has exchanges over several nodes, that is the link between them, and within a node what one node did.
+    """
     found = [
         (link, link.fit)
         for link in links(folder)
@@ -26,5 +31,12 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
         raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
     if len({link.case.backend for link, _ in chosen}) > 1:
         raise RequestError(f"{folder.path} has measured {names}; choose one with --backend")
-    link, fit = max(chosen, key=lambda each: len(each[0].points))
-    return of_fit(fit, link.case.placement.ranks, network, f"link: {link.case.label}, in {folder.path}")
+    chosen.sort(key=lambda each: len(each[0].points))
+    near, far = ([each for each in chosen if (each[0].case.placement.nodes > 1) is over] for over in (False, True))
+    link, fit = (far or near)[-1]
+    found = of_fit(fit, link.case.placement.ranks, network, f"link: {link.case.label}, in {folder.path}")
+    if not far or not near:
+        return found
+    inside, fit = near[-1]
+    source = f"{found.source}; within a node: {inside.case.label}"
+    return replace(found, within=of_fit(fit, inside.case.placement.ranks, network, "").link, source=source)

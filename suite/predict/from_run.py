@@ -5,8 +5,7 @@ stand beside the prediction and show how wrong it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +14,10 @@ from suite.analysis.alpha_beta import fitted
 from suite.analysis.budget import Budget
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
-from suite.analysis.scaling import shared
+from suite.analysis.scaling import shared, with_whole_batch
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
+from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.plan.networks import network_of
 from suite.predict.answer import Answer, Asked
@@ -49,7 +49,8 @@ class Series:
         case = self.rows[-1].case
         ranks = case.placement.ranks_per_node
         nodes = f", {ranks} rank{'s' if ranks > 1 else ''} a node" if case.placement.nodes > 1 else ""
-        return f"{case.adapter}/{case.strategy} {case.workload} batch {case.batch} {case.data_name}{nodes}"
+        batch = f"{case.batch}" if self.together is None else f"{self.together} of all devices together"
+        return f"{case.adapter}/{case.strategy} {case.workload} batch {batch} {case.data_name}{nodes}"
 
     @property
     def devices(self) -> int:
@@ -66,10 +67,15 @@ class Series:
         return self.base.budget
 
     @property
+    def together(self) -> int | None:
+        """Samples of all devices together (strong scaling); None where each has its own."""
+        case = self.base.case
+        return case.global_batch if case.scaling == "strong" else None
+
+    @property
     def link(self) -> str:
         """What the base's exchange travels by: the same for every network that trains so."""
-        case = self.base.case
-        return str((case.adapter, case.strategy, case.tuning, case.precision, case.placement, case.knobs))
+        return str((_exchange(self.base.case), self.base.case.placement))
 
     @property
     def gradient_bytes(self) -> int | None:
@@ -89,9 +95,9 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
     groups: dict[str, list[Row]] = {}
     for row in sorted((row for row in rows if not _unlike(row)), key=_devices):
         groups.setdefault(_training(row), []).append(row)
-    alone = {str(shared(group[0].case)): group for group in groups.values() if not group[0].several_devices}
+    alone = {_alike(group[0].case): group for group in groups.values() if not group[0].several_devices}
     scaled = [group for group in groups.values() if group[0].several_devices]
-    series = [[*alone.get(str(shared(group[0].case)), []), *group] for group in scaled] or list(alone.values())
+    series = [[*alone.get(_alike(group[0].case), []), *group] for group in scaled] or list(alone.values())
     # What is the same on one device and on several is fitted to the latter: it has an exchange.
     bases = [min((row for row in group if not _lacks(row)), key=_several_first, default=None) for group in series]
     return [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
@@ -109,19 +115,40 @@ def asked_of(folder: RunFolder, workload: str | None, link: KnownLink | None) ->
         raise RequestError(
             f"{folder.path} has no case of the workload {workload!r}; it has {names or 'no case at all'}"
         )
-    every, found = series_of(rows), []
-    fitted = [series for series in every if workload in (None, series.base.case.workload)]
-    ids = {row.id for series in fitted for row in series.rows}
-    reasons = {row.case.label: str(_unlike(row) or _lacks(row)) for row in wanted if row.id not in ids}
-    for series in fitted:
+    found, refusals = _fitted(folder, rows, wanted, link)
+    if not found:
+        raise RequestError(f"{folder.path} has nothing to predict from. {' '.join(refusals)}")
+    return found, refusals
+
+
+def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> tuple[list[Answer], list[str]]:
+    """(What the smallest placement of several devices predicts of the larger ones that were measured; why others do not).
+
+    A training has an answer without a size where nothing larger was measured.
+    """
+    found, refusals = _fitted(folder, rows, [row for row in rows if row.several_devices and row.rate])
+    answers = [
+        Answer(asked, [asked.scenario.schedule], [size for size in asked.measured if size > asked.fitted_to])
+        for asked in found
+        if asked.fitted_to
+    ]
+    return answers, refusals
+
+
+def _fitted(
+    folder: RunFolder, rows: Sequence[Row], wanted: Sequence[Row], link: KnownLink | None = None
+) -> tuple[list[Asked], list[str]]:
+    """(Every training that has one of the rows that are wanted, as `fit` has it; why the others have none)."""
+    every, found, ids = series_of(rows), [], {row.id for row in wanted}
+    chosen = [series for series in every if any(row.id in ids for row in series.rows)]
+    there = {row.id for series in chosen for row in series.rows}
+    reasons = {row.case.label: str(_unlike(row) or _lacks(row)) for row in wanted if row.id not in there}
+    for series in chosen:
         try:
             found.append(fit(folder, series, every, link))
         except RequestError as error:
             reasons[series.label] = str(error)
-    refusals = list(_by_reason(reasons))
-    if not found:
-        raise RequestError(f"{folder.path} has nothing to predict from. {' '.join(refusals)}")
-    return found, refusals
+    return found, list(_by_reason(reasons))
 
 
 def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
@@ -132,26 +159,26 @@ def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
         yield f"{first}{more}: {reason}."
 
 
-def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> list[Answer]:
-    """What the smallest placement of several devices predicts of the larger ones that were measured, too.
-
-    A training of which the run does not know enough is skipped.
-    """
-    found, every = [], series_of(rows)
-    for series in every:
-        sizes = [devices for devices in series.measured if devices > series.devices > 1]
-        if sizes:
-            with suppress(RequestError):
-                asked = fit(folder, series, every)
-                found.append(Answer(asked, [asked.scenario.schedule], sizes))
-    return found
-
-
 def _training(row: Row) -> str:
     """What the rows of a series share; over several nodes, how many devices each of them has."""
-    place = row.case.placement
-    node = place.ranks_per_node * place.devices if place.nodes > 1 else 0
-    return str((shared(row.case), row.several_devices and (row.case.strategy, place.launcher, place.binding, node)))
+    case, place = row.case, row.case.placement
+    node = _of_a_node(place) if place.nodes > 1 else 0
+    several = row.several_devices and (case.strategy, case.scaling, place.launcher, place.binding, node)
+    return str((_alike(case), several))
+
+
+def _alike(case: Case) -> str:
+    """What a training shares with itself on one device; in strong scaling that has the batch of all."""
+    return str(shared(with_whole_batch(case) if case.scaling == "strong" else case))
+
+
+def _of_a_node(place: Placement) -> int:
+    return place.ranks_per_node * place.devices
+
+
+def _exchange(case: Case) -> str:
+    """How gradients are exchanged, wherever that is."""
+    return str((case.adapter, case.strategy, case.tuning, case.precision, case.knobs))
 
 
 def _devices(row: Row) -> int:
@@ -198,6 +225,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
     """
     layers, layers_source = _layers(folder, series)
     link = _measured_link(series, layers, every) or link
+    network, inside = _network(folder, series, every)
     if link is None:
         raise RequestError(
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
@@ -205,13 +233,13 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         )
     marks = [mark for mark in series.base.marks if mark in TELLING]
     stages = f"stages: {series.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
-    sources = [stages, layers_source, link.source]
+    sources = [stages, layers_source, link.source, *inside]
     whole, rate = _stage_seconds(series), series.base.rate
     assert rate
     scenario = Scenario(
         batch=series.base.case.batch,
         layers=layers,
-        network=Network(link.link),
+        network=replace(network, between=link.link),
         h2d=whole["h2d"],
         update=whole["update"],
         read=(series.budget.io_only or 0.0) * series.base.case.readers,
@@ -236,7 +264,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
             scenario = scenario.but(jitter=_waiting(scenario, series.devices, waited))
             sources.append(f"stragglers: {1000 * waited:.3g} ms more than the steps of single ranks differ by")
     cases = tuple(row.id for row in series.rows)
-    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases)
+    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases, series.together)
 
 
 def _beyond(scenario: Scenario, series: Series) -> float:
@@ -288,6 +316,24 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
         for row in table
     )
     return joined(costs), "layers: timed one by one"
+
+
+def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tuple[Network, list[str]]:
+    """(The network without its link between nodes, where its link within a node comes from).
+
+    Over nodes of several devices each, exchanges that the run has measured on one of them tell what a node's own link is.
+    """
+    place, nowhere = series.base.case.placement, Link(0.0, 0.0)
+    if place.nodes == 1 or _of_a_node(place) == 1:
+        return Network(nowhere), []
+    network = Network(nowhere, ranks_per_node=_of_a_node(place))
+    for one in every:
+        base = one.base.case
+        if base.placement.nodes == 1 and _exchange(base) == _exchange(series.base.case):
+            link = _measured_link(one, _layers(folder, one)[0], every)
+            if link:
+                return replace(network, within=link.link), [f"within a node, {link.source}"]
+    return network, []
 
 
 def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[Series]) -> KnownLink | None:

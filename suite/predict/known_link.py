@@ -15,6 +15,7 @@ class KnownLink:
     link: Link
     error: float
     source: str
+    within: Link | None = None  # a node, where that was measured by itself
 
 
 def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:

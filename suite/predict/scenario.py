@@ -47,7 +47,7 @@ class LayerCost:
 class Scenario:
     """A training whose speed is asked for; RequestError for what cannot be. Seconds are one device's, an iteration."""
 
-    batch: int  # samples per device
+    batch: float  # samples per device
     layers: tuple[LayerCost, ...]  # in forward order
     network: Network
     schedule: str = "wfbp"
@@ -70,7 +70,7 @@ class Scenario:
             positive(words, getattr(self, name))
         if self.microbatches > self.batch * self.stages:
             raise RequestError(
-                f"{self.batch * self.stages} samples of {self.stages} stages cannot be cut into {self.microbatches} "
+                f"{self.batch * self.stages:g} samples of {self.stages} stages cannot be cut into {self.microbatches} "
                 "microbatches; ask for fewer"
             )
         if self.stages > 1 and self.schedule != "fused":
@@ -111,6 +111,13 @@ class Scenario:
         )
         h2d, update = self.h2d * compute, self.update * compute
         return self.but(layers=layers, h2d=h2d, update=update, network=self.network.scaled(link, link))
+
+    def batched(self, times: float) -> Self:
+        """The same with so many times the samples, each in the same time. The update is the parameters': it stays."""
+        slower = self.slower(compute=times)
+        layers = tuple(replace(layer, activations=layer.activations * times) for layer in slower.layers)
+        network, batch, read = self.network, self.batch * times, self.read * times
+        return slower.but(layers=layers, network=network, batch=batch, update=self.update, read=read)
 
 
 def joined(layers: tuple[LayerCost, ...]) -> tuple[LayerCost, ...]:

@@ -37,12 +37,12 @@ def helps(scenario: Scenario, ranks: int) -> list[Gain]:
 def _changes(scenario: Scenario, ranks: int) -> Iterator[tuple[str, str, Scenario]]:
     """(kind, words, scenario)."""
     yield "device", "a device twice as fast", scenario.slower(compute=0.5)
-    yield "batch", "twice the batch, at the same seconds a sample", _batch(scenario, 2)
+    yield "batch", "twice the batch, at the same seconds a sample", scenario.batched(2)
     if scenario.read:
         yield "readers", "twice the readers", scenario.but(readers=2 * scenario.readers)
     if scenario.jitter is not EVEN:
         yield "jitter", "ranks that all take the same time", scenario.but(jitter=EVEN)
-    if scenario.stages > 1:
+    if scenario.stages > 1 and 2 * scenario.microbatches <= scenario.batch * scenario.stages:
         yield "microbatches", "twice the microbatches", scenario.but(microbatches=2 * scenario.microbatches)
     halved = scenario.but(compression=2 * scenario.compression)
     yield "compression", "half the bytes, as gradients of 16 bits (compressing costs nothing here)", halved
@@ -62,11 +62,3 @@ def _networks(network: Network, ranks: int) -> Iterator[tuple[str, str, Network]
             yield "algorithm", f"all-reduce by {name}", replace(network, algorithm=name)
     if network.algorithm == "server":
         yield "servers", "twice the parameter servers", replace(network, servers=2 * network.servers)
-
-
-def _batch(scenario: Scenario, times: int) -> Scenario:
-    """The update takes as long as before: it is the parameters'."""
-    slower = scenario.slower(compute=times)
-    layers = tuple(replace(layer, activations=layer.activations * times) for layer in slower.layers)
-    batch, read = scenario.batch * times, scenario.read * times
-    return slower.but(layers=layers, batch=batch, update=scenario.update, read=read)

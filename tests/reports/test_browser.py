@@ -184,19 +184,23 @@ def made_up(network: Network, schedule: str) -> Scenario:
     costs = [(0.004, 0.009, 2e5), (0.001, 0.002, 0.0), (0.02, 0.03, 3e6), (0.008, 0.02, 3e7), (0.002, 0.003, 1.5e7)]
     layers = tuple(LayerCost(f"layer{index}", *cost) for index, cost in enumerate([*costs, (0.001, 0.001, 4e3)]))
     parts = {"h2d": 0.003, "update": 0.007, "read": 0.05, "readers": 2, "compression": 2.0, "interference": 0.3}
-    jitter = Jitter.measured([1.0, 1.01, 0.98, 1.2])
-    return Scenario(8, layers, network, schedule, jitter=jitter, **parts)
+    return Scenario(8, layers, network, schedule, **parts)
 
 
 def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None:
     opened(page, site / "predicted.html")
-    for schedule, algorithm in product(SCHEDULES, ALGORITHMS):
+    jitters = (Jitter.measured([1.0, 1.01, 0.98, 1.2]), Jitter.normal(0.01).stretched(3))
+    for schedule, algorithm, together in product(SCHEDULES, ALGORITHMS, (None, 64)):
         network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4, algorithm, 2)
-        scenario = made_up(network, schedule)
-        given = scenario_of(Answer(Asked("made up", scenario, (), {}), [schedule], [2]))["scenario"]
-        for ranks in (1, 2, 8, 16, 100):
-            found = page.evaluate("([scenario, ranks]) => stagebench.model.rate(scenario, ranks)", [given, ranks])
-            assert found == pytest.approx(predict(scenario, ranks).rate, rel=1e-9), (schedule, algorithm, ranks)
+        for jitter in jitters:
+            asked = Asked("made up", made_up(network, schedule).but(jitter=jitter), (), {}, together=together)
+            sizes = [1, 2, 8, 16, 100]
+            answer = Answer(asked, [schedule], sizes)
+            given = scenario_of(answer)
+            model = "([one, ranks]) => stagebench.model.rate(one.scenario, ranks, one.together)"
+            found = [page.evaluate(model, [given, ranks]) for ranks in sizes]
+            expected = [one.rate for one in answer.predictions]
+            assert found == pytest.approx(expected, rel=1e-9), (schedule, algorithm, together)
 
 
 def test_another_link_redraws_the_prediction(page: Any, site: Path) -> None:

@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from suite.contracts.case import Sampling
 from suite.errors import StoreError
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+from workloads.networks.resnet import resnet50
 
 
 def test_layers_are_a_line_each_and_the_longest_is_the_darkest(folder):
@@ -55,6 +57,34 @@ def test_a_prediction_begins_where_it_was_fitted_and_goes_on_to_larger_placement
     predicted = [trace for trace in traces(page, "scatter") if trace.get("marker", {}).get("symbol") == "diamond-open"]
     assert {tuple(trace["x"]) for trace in predicted} == {(2, 4)}
     assert all(trace["customdata"][0] == "fitted to" and "%" in trace["customdata"][1] for trace in predicted)
+
+
+def text_of(made):
+    page = render(made.folder, summarise(made.folder))
+    return " ".join(re.sub("<[^>]*>", "", page[page.index('<section id="predicted"') :]).split())
+
+
+def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    resnet = partial(case_of, "pytorch", "resnet50", graph_digest=resnet50().digest)
+    made.proven(resnet(2))
+    assert "nothing says how good its predictions are" in text_of(made)
+    made.proven(resnet(4))
+    right = text_of(made)
+    assert "Measured beside predicted" in right
+    assert "The model is wrong here" not in right
+    made.changed(resnet(4), taking_twice_as_long)
+    assert "The model is wrong here: 1 of 1 predictions is more than 10 % away" in text_of(made)
+    made.changed(resnet(2), lambda record: [rank["passes"].pop("comm_only") for rank in record["ranks"]])
+    why = text_of(made)
+    assert "Not predicted" in why
+    assert "nothing says how fast the link of pytorch/ddp resnet50" in why
+
+
+def taking_twice_as_long(record):
+    for rank in record["ranks"]:
+        native = rank["passes"]["native"]
+        native |= {"wall_s": 2 * native["wall_s"], "step_s": [2 * seconds for seconds in native["step_s"]]}
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,9 @@ from tests.reports.made_run import MadeRun, case_of
 from workloads.networks.resnet import resnet50
 
 Run = Callable[..., SimpleNamespace]
-NUMBERS = (
-    "predict",
-    "--workload",
-    "resnet50",
-    "--batch",
-    "64",
-    "--rate",
-    "253.1",
-    "--alpha",
-    "2e-4",
-    "--beta",
-    "8e-10",
-)
+OF_RESNET = ("predict", "--workload", "resnet50", "--batch", "64", "--rate", "253.1")
+NUMBERS = (*OF_RESNET, "--alpha", "2e-4", "--beta", "8e-10")
+SIZES = (1, 1_000_000, 10_000_000)  # of an exchange, in numbers of four bytes
 
 
 def printed(done: SimpleNamespace) -> list[dict]:
@@ -87,30 +77,33 @@ def link_folder(tmp_path: Path) -> CommFolder:
     """All-reduces of two backends on 2 ranks: 1 ms and 1 or 2 ns a byte."""
     folder = CommFolder(tmp_path / "comm")
     folder.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00"))
-    entries = []
+    folder.write_cases([])
     for number, backend in enumerate(("copper", "glass"), 1):
-        case = CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 1_000_000, 10_000_000))
-        rows = [
-            {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1, "wait_s": [0.0] * 5}
-            | {"sample_s": [1e-3 + number * 1e-9 * size] * 5}
-            for size in (4, 4_000_000, 40_000_000)
-        ]
-        record = {
-            "case_id": case.id,
-            "case": case,
-            "repeat": 0,
-            "outcome": "ok",
-            "ranks": [{"rank": rank, "rows": rows} for rank in range(2)],
-            "started": "",
-            "seconds": 1.0,
-            "bundle": "",
-            "interpreter": {"path": "", "origin": "", "version": ""},
-            "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
-        }
-        folder.write_record(CommRecord(**record))
-        entries.append(CommEntry(id=case.id, case=case))
-    folder.write_cases(entries)
+        add_link(folder, CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, SIZES), number * 1e-9)
     return folder
+
+
+def add_link(folder: CommFolder, case: CommCase, per_byte: float) -> None:
+    """Two ranks' exchange, of a millisecond and so many seconds a byte."""
+    rows = [
+        {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1, "wait_s": [0.0] * 5}
+        | {"sample_s": [1e-3 + per_byte * size] * 5}
+        for size in (4, 4_000_000, 40_000_000)
+    ]
+    record = {
+        "case_id": case.id,
+        "case": case,
+        "repeat": 0,
+        "outcome": "ok",
+        "ranks": [{"rank": rank, "rows": rows} for rank in range(2)],
+        "started": "",
+        "seconds": 1.0,
+        "bundle": "",
+        "interpreter": {"path": "", "origin": "", "version": ""},
+        "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
+    }
+    folder.write_record(CommRecord(**record))
+    folder.write_cases([*folder.cases, CommEntry(id=case.id, case=case)])
 
 
 @pytest.fixture
@@ -145,6 +138,20 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
     assert rates["glass"] / rates["copper"] == pytest.approx((7e-3 + 3.5e-9 * size) / (7e-3 + 1.75e-9 * size), rel=1e-6)
     assert "choose one with --backend" in str(stagebench(*options).error)
     assert "it has those of copper, glass" in str(stagebench(*options, "--backend", "gold").error)
+
+
+def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_between(
+    stagebench: Run, link_folder: CommFolder
+) -> None:
+    """A hierarchical exchange rings within each node of two, at 1 ns a byte, and then between them, at 3."""
+    add_link(link_folder, CommCase("copper", "all-reduce", Placement(nodes=2), 0.1, SIZES), 3e-9)
+    options = ("--comm", str(link_folder.path), "--backend", "copper", "--ranks", "4", "--schedule", "fused", "--json")
+    (flat,) = printed(stagebench(*OF_RESNET, *options))
+    (tiers,) = printed(stagebench(*OF_RESNET, *options, "--ranks-per-node", "2", "--algorithm", "hierarchical"))
+    size = 4 * 25_557_032
+    assert flat["predictions"][0]["exchanging"] == pytest.approx(3e-3 + 1.5 * 3e-9 * size)
+    assert tiers["predictions"][0]["exchanging"] == pytest.approx(2e-3 + (1e-9 + 3e-9) * size)
+    assert any("within a node: " in source for source in tiers["sources"])
 
 
 def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) -> None:

@@ -138,6 +138,15 @@ def test_twice_the_batch_crosses_cuts_with_twice_the_bytes():
     assert gains["twice the batch, at the same seconds a sample"] == pytest.approx(0)
 
 
+def test_no_more_microbatches_are_advised_than_there_are_samples():
+    some = even(4, 16)  # 32 samples
+    most = some.but(microbatches=32)
+    assert ["twice the microbatches" in {each.change for each in helps(one, 4)} for one in (some, most)] == [
+        True,
+        False,
+    ]
+
+
 def test_more_microbatches_help_a_pipeline():
     gains = {each.change: each.gain for each in helps(even(8, 1), 8)}
     assert gains["twice the microbatches"] == pytest.approx(8 / 4.5 - 1)  # eight stages: 8 against 4.5 of one's seconds

@@ -297,17 +297,59 @@ def test_each_training_of_a_run_is_a_series(run):
 def test_the_larger_sizes_stand_beside_what_the_smallest_predicts(run):
     for ranks in (1, 2, 4):
         follow_the_model(run, "wfbp", ranks)
-    (found,) = beside_measured(run.folder, summarise(run.folder))
+    (found,), refusals = beside_measured(run.folder, summarise(run.folder))
     (four,) = found.predictions
     assert (four.ranks, found.asked.fitted_to) == (4, 2)
     assert found.error(four) == pytest.approx(0, abs=1e-6)
+    assert refusals == []
 
 
-def test_without_a_larger_size_or_a_link_nothing_stands_beside(run):
-    for ranks in (1, 2):
-        run.proven(of_resnet50(ranks))
-    assert beside_measured(run.folder, summarise(run.folder)) == []
+def test_without_a_larger_size_nothing_stands_beside_and_without_a_link_it_is_said_why(run):
+    run.proven(of_resnet50(1))
+    assert beside_measured(run.folder, summarise(run.folder)) == ([], [])
+    run.proven(of_resnet50(2))
+    (found,), _ = beside_measured(run.folder, summarise(run.folder))
+    assert (found.asked.fitted_to, found.predictions) == (2, [])
     run.proven(of_resnet50(4))
-    assert len(beside_measured(run.folder, summarise(run.folder))) == 1
+    (found,), _ = beside_measured(run.folder, summarise(run.folder))
+    assert [one.ranks for one in found.predictions] == [4]
     run.changed(of_resnet50(2), without("comm_only"))
-    assert beside_measured(run.folder, summarise(run.folder)) == []
+    answers, (why,) = beside_measured(run.folder, summarise(run.folder))
+    assert answers == []
+    assert "nothing says how fast the link of pytorch/ddp resnet50" in why
+
+
+def test_strong_scaling_is_a_series_whose_ranks_share_the_batch(run):
+    run.proven(of_resnet50(1, batch=32))
+    for ranks in (2, 4):
+        run.proven(of_resnet50(ranks, batch=32 // ranks, scaling="strong"))
+    (series,) = series_of(summarise(run.folder))
+    assert (series.devices, series.together, sorted(series.measured)) == (2, 32, [1, 2, 4])
+    assert "batch 32 of all devices together" in series.label
+    asked = fit(run.folder, series)
+    assert asked.scenario.batch == 16
+    assert asked.on(2, "wfbp") == asked.scenario.but(schedule="wfbp")
+    half, whole = asked.on(4, "wfbp"), asked.on(1, "wfbp")
+    assert (half.batch, half.update) == (8, asked.scenario.update)
+    assert half.forward == pytest.approx(asked.scenario.forward / 2)
+    two, four = Answer(asked, ["wfbp"], [2, 4]).predictions
+    assert four.rate == pytest.approx(predict(half, 4).rate)
+    assert four.efficiency == pytest.approx(four.rate / 4 / predict(whole, 1).rate)
+    assert four.iteration < two.iteration
+
+
+def test_a_node_s_own_link_is_what_the_run_measured_on_one_node(run):
+    def of_nodes(nodes):
+        return of_resnet50(2 * nodes, placement=Placement(nodes=nodes, ranks_per_node=2, launcher="local"))
+
+    size = 4 * 25_557_032
+    for case, seconds in ((of_resnet50(2), 0.01), (of_nodes(2), 0.09)):
+        made = run.proven(case)
+        run.changed(made, lambda record, seconds=seconds: exchanging(record, size, seconds))
+    one_node, nodes = (asked.scenario.network for asked in asked_of(run.folder, None, None)[0])
+    assert (one_node.within, one_node.ranks_per_node) == (None, 1)
+    assert nodes.ranks_per_node == 2
+    assert nodes.within == one_node.between
+    assert nodes.between.beta > nodes.within.beta
+    found, _ = asked_of(run.folder, None, None)
+    assert any(source.startswith("within a node, link: ") for source in found[1].sources)
