@@ -122,7 +122,7 @@ def asked_of(folder: RunFolder, workload: str | None, link: KnownLink | None) ->
 
 
 def beside_measured(folder: RunFolder, rows: Sequence[Row]) -> tuple[list[Answer], list[str]]:
-    """(What the smallest placement of several devices predicts of the larger ones that were measured; why others do not).
+    """(What the smallest placement of several devices predicts of those larger, measured, too; why others do not).
 
     A training has an answer without a size where nothing larger was measured.
     """
@@ -321,7 +321,7 @@ def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], s
 def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tuple[Network, list[str]]:
     """(The network without its link between nodes, where its link within a node comes from).
 
-    Over nodes of several devices each, exchanges that the run has measured on one of them tell what a node's own link is.
+    Over nodes of several devices each, exchanges that the run has measured on one of them tell what its own link is.
     """
     place, nowhere = series.base.case.placement, Link(0.0, 0.0)
     if place.nodes == 1 or _of_a_node(place) == 1:

@@ -1,19 +1,23 @@
 """Writes docs/validation.md and its charts: how good predictions and comparisons are.
 
     PYTHONPATH=. python tests/benchmarks/validation.py TRACES
+    PYTHONPATH=. python tests/benchmarks/validation.py TRACES --measure OUT    # as root; an hour and a half
 
-TRACES is the folder of B-Caffe's logs (tests/benchmarks/published_traces.py). What takes long is measured by itself and
-read from docs/validation: prediction.json (by prediction.py here) and comparing.json (by comparing.py). A part without
-its file says so.
+TRACES is the folder of B-Caffe's logs (tests/benchmarks/published_traces.py). What takes long is read from
+docs/validation, unless it is measured anew: prediction.json (by prediction.py here) and comparing.json (by
+comparing.py). A part without its file says so.
 """
 
+import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from math import log10
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 from suite.predict.collectives import Cost, Link, Network
@@ -33,6 +37,12 @@ SIZE, MARGIN = 320, 46  # of a chart, in pixels
 BAR = 18  # its height, with the gap above it
 SEEDS = range(25)
 MANY = 4096  # ranks
+APART = 1.03  # speeds that differ by more have an order
+SIZES = range(2, 202, 2)
+HERE = Path(__file__).parent
+# Whose processes' noise comparing.py draws from.
+NOISE = ("--adapter", "pytorch,caffempi", "--workload", "mnist_small,mnist_large", "--strategy", "single",
+         "--batch", "32", "--passes", "native", "--processes", "20")  # fmt: skip
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -124,12 +134,31 @@ def of_published(folder: Path) -> str:
     errors = [abs(point.error) for point in tables[0]]
     pairs = [(point.measured, point.predicted.rate) for point in tables[0]]
     return f"""\
-With the link of as many nodes: median error {median(errors):.1%}, worst {max(errors):.1%}.
+With the link of as many nodes: median error {median(errors):.1%}, worst {max(errors):.1%}. {of_order(tables[0])}
 
 {table(("nodes", "schedule", "measured", *links), rows)}
 
 {scatter("published", pairs, "measured samples/s", "predicted")}
 """
+
+
+def of_order(found: Sequence[Point]) -> str:
+    """Of each two schedules on as many nodes that differ enough: does the model have the faster one right?"""
+    pairs = [
+        sorted(pair, key=lambda point: point.measured)
+        for pair in combinations(found, 2)
+        if len({point.nodes for point in pair}) == 1
+    ]
+    apart = [(slow, fast) for slow, fast in pairs if fast.measured > APART * slow.measured]
+    equal = [pair for pair in apart if len({f"{point.predicted.rate:.9g}" for point in pair}) == 1]
+    right = sum(slow.predicted.rate < fast.predicted.rate for slow, fast in apart if (slow, fast) not in equal)
+    same = "".join(
+        f" It calls {slow.schedule} and {fast.schedule} on {fast.nodes} nodes equally fast, where the latter was "
+        f"{fast.measured / slow.measured - 1:.1%} faster; of the two it recommends "
+        f"{max((slow, fast), key=lambda point: point.predicted.order).schedule}, whose messages take less of the link."
+        for slow, fast in equal
+    )
+    return f"Of {len(apart)} pairs of schedules that differ by more than 3 %, it has {right} in the right order.{same}"
 
 
 def of_merging() -> str:
@@ -162,7 +191,7 @@ def of_speed() -> str:
     numbers, link = Numbers(batch=64, rate=253.1, workload="resnet50"), KnownLink(Link(2e-4, 8e-10), 0.0, "")
     scenario = asked(numbers, Network(Link(0.0, 0.0)), link).scenario
     began = process_time()
-    for ranks in range(2, 202, 2):
+    for ranks in SIZES:
         for schedule in list(SCHEDULES)[:5]:
             predict(scenario.but(schedule=schedule), ranks)
     sweep, rows = process_time() - began, []
@@ -172,10 +201,24 @@ def of_speed() -> str:
         rows.append((schedule, 1000 * (process_time() - began)))
     return f"""\
 ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor, and {MANY:,} ranks
-{max(milliseconds for _, milliseconds in rows):.1f} ms at most.
+{max(milliseconds for _, milliseconds in rows):.1f} ms at most. The command takes
+{of_command():.2f} s with all that it loads.
 
 {bars("speed", rows, 0.0, "ms", f"milliseconds for {MANY:,} ranks, by schedule")}
 """
+
+
+def of_command() -> float:
+    """Seconds of the command that predicts the same 500 times, the median of five."""
+    sizes, schedules = ",".join(map(str, SIZES)), ",".join(list(SCHEDULES)[:5])
+    numbers = ("--workload", "resnet50", "--batch", "64", "--rate", "253.1", "--alpha", "2e-4", "--beta", "8e-10")
+    words = ("predict", *numbers, "--ranks", sizes, "--schedule", schedules, "--json")
+    found = []
+    for _ in range(5):
+        began = perf_counter()
+        subprocess.run([sys.executable, "-m", "suite.cli", *words], check=True, stdout=subprocess.DEVNULL)
+        found.append(perf_counter() - began)
+    return median(found)
 
 
 def of_comparing() -> str:
@@ -211,9 +254,24 @@ the noise as well:
 """
 
 
+def measure(out: Path) -> None:
+    """Write prediction.json and comparing.json; what is measured is kept in `out`, and the same command goes on."""
+
+    def printed(*words: str | Path) -> str:
+        return subprocess.run([sys.executable, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    (CHARTS / "prediction.json").write_text(printed(HERE / "prediction.py", out / "prediction"))
+    printed("-m", "suite.cli", "run", *NOISE, "-o", out / "noise")
+    (CHARTS / "comparing.json").write_text(printed(HERE / "comparing.py", out / "noise"))
+
+
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: PYTHONPATH=. python tests/benchmarks/validation.py TRACES")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--measure", type=Path, metavar="OUT")
+    given = parser.parse_args()
+    if given.measure:
+        measure(given.measure)
     text = f"""\
 # How good predictions and comparisons are
 
@@ -221,12 +279,12 @@ To make this page again, with the folder of the published logs:
 
     PYTHONPATH=. python tests/benchmarks/validation.py TRACES
 
+`--measure OUT` first measures what takes long: on a quiet machine, as root, an hour and a half.
+
 ## Four ranks predicted from two
 
-The plan `prediction`, fitted to one and two ranks and asked about four: on one host, and over simulated hosts with
-links of two rates. To measure it on a quiet machine, as root:
-
-    PYTHONPATH=. python tests/benchmarks/prediction.py OUT > docs/validation/prediction.json
+The plan `prediction`, fitted to two ranks and asked about four: on one host, and over simulated hosts with links of two
+rates.
 
 {of_own_runs()}
 ## Published measurements
@@ -235,7 +293,7 @@ B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 G
 measured (samples/s). The model gets one node's times and the exchanges that were logged; nothing is tuned. On two nodes
 it cannot tell `wfbp` from `merged`: both hide all but the last message.
 
-{of_published(Path(sys.argv[1]))}
+{of_published(given.traces)}
 ## Speed
 
 What `predict` takes itself.
@@ -253,10 +311,8 @@ The model against a discrete-event simulation of the same training.
 {of_simulation()}
 ## Comparing runs
 
-How often [`compare` and `history`](compare.md) are wrong, and how often they find what is there. To simulate it, from a
-run of many processes:
-
-    python tests/benchmarks/comparing.py RUN > docs/validation/comparing.json
+How often [`compare` and `history`](compare.md) are wrong, and how often they find what is there, simulated with the
+noise of a run of many processes.
 
 {of_comparing()}"""
     (DOCS / "validation.md").write_text(text)

@@ -13,7 +13,6 @@ from reports.many import write
 from reports.site import PAGES, put
 from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import ALGORITHMS, Link, Network
-from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from suite.predict.stragglers import Jitter
 from tests.reports import made_experiments
