@@ -34,9 +34,10 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
     chosen.sort(key=lambda each: len(each[0].points))
     near, far = ([each for each in chosen if (each[0].case.placement.nodes > 1) is over] for over in (False, True))
     link, fit = (far or near)[-1]
-    found = of_fit(fit, link.case.placement.ranks, network, f"link: {link.case.label}, in {folder.path}")
+    source = f"link: {link.case.label}, in {folder.path}"
+    between = of_fit(fit, link.case.placement.ranks, network, source)
     if not far or not near:
-        return found
+        return between
     inside, fit = near[-1]
-    source = f"{found.source}; within a node: {inside.case.label}"
-    return replace(found, within=of_fit(fit, inside.case.placement.ranks, network, "").link, source=source)
+    within = of_fit(fit, inside.case.placement.ranks, network, f"{source}; within a node: {inside.case.label}")
+    return replace(between, within=within.link, source=within.source)
