@@ -102,6 +102,7 @@ CHECKS = (
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
     Check("bench", "How long until `tox run -m bench` has an answer, once its environments stand?", ("bench.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
+    Check("site", "What does a site of 10,000 cases cost, each of one process?", ("big_site.py",)),
     Check(
         "bytes-on-the-wire",
         "Do the gradients that a record counts cross the wire, and nothing beside them?",
