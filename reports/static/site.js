@@ -84,5 +84,13 @@ const stagebench = (() => {
       scroll.after(button);
     }
   });
+
+  // Paper unfolds nothing.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((one) => (one.open = true));
+  });
+  addEventListener("afterprint", () => folded.forEach((one) => (one.open = false)));
   return { el, number, csv, copy, order };
 })();

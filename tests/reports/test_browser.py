@@ -156,6 +156,17 @@ def test_charts_follow_the_colour_scheme(page: Any, site: Path) -> None:
     until(page, f"{colour} !== '{light}'")
 
 
+def test_what_is_folded_is_printed_and_folded_again(page: Any, site: Path) -> None:
+    opened(page, site / "evidence.html")
+    closed = page.locator("details:not([open])")
+    before = closed.count()
+    assert before
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert closed.count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert closed.count() == before
+
+
 def test_a_chart_is_saved_as_a_picture(page: Any, site: Path) -> None:
     opened(page, site / "index.html")
     with page.expect_download() as found:
