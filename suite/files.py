@@ -75,7 +75,7 @@ def disk(what: str, remedy: str, kind: type[StagebenchError] = StoreError) -> It
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror or error}; {remedy}") from error
+        raise kind(f"{what}: {error.strerror or error}", remedy) from error
 
 
 @contextmanager
