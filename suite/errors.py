@@ -6,13 +6,18 @@ defect of ours and shows its traceback.
 
 import errno
 
-OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE)  # what it refuses, whoever asks
+MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # what a disk refuses for a while
+OF_A_DISK = (*MAY_PASS, errno.EROFS)  # what it refuses, whoever asks
 
 
 class StagebenchError(Exception):
-    """Base of the errors that a person reads without a traceback."""
+    """Base of the errors that a person reads without a traceback; of two arguments the second is the remedy."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The whole message: what is wrong and where, then what to do."""
+        return "; ".join(map(str, self.args))
 
 
 class RequestError(StagebenchError):

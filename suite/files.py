@@ -1,7 +1,9 @@
 """Files written whole or not at all, and folders that people name."""
 
+import math
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +36,14 @@ def scratch() -> Iterator[Path]:
         made = tempfile.TemporaryDirectory(prefix="stagebench-")
     with made as folder:
         yield Path(folder)
+
+
+def free(path: Path) -> float:
+    """Bytes that are free on a folder's disk; infinity where it does not say."""
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return math.inf
 
 
 def file_name(*words: str) -> str:
@@ -75,7 +85,7 @@ def disk(what: str, remedy: str, kind: type[StagebenchError] = StoreError) -> It
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror or error}; {remedy}") from error
+        raise kind(f"{what}: {error.strerror or error}", remedy) from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from suite.analysis.comparability import NOTED
 from suite.analysis.links import SIMULATED, Link, Point, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
+from suite.cli.plain import say
 from suite.cli.tables import show
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
@@ -115,15 +116,15 @@ class PlainLines(Gathering):
     """A line a point, as soon as it is there."""
 
     def unmeasured(self, refused: Refused) -> None:
-        typer.echo(f"{refused.outcome}: {refused.label}: {refused.reason}")
+        say(f"{refused.outcome}: {refused.label}: {refused.reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
         super().begin(cases, processes, done)
-        typer.echo(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
+        say(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
     def started(self, case: CommCase, repeat: int) -> None:
         super().started(case, repeat)
-        typer.echo(self.title(case))
+        say(self.title(case))
         self._line(COLUMNS)
 
     def measured(self, case: CommCase, found: Point) -> None:
@@ -132,15 +133,17 @@ class PlainLines(Gathering):
     def finished(self, case: CommCase, record: CommRecord) -> None:
         super().finished(case, record)
         if record.outcome != "ok":
-            typer.echo(f"{record.outcome}: {case.label}: {record.reason}")
+            say(f"{record.outcome}: {case.label}: {record.reason}")
 
     def skipped(self, case: CommCase, words: str) -> None:
-        typer.echo(f"  {words}")
+        say(f"  {words}")
+
+    def waiting(self, why: str) -> None:
+        say(why)
 
     def _line(self, values: Sequence[str]) -> None:
         first, *others = values
-        typer.echo(first.rjust(2 * WIDTH) + "".join(value.rjust(WIDTH) for value in others))
-        sys.stdout.flush()
+        say(first.rjust(2 * WIDTH) + "".join(value.rjust(WIDTH) for value in others))
 
 
 class LiveTables(Gathering):
@@ -183,6 +186,9 @@ class LiveTables(Gathering):
         if record.outcome != "ok":
             self._console.print(f"✗ {record.outcome}", style="red", highlight=False, markup=False)
             self._console.print(f"  {record.reason}", style="red", highlight=False, markup=False)
+
+    def waiting(self, why: str) -> None:
+        self._console.print(why, style="yellow", highlight=False, markup=False)
 
     def end(self) -> None:
         """What was measured stays on the screen."""

@@ -8,10 +8,14 @@ from typing import Any
 
 from suite.environments.this_machine import this_machine
 from suite.results.this_host import load
+from suite.supervision import oom
 
 
-def facts(folder: Path) -> dict[str, Any]:
-    """Cores, memory, load, clock governor, free space in `folder`, GPUs; None where it cannot be read."""
+def facts(folder: Path, root: Path = oom.ROOT) -> dict[str, Any]:
+    """Cores, memory, load, clock governor, free space in `folder`, GPUs; None where it cannot be read.
+
+    `root`: where the kernel's files are, of control groups for memory.
+    """
     import psutil
 
     memory, here = psutil.virtual_memory(), this_machine()
@@ -24,6 +28,7 @@ def facts(folder: Path) -> dict[str, Any]:
         "cpu_quota": here.cpu_quota,
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
+        "oom_ends_all": oom.ends_all(root),
         "load": load(),
         "clock_governor": here.governor,
         "disk_free_bytes": shutil.disk_usage(folder).free,
@@ -41,6 +46,12 @@ def warnings(found: dict[str, Any]) -> list[str]:
         problems.append(
             f"a control group allows the time of {quota:g} of {found['cores']} cores and stops whoever has used it up: "
             "raise its limit (as a container, its limit of processors), or measure with fewer threads"
+        )
+    if found["oom_ends_all"]:
+        problems.append(
+            "memory.oom.group is 1 in a control group: where memory runs out, the kernel ends stagebench together with "
+            "what it measures; give cases a `memory_limit`, or write 0 there (as a container, in its kubelet's "
+            "configuration: `singleProcessOOMKill: true`)"
         )
     if found["clock_governor"] not in (None, "performance"):
         problems.append(f"the clock governor is {found['clock_governor']!r}: `cpupower frequency-set -g performance`")

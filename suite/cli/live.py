@@ -120,6 +120,9 @@ class LiveDisplay(Observer[Case, Record]):
             self._print_reason(record.reason, colour)
         self._now("choosing what comes next")
 
+    def waiting(self, why: str) -> None:
+        self._print("·", "yellow", why)
+
     def further(self, processes: int) -> None:
         self._estimate.further(processes)
         self._print("+", "cyan", formatting.further(processes))

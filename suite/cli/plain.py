@@ -6,6 +6,7 @@ from typing import TextIO
 from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
+from suite.errors import MAY_PASS
 from suite.groups import Refused, once_per_reason
 from suite.results.proof import Proof
 from suite.results.records import Record
@@ -64,6 +65,9 @@ class PlainDisplay(Observer[Case, Record]):
         ahead = f"; about {formatting.duration(left)} left" if left else ""
         self._say(f"{self._count(0)} {record.outcome}: {self._called(case)}: {', '.join(parts)}{ahead}")
 
+    def waiting(self, why: str) -> None:
+        self._say(why)
+
     def further(self, processes: int) -> None:
         self._estimate.further(processes)
         self._say(formatting.further(processes))
@@ -82,5 +86,18 @@ class PlainDisplay(Observer[Case, Record]):
         return f"[{self._estimate.done + ahead:{len(str(total))}}/{total}]"
 
     def _say(self, line: str) -> None:
-        self._stream.write(" ".join(line.split("\n")) + "\n")
-        self._stream.flush()
+        say(line, self._stream)
+
+
+def say(line: str, stream: TextIO | None = None) -> None:
+    """Write a line at once, to stdout when no stream is given.
+
+    Output is often a file on the run's own disk: what that refuses for a while comes with a later line, or is lost.
+    """
+    stream = stream or sys.stdout
+    try:
+        stream.write(" ".join(line.split("\n")) + "\n")
+        stream.flush()
+    except OSError as error:
+        if error.errno not in MAY_PASS:
+            raise

@@ -15,7 +15,7 @@ from suite.contracts.launcher import Launcher, Request, usual
 from suite.environments.find import Interpreter, find
 from suite.environments.hosts import here
 from suite.errors import Unavailable
-from suite.files import write_whole
+from suite.files import ROOM, disk, write_whole
 from suite.launching import bundle, jobs, placement_check
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
@@ -61,7 +61,9 @@ class Launch:
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
         request = self._request(folder, job_file)
         ranks = self.configuration.placement.ranks
-        started, phrases = self.launcher.processes(request), self.adapter.out_of_memory
+        with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
+            started = self.launcher.processes(request)
+        phrases = self.adapter.out_of_memory
         attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt

@@ -33,6 +33,9 @@ class Observer(Generic[C, R]):
     def finished(self, case: C, record: R) -> None:
         """A record has been written."""
 
+    def waiting(self, why: str) -> None:
+        """The disk refuses something that it may take in a while: what, why, for how long it is tried, what to do."""
+
     def further(self, processes: int) -> None:
         """A round beyond the plan's processes begins: comparisons are open, and time is left."""
 

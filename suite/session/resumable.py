@@ -9,8 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
@@ -31,6 +33,7 @@ from suite.results.stored import misfit
 from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
+from suite.session.patience import Patience, patiently
 from suite.session.turns import Room, Turned, take_turns
 from suite.supervision import Attempt, Measuring
 from suite.worker.messages import Message
@@ -218,7 +221,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
-        def write(attempt: Attempt) -> Measured:
+        def write(attempt: Attempt, after: list[float]) -> Measured:
             """One record, whole or not at all."""
             values = {
                 "stagebench": __version__,
@@ -234,7 +237,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
                 **fields,
-                "load": {"before": before, "after": load()},
+                "load": {"before": before, "after": after},
                 "evidence": attempt.evidence or None,
             }
             kind = self._folder.record_type
@@ -248,15 +251,34 @@ class Session(ABC, Generic[C, Entry, Measured]):
             self._folder.write_record(record)
             return record
 
-        folder = self._folder.attempt(case.id, repeat)
         try:
-            attempt = yield from self.attempt(item, repeat, folder, on_message, bool(together))
+            attempt = yield from self._attempted(item, repeat, on_message, bool(together))
         except (KeyboardInterrupt, GeneratorExit) as error:
             seconds = time.monotonic() - began
             how = "by Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else "with another whose turn it was"
-            write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, {how}", {}, seconds, {}))
+            with suppress(StoreError):  # it is no measurement: whoever stops does not wait for the disk
+                write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, {how}", {}, seconds, {}), load())
             raise
-        self._observer.finished(case, write(attempt))
+        self._observer.finished(case, self._kept(partial(write, attempt, load())))
+
+    def _attempted(self, item: Runnable[C], repeat: int, on_message: OnMessage, in_turns: bool) -> Measuring:
+        """Measure once, as soon as the disk has room for the attempt: until then nothing is started."""
+        patience = Patience(self._observer.waiting)
+        while True:
+            try:
+                folder = self._folder.attempt(item.case.id, repeat)
+                return (yield from self.attempt(item, repeat, folder, on_message, in_turns))
+            except StoreError as error:
+                patience.wait(error)
+
+    def _kept(self, write: Callable[[], Measured]) -> Measured:
+        """The record that `write` writes, as soon as the disk takes it; tried a last time when a person stops it."""
+        try:
+            return patiently(write, self._observer.waiting)
+        except KeyboardInterrupt:
+            with suppress(StoreError):
+                write()
+            raise
 
     def _done(self, items: list[Runnable[C]]) -> int:
         return sum(self._have(item.case, repeat) for item in items for repeat in range(self.processes(item.case)))

@@ -23,6 +23,7 @@ from suite.results.records import CaseEntry, Declared, Record
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
+from suite.session.patience import patiently
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
 from suite.supervision import Attempt, Limits, Measuring
@@ -128,9 +129,10 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """The case's proof, made before its first process; every proof goes into the run folder too."""
         case = item.case
         self._observer.proving(case)
-        proof = yield from proofs.proving(case, item.launch, self._folder.attempt(case.id, "proof"))
+        folder = patiently(lambda: self._folder.attempt(case.id, "proof"), self._observer.waiting)
+        proof = yield from proofs.proving(case, item.launch, folder)
         if proof.key:
-            self._folder.write_proof(proof)
+            patiently(lambda: self._folder.write_proof(proof), self._observer.waiting)
         self._observer.proved(case, proof)
         return case, proof
 

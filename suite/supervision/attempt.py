@@ -4,6 +4,7 @@ The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended a
 and what stands in their logs. Whatever happens, nothing that was started stays behind.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
-from suite.files import disk
+from suite.files import disk, free
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.line_reader import LineReader
@@ -94,7 +95,7 @@ def running(
     """
     prepare(folder)
     pipes = pipes_of(folder, ranks if in_turns else 0)
-    began, kills, rested = time.monotonic(), oom_kills(), 0.0
+    began, kills, rested, room = time.monotonic(), oom_kills(), 0.0, math.inf
     mailbox, engine = Mailbox(folder, ranks), LineReader(folder / FILE, CODEC.decode)
     reported: list[EngineMessage] = []
     waiting: dict[int, Waiting] = {}
@@ -104,6 +105,8 @@ def running(
         group.start()
         while group.alive():
             group.wait(LOOK_EVERY_TURN if in_turns else LOOK_EVERY)
+            if group.deaths():  # later there may be room again
+                room = min(room, free(folder))
             for each in engine.new():
                 reported.append(each)
                 watchdog.engine_reported(each)
@@ -114,6 +117,7 @@ def running(
                 break
             if not in_turns:
                 yield True
+        room = min(room, free(folder))
         group.end()
         mailbox.close()  # opened afresh: see LineReader.close
         for rank, message in mailbox.new():
@@ -131,6 +135,7 @@ def running(
         oom_kills=by_host(oom_kills() - kills, [each for each in reported if isinstance(each, OomKills)]),
         out_of_memory=tuple(out_of_memory),
         folder=folder,
+        free=room,
     )
     outcome, reason = judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}

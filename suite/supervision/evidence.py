@@ -30,6 +30,7 @@ class Evidence:
     oom_kills: Mapping[str, int]  # of the kernel of each host that tells, meanwhile
     out_of_memory: tuple[str, ...]  # the framework's phrases for it
     folder: Path
+    free: float  # bytes on its disk: the least from the first end of a process until all were to end
 
     def to_record(self) -> dict[str, Any]:
         """What a record keeps, ready for JSON."""

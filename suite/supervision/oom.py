@@ -39,6 +39,20 @@ def oom_kills(root: Path = ROOT) -> int:
     return 0
 
 
+def ends_all(root: Path = ROOT) -> bool:
+    """Whether, where memory runs out, the kernel ends the whole control group of this process, or one around it.
+
+    So it is in version 2, where `memory.oom.group` is 1. A container may see its own group as the root.
+    """
+    top = root / "sys/fs/cgroup"
+    for number, _, path in _groups(root):
+        group = top / path.lstrip("/")
+        around = [group, *(each for each in group.parents if each.is_relative_to(top))]
+        if number == "0" and any(_text(each / "memory.oom.group").strip() == "1" for each in around):
+            return True
+    return False
+
+
 def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
     """Kills of each host: `ours` on this one, and what others reported.
 
@@ -50,14 +64,14 @@ def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
     return found
 
 
+def _groups(root: Path) -> list[list[str]]:
+    """Of this process: the hierarchy's number (0: version 2), its controllers, the group's path in it."""
+    return [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
+
+
 def _group_files(root: Path) -> list[Path]:
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
     files = []
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
+    for number, controllers, path in _groups(root):
         if number == "0":
             files.append(root / "sys/fs/cgroup" / path.lstrip("/") / "memory.events")
         elif "memory" in controllers.split(","):
@@ -66,8 +80,13 @@ def _group_files(root: Path) -> list[Path]:
 
 
 def _counted(source: Path) -> int | None:
+    pairs = (line.split() for line in _text(source).splitlines())
+    return next((int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill"), None)
+
+
+def _text(path: Path) -> str:
+    """A file of the system's; nothing where it is not there."""
     try:
-        pairs = (line.split() for line in source.read_text().splitlines())
-        return next((int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill"), None)
+        return path.read_text()
     except OSError:
-        return None
+        return ""

@@ -1,6 +1,5 @@
 """The sentences that say what became of an attempt: who, what, doing what, and the last lines."""
 
-import shutil
 import signal
 
 from suite.supervision.evidence import Evidence
@@ -73,7 +72,7 @@ def lines(evidence: Evidence, rank: int | None, sidecar: int | None = None) -> s
 
 def full_disk(evidence: Evidence) -> str:
     """A likely cause that no rank could have written down."""
-    if shutil.disk_usage(evidence.folder).free >= FULL:
+    if evidence.free >= FULL:
         return ""
     return f"; the disk of {evidence.folder} is full: free some space or name another folder with -o"
 

@@ -4,8 +4,9 @@
 
 A run is two tiny cases, each measured in two processes: one rank, and two ranks with a server beside them or under
 mpiexec (where tox has made the environment mpi-openmpi5); or two ranks on two hosts of a laboratory (where one can
-be built). After the fault the same command resumes it. Nothing that had been finished may be lost, altered or measured
-again, every row must be whole, no process may stay behind, and what failed must name what struck it.
+be built). After the fault the same command resumes it, with `--retry`. Nothing that had been finished may be lost,
+altered or measured again, every row must be whole, no process may stay behind, and what failed must name what struck
+it.
 
 Each run is followed by a process of its own, to which the kernel hands whatever the run leaves behind.
 With `--keep FILE` each run that has ended is kept there, and a campaign that was stopped goes on after the last one.
@@ -264,7 +265,7 @@ def page(found: list[Found], seed: int) -> str:
 A fault struck {struck} of them at a random moment. {control} had none, for control.
 In {len(found) - control - struck} it came too late: the run, or what it was for, was over.
 
-After the fault the same command resumed the run. A run counts as wrong if
+After the fault the same command resumed the run, with `--retry` for what had failed. A run counts as wrong if
 
 - a record that was finished at any time is later lost, altered or measured again, or a row is not whole;
 - a process stays behind, wherever it went;

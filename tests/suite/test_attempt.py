@@ -1,5 +1,7 @@
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +14,8 @@ import pytest
 
 from suite.contracts.launcher import Process
 from suite.errors import StoreError
-from suite.supervision import Limits, attempt, watchdog
+from suite.supervision import Limits, attempt, processes, watchdog
+from suite.supervision.processes import Group
 from suite.worker.messages import name_of
 
 CHECKOUT = Path(__file__).parents[2]
@@ -403,6 +406,41 @@ def test_a_folder_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot prepare .*file/attempt: Not a directory; .* -o"):
         attempt.run([rank(0, DONE)], 1, tmp_path / "file" / "attempt", LIMITS, print)
+
+
+def test_a_disk_that_was_full_when_a_rank_ended_is_named_though_there_is_room_again(tmp_path, monkeypatch, short_grace):
+    asked = []
+
+    def free(folder):
+        asked.append(folder)
+        return 0.0 if len(asked) == 1 else 1e12
+
+    monkeypatch.setattr(attempt, "free", free)
+    result = run(tmp_path, "os._exit(1)", FOREVER)
+    assert set(asked[1:]) == {tmp_path}, "and looked again, while the other rank was left"
+    assert re.match(r"rank 0 ended with exit code 1\b", result.reason)
+    assert result.reason.endswith(f"; the disk of {tmp_path} is full: free some space or name another folder with -o")
+
+
+def test_the_disk_of_one_that_could_not_be_started_is_looked_at_before_what_is_left_has_been_ended(
+    tmp_path, monkeypatch
+):
+    room, end = [0.0], Group.end
+
+    def ended(group):
+        room.append(1e12)
+        end(group)
+
+    monkeypatch.setattr(Group, "end", ended)
+    monkeypatch.setattr(attempt, "free", lambda folder: room[-1])
+    monkeypatch.setattr(processes, "guarded", lambda process: ["/none"])
+    found = attempt.run([Process(("/none",), rank=0)], 1, tmp_path, LIMITS, print)
+    assert found.reason.endswith(f"the disk of {tmp_path} is full: free some space or name another folder with -o")
+
+
+def test_a_folder_that_is_gone_is_no_full_disk(tmp_path):
+    assert attempt.free(tmp_path / "none") == math.inf
+    assert attempt.free(tmp_path) < math.inf
 
 
 def test_processes_get_no_input_no_broken_pipes_and_not_our_python_variables(tmp_path, monkeypatch):

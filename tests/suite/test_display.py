@@ -1,5 +1,7 @@
+import errno
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from rich.console import Console
 
 from suite.analysis.measured import rate
 from suite.cli import formatting
+from suite.cli.comm_display import LiveTables, PlainLines
 from suite.cli.estimate import Estimate, passes_run
 from suite.cli.live import LiveDisplay, for_terminal
 from suite.cli.plain import PlainDisplay
@@ -183,6 +186,26 @@ def test_a_refused_case_is_told_before_anything_starts(make: Callable[[io.String
     assert "alpha/ddp alexnet 2 ranks batch 8 imagenet-like" in told.splitlines()[0]
     assert "alpha is superstitious" in told
     assert told.splitlines()[-1] == "0 of 1 process measured in 0:00"
+
+
+@pytest.mark.parametrize(
+    "make", [PlainDisplay, PlainLines, lambda: LiveDisplay(Console(width=100)), lambda: LiveTables(Console(width=100))]
+)
+def test_what_the_disk_is_waited_for_is_a_line(make: Callable[[], Observer], capsys: pytest.CaptureFixture) -> None:
+    make().waiting("cannot write [a].json: it is full")
+    assert capsys.readouterr().out.strip().removeprefix("· ") == "cannot write [a].json: it is full"
+
+
+@pytest.mark.parametrize(("refused", "ends"), [(errno.ENOSPC, False), (errno.EPIPE, True)])
+def test_a_log_on_a_full_disk_ends_no_run(refused: int, ends: bool) -> None:
+    """What is written may come later; a reader that has gone does not."""
+
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(refused, "")
+
+    with pytest.raises(OSError, match=rf"Errno {refused}\b") if ends else nullcontext():
+        PlainDisplay(Full()).time_is_up()
 
 
 def test_one_is_not_many() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.cli import doctor
+from suite.cli import doctor, host
 from suite.contracts.adapter import Capabilities
 from suite.environments.find import Interpreter
 
@@ -100,6 +100,29 @@ def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: Simp
     assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
     state = doctor.adapter_state(gamma, [])  # type: ignore[arg-type]
     assert (state["ready"], state["formats"]["cut"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "at", "value", "warned"),
+    [
+        ("0::/", "", "1\n", True),  # a container's own group
+        ("0::/pod/job", "pod", "1\n", True),
+        ("0::/pod/job", "pod/job", "1\n", True),
+        ("0::/pod/job", "other", "1\n", False),
+        ("0::/", "", "0\n", False),
+        ("4:memory:/", "", "1\n", False),
+    ],
+)
+def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(
+    tmp_path: Path, group: str, at: str, value: str, warned: bool
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(group + "\n")
+    (tmp_path / "sys/fs/cgroup" / at).mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup" / at / "memory.oom.group").write_text(value)
+    told = [warning for warning in host.warnings(host.facts(tmp_path, tmp_path)) if "memory.oom.group" in warning]
+    assert len(told) == warned
+    assert all("give cases a `memory_limit`, or write 0 there" in warning for warning in told)
 
 
 def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:

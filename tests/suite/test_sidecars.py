@@ -1,5 +1,6 @@
 """Programs beside the ranks: started with them, ended with them, blamed when they fail."""
 
+import math
 import socket
 import sys
 from dataclasses import replace
@@ -102,7 +103,7 @@ def test_one_that_was_killed_is_out_of_memory_where_the_kernel_counted_it(
 
 
 def test_last_words_that_an_engine_passes_on_prove_that_memory_ran_out(tmp_path: Path) -> None:
-    evidence = Evidence(1, {0: []}, {}, [], [], [], [], None, {}, (), tmp_path)
+    evidence = Evidence(1, {0: []}, {}, [], [], [], [], None, {}, (), tmp_path, math.inf)
     for words, outcome in (("its last lines: MemoryError", "oom"), ("its last lines: no free port", "crash")):
         failed = EngineFailed("crash", f"server.py ps ended with exit code 1; {words}", 1.0, certain=True)
         assert judge(replace(evidence, engine_messages=[failed]))[0] == outcome

@@ -1,0 +1,123 @@
+"""A session whose disk refuses for a while waits, says so once, and goes on; or it ends by name."""
+
+import errno
+import os
+import re
+
+import pytest
+
+from suite.errors import Interrupted, StoreError
+from suite.session import patience
+from suite.session.training import Settings
+from suite.supervision import attempt
+from tests.suite.measuring import SETTINGS, Listener, case, run
+
+
+class Disk:
+    """Refuses what is written below the folders until somebody has waited so many times; Ctrl-C comes in a wait."""
+
+    def __init__(self, *folders, number=errno.ENOSPC, times=2, stopped=None):
+        self.folders, self.number, self.times, self.stopped = tuple(map(str, folders)), number, times, stopped
+        self.now, self.waits, self._fsync = 1000.0, 0, os.fsync
+
+    def fsync(self, descriptor):
+        if self.waits < self.times and os.readlink(f"/proc/self/fd/{descriptor}").startswith(self.folders):
+            raise OSError(self.number, os.strerror(self.number))
+        self._fsync(descriptor)
+
+    def sleep(self, seconds):
+        self.now, self.waits = self.now + seconds, self.waits + 1
+        if self.waits == self.stopped:
+            raise KeyboardInterrupt
+
+    def clock(self):
+        return self.now
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    def made(*args, **options):
+        disk = Disk(*args, **options)
+        monkeypatch.setattr(os, "fsync", disk.fsync)
+        monkeypatch.setattr(patience, "sleep", disk.sleep)
+        monkeypatch.setattr(patience, "monotonic", disk.clock)
+        return disk
+
+    return made
+
+
+class Told(Listener):
+    """What was said of waiting."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited = []
+
+    def waiting(self, why):
+        self.waited.append(why)
+
+
+@pytest.mark.parametrize("name", ["attempts", "records", "proofs"])
+def test_a_disk_that_is_full_for_a_while_ends_nothing(folder, refusing, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    disk, told = refusing(folder.path / name), Told()
+    settings = Settings() if name == "proofs" else SETTINGS
+    assert run(folder, [case(), case(batch=3)], told, settings) == {"ok": 4}
+    assert disk.waits == 2
+    (said,) = told.waited
+    place = re.escape(str(folder.path / name))
+    assert re.fullmatch(
+        rf"cannot write {place}/\S+: No space left on device; it is tried again for 10 minutes: free some space, or "
+        "bring the disk back, and the run goes on",
+        said,
+    )
+
+
+def test_an_attempt_that_has_no_room_waits_before_anything_is_started(folder, refusing, monkeypatch):
+    disk, told, room = refusing(), Told(), attempt.tempfile.TemporaryFile
+
+    def probe(**place):
+        if disk.waits < disk.times:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return room(**place)
+
+    monkeypatch.setattr(attempt.tempfile, "TemporaryFile", probe)
+    assert run(folder, [case()], told) == {"ok": 2}
+    assert [why.partition(";")[0] for why in told.waited] == [
+        f"cannot prepare {folder.path}/attempts/{case().id}-r0: Disk quota exceeded"
+    ]
+
+
+def test_a_disk_that_stays_full_ends_the_run_by_name_with_what_was_measured(folder, refusing):
+    run(folder, [case()])
+    before, disk, told = list(folder.records()), refusing(folder.path / "records", times=10**6), Told()
+    with pytest.raises(StoreError, match=r"^cannot write .*: No space left on device; what was measured before is kep"):
+        run(folder, [case(), case(batch=3)], told)
+    assert (disk.waits * patience.AGAIN, len(told.waited)) == (patience.PATIENCE, 1)
+    assert list(folder.records()) == before
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT, errno.EACCES])
+def test_what_does_not_pass_by_itself_is_not_waited_for(folder, refusing, number):
+    disk, told = refusing(folder.path / "records", number=number), Told()
+    with pytest.raises(StoreError, match=rf"^cannot write .*: {os.strerror(number)}; "):
+        run(folder, [case()], told)
+    assert (disk.waits, told.waited) == (0, [])
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1, ["ok"]), (2, [])])
+def test_whoever_stops_the_wait_loses_no_measurement_that_can_be_kept(folder, refusing, times, kept):
+    """It is written a last time."""
+    refusing(folder.path / "records", times=times, stopped=1)
+    with pytest.raises(Interrupted, match=rf"^stopped; {len(kept)} of 2 records are in "):
+        run(folder, [case()])
+    assert [record.outcome for record in folder.records()] == kept
+
+
+def test_whoever_stops_the_wait_for_an_attempt_is_told_how_to_go_on(folder, refusing):
+    """Though the disk does not take the note of it either."""
+    refusing(folder.path / "attempts", folder.path / "records", stopped=1)
+    with pytest.raises(Interrupted, match=r"^stopped; 0 of 2 records are in .* Run the same command again to go on$"):
+        run(folder, [case()])
+    assert folder.record_names() == []
+    assert run(folder, [case()]) == {"ok": 2}
