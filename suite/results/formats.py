@@ -15,11 +15,17 @@ from suite.suggest import shown
 
 TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())  # how a file begins that says first that it is today's
 OLDER = tuple(range(1, FORMAT))
+IDENTIFIED = 3  # the format from which runs have ids, and records digests: all that have a method later than the first
 
 
 def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     """A file of a run folder as today's type; StoreError (of run.json's format RequestError) with the remedy."""
     return understood(text_of(path, remedy), path, kind, upgrade, remedy)
+
+
+def identified(method: int, text: bytes) -> bool:
+    """Whether a run has an id, or a record a digest, by its method and by the format that its JSON text says."""
+    return method > older.METHOD or json.loads(text).get("format", 1) >= IDENTIFIED
 
 
 def coded(text: bytes) -> bool:

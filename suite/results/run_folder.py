@@ -33,10 +33,10 @@ from suite.errors import RequestError, StoreError
 from suite.files import ROOM, disk, file_name, flush_folder, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
-from suite.results.formats import read, understood
+from suite.results.formats import identified, read, understood
 from suite.results.identity import Identity
 from suite.results.invariants import broken
-from suite.results.proof import Proof
+from suite.results.proof import SEALED, Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
 from suite.results.stored import intact, object_of, sealed, text_of
 from suite.suggest import shown
@@ -44,7 +44,6 @@ from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
 LATER = ("invalid", "networks")  # made when something belongs there
-IDENTIFIED = 3  # the format from which runs have ids, and records digests
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
@@ -223,11 +222,11 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def proofs(self) -> dict[str, Proof]:
         """By key; StoreError for a file that holds another one, or was changed."""
-        found = {}
+        found, have_digests = {}, self.about.method >= SEALED
         for path in sorted((self.path / "proofs").glob("*.json")):
             text = text_of(path, OF_A_PROOF)
             proof = understood(text, path, Proof, older.proof, OF_A_PROOF)
-            misfit = proof.misfit(path, text)
+            misfit = proof.misfit(path, text, have_digests)
             if misfit:
                 raise StoreError(f"{path}: {misfit}; {OF_A_PROOF}")
             found[path.stem] = proof
@@ -260,7 +259,7 @@ class ResultFolder(Generic[Entry, Measured]):
             )
         if os.path.lexists(path) and self._valid(path) is None:
             self._keep_aside(path)
-        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan or "")
+        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan)
         write_whole(path, sealed(named.model_dump_json(indent=1) + "\n"))
         self.invalid.pop(path.name, None)
         for hello in (rank.hello for rank in record.ranks if rank.hello):
@@ -331,7 +330,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def _identity(self) -> Identity:
         """Read once, and again when one of its files is written."""
         plan, cases = self.path / "plan.toml", {}
-        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else None
+        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else ""
         if (self.path / "cases.json").exists():
             cases = {entry.id: entry.case for entry in self.cases}
         return Identity(self.about.id, digest, cases)
@@ -360,7 +359,7 @@ def about_of(path: Path) -> About:
         )
     text = text_of(path / "run.json", OF_THE_RUN)
     about = understood(text, path / "run.json", About, older.about, OF_THE_RUN)
-    if not about.id and object_of(text, path / "run.json", OF_THE_RUN).get("format", 1) >= IDENTIFIED:
+    if not about.id and identified(about.method, text):
         raise StoreError(f"{path / 'run.json'}: id: it is empty, and no record can be held against it; {OF_THE_RUN}")
     return about
 

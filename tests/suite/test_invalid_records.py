@@ -187,6 +187,10 @@ def test_a_proof_stands_in_its_own_place_and_as_it_was_written(run):
     path.write_text(whole.replace('"passed": true', '"passed": false', 1))
     with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
         summarise(run.folder)
+    emptied = {**json.loads(whole), "passed": False, "digest": ""}
+    path.write_text(json.dumps(emptied))
+    with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
+        summarise(run.folder)
     path.write_text(whole)
     shutil.copy(path, path.with_name("other.json"))
     with pytest.raises(StoreError, match=f"other.json: it holds the proof {proof.key}, and its name is another one's"):
@@ -200,6 +204,37 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
     path.write_text(json.dumps({**json.loads(path.read_text()), "id": ""}))
     with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
         summarise(RunFolder.open(run.folder.path))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))  # runs of which had none
+    with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
+        summarise(RunFolder.open(run.folder.path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, r"it belongs to another run \([0-9a-f]{32}\); it is measured again"),
+        ({"reason": "corrected"}, "it was changed after it was written: its digest is another one"),
+        ({"digest": "", "run": "", "plan": ""}, "it was changed after it was written: its digest is another one"),
+        ({"digest": "", "run": "", "plan": "", "format": 2}, "it was changed after it was written: its digest is"),
+        ({"digest": "", "run": "", "plan": "", "method": 1}, "it was changed after it was written: its digest is"),
+    ],
+)
+def test_a_run_that_calls_itself_older_does_not_vouch_for_its_records(run, changes, words):
+    """Runs of format 2 have no id, and their records no digest: those that have one, or must, are held all the same."""
+    case = run.proven(case_of(sampling=FULL), repeats=1)
+    for name, change in ((f"records/{case.id}-r0.json", changes), ("run.json", {"format": 2, "method": 1, "id": ""})):
+        path = run.folder.path / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    row = summarise(RunFolder.open(run.folder.path))[0]
+    assert row.outcome == "invalid"
+    assert re.search(words, row.reason), row.reason
+
+
+def test_a_run_without_its_plan_cannot_vouch_for_its_records(run):
+    run.proven(case_of(), repeats=1)
+    (run.folder.path / "plan.toml").unlink()
+    (row,) = summarise(RunFolder.open(run.folder.path))
+    assert "it belongs to a plan, and there is no plan.toml; it is measured again when the run goes on" in row.reason
 
 
 @pytest.mark.parametrize(
