@@ -16,7 +16,7 @@ from suite.contracts.case import Placement, Sampling
 from suite.errors import RequestError, StoreError
 from suite.results.invariants import broken
 from suite.results.rank_report import HostUse, Noise, Pass, Rank
-from suite.results.records import CaseEntry, Record
+from suite.results.records import METHOD, CaseEntry, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of, record_of
@@ -148,6 +148,36 @@ def test_where_the_bounds_of_a_pass_are(change, holds):
     record = Record.model_validate(record_of(case, 0, seconds=1.9, ranks=[{"rank": 0}]))
     one = Rank(rank=0, passes={"native": Pass.model_validate({**STEP, **change})})
     assert (broken(record.but(ranks=(one,))) is None) == holds
+
+
+HUNDRED = {"samples": 800, "warmup_s": [0.01] * 8, "step_s": [0.01] * 100}  # a second; 2 parts of 50 steps at most
+LONG = {"samples": 32, "warmup_s": [0.6] * 8, "step_s": [0.6] * 4}  # each step is a part
+PAIRS = {"pairs_s": [[0.01, 0.01]] * 4}
+
+
+@pytest.mark.parametrize(
+    ("device", "method", "change", "wall_s", "holds"),
+    [
+        ("cpu", METHOD, HUNDRED, 2.08, True),  # 5 % and a second more, and two steps in each part
+        ("cpu", METHOD, HUNDRED, 2.10, False),
+        ("cpu", METHOD, {**HUNDRED, **PAIRS}, 2.12, True),  # a block in each round
+        ("cpu", METHOD, {**HUNDRED, **PAIRS}, 2.14, False),
+        ("cpu", METHOD, {**HUNDRED, "warmup_s": [0.0]}, 2.04, True),
+        ("cpu", METHOD, {**HUNDRED, "warmup_s": [0.0]}, 2.06, False),
+        ("cpu", METHOD, LONG, 8.2, True),
+        ("cpu", METHOD, LONG, 8.4, False),
+        ("cpu", 6, HUNDRED, 2.10, False),
+        ("cpu", 5, HUNDRED, 7.0, True),  # then the host marked some frameworks' steps when it had asked for them
+        ("cpu", 5, HUNDRED, 7.1, False),
+        ("cuda", METHOD, HUNDRED, 7.0, True),
+        ("cuda", METHOD, HUNDRED, 7.1, False),
+    ],
+)
+def test_a_pass_on_a_cpu_takes_no_longer_than_its_steps(device, method, change, wall_s, holds):
+    case = case_of(placement=Placement(device=device))
+    passes = {"native": Pass.model_validate({**STEP, **change, "wall_s": wall_s})}
+    whole = {"method": method, "seconds": 99.0, "ranks": [Rank(rank=0, passes=passes)]}
+    assert (broken(Record.model_validate(record_of(case, 0, **whole))) is None) == holds
 
 
 @pytest.mark.parametrize(("seconds", "holds"), [(3.1, True), (2.8, False)])
