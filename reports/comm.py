@@ -9,8 +9,8 @@ from reports.comm_charts import bandwidths, times
 from reports.facts import noise_words
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
-from suite.analysis.comparability import FOREIGN
-from suite.analysis.links import SIMULATED, Link, Point, links
+from suite.analysis.comparability import FOREIGN, meaning
+from suite.analysis.links import SIMULATED, Link, Point, by_mark, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
@@ -120,10 +120,12 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
     ]
 
 
-def disturbed(group: Sequence[Link]) -> list[str]:
-    """The operations that something else had a part in."""
-    names = [link.case.operation for link in group if link.disturbed]
-    return [f"disturbed: {', '.join(names)}"] if names else []
+def marked(group: Sequence[Link]) -> list[str]:
+    """What a reader must know of some operations, a line for each mark."""
+    return [
+        f"{mark}: {', '.join(link.case.operation for link in several)} ({meaning(mark)})"
+        for mark, several in by_mark(group).items()
+    ]
 
 
 def _note(group: Sequence[Link]) -> str:
@@ -131,7 +133,7 @@ def _note(group: Sequence[Link]) -> str:
     simulated = [SIMULATED] if first.simulated else []
     # Of an imported link, where it was printed; of ours, by what its messages went, and what started its ranks.
     way = [first.reason] if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
-    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *disturbed(group), *simulated])
+    return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *marked(group), *simulated])
 
 
 def panels(found: Sequence[Link]) -> list[Panel]:

@@ -46,7 +46,7 @@ def _figure(
     traces: list[Figure] = []
     for link in found:
         points, place = link.singles, OPERATIONS.index(link.case.operation)
-        traces.append(_measured(link.case.operation, points, place, value, ends))
+        traces.append(_measured(link.case.operation + link.marked, points, place, value, ends))
         if link.fit and link.fit.tells:
             sizes = _between(points[0].bytes, points[-1].bytes)
             fitted = [model(link.fit, points[0], size) for size in sizes]

@@ -43,6 +43,11 @@ NOTED = {
 Key = tuple[str | float, ...]
 
 
+def meaning(mark: str) -> str:
+    """What a mark says of its row; KeyError for one that there is not."""
+    return {**DISQUALIFYING, **NOTED}[mark]
+
+
 def comparable(marks: Iterable[str]) -> bool:
     """Whether none of a row's marks speaks against comparing it with other frameworks' rows."""
     return not any(mark in DISQUALIFYING for mark in marks)

@@ -9,6 +9,7 @@ import numpy as np
 from suite.analysis.alpha_beta import Fit, fitted
 from suite.analysis.bus import factor
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.machines import Where, elsewhere, where
 from suite.analysis.noise import Noise, Reference, beside_run, best_of_run, noise_of, references_of
 from suite.analysis.stats import Values, centre, determined
 from suite.comm.cases import CommCase
@@ -91,6 +92,8 @@ class Link:
     references: tuple[Reference, ...] = ()  # of its ranks
     memory: tuple[Memory, ...] = ()  # of each rank at most; () unknown
     simulated: bool = False  # whether one kernel runs all of its hosts, as in `stagebench lab`
+    where: Where | None = None  # None: nothing was measured, or not here
+    elsewhere: tuple[str, ...] = ()  # marks of a link that was not measured where most of the run was
 
     @property
     def refused(self) -> Refused:
@@ -103,9 +106,14 @@ class Link:
         return [point for point in self.points if point.kind == "single"]
 
     @property
-    def disturbed(self) -> bool:
-        """Whether something else had a part in its figures."""
-        return self.noise is not None and self.noise.disturbed
+    def marks(self) -> tuple[str, ...]:
+        """What a reader of its figures must know, as suite.analysis.comparability words it."""
+        return (*self.elsewhere, *(("disturbed",) if self.noise is not None and self.noise.disturbed else ()))
+
+    @property
+    def marked(self) -> str:
+        """The marks as they follow its name; "" without any."""
+        return f" ({', '.join(self.marks)})" if self.marks else ""
 
     @property
     def bus_limit(self) -> float | None:
@@ -122,6 +130,7 @@ class Link:
             "settings": self.settings,
             "hosts": list(self.hosts),
             "simulated": self.simulated,
+            "marks": list(self.marks),
             "noise": self.noise and asdict(self.noise),
             "memory": [each.model_dump() for each in self.memory],
             "points": [point.to_dict() for point in self.points],
@@ -150,8 +159,17 @@ def links(folder: CommFolder) -> Iterator[Link]:
         return
     found = list(_measured_links(folder))
     best = best_of_run(each for one in found for each in one.references)
+    moved = elsewhere((one.case.id, one.case.placement, one.where) for one in found if one.where)
     for one in found:
-        yield replace(one, noise=beside_run(one.noise, one.references, best)) if one.noise else one
+        marks = tuple(mark for mark, marked in moved.items() if one.case.id in marked)
+        noise = beside_run(one.noise, one.references, best) if one.noise else None
+        yield replace(one, noise=noise, elsewhere=marks)
+
+
+def by_mark(found: Sequence[Link]) -> dict[str, list[Link]]:
+    """The links that bear each mark."""
+    marks = dict.fromkeys(mark for link in found for mark in link.marks)
+    return {mark: [link for link in found if mark in link.marks] for mark in marks}
 
 
 def _measured_links(folder: CommFolder) -> Iterator[Link]:
@@ -210,6 +228,7 @@ def link(record: CommRecord) -> Link:
         noise=noise_of(record),
         references=references_of(record),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
+        where=where(ranks, record.case.placement.device),
         simulated=len(hosts) > 1 and "" not in hosts.values() and len(set(hosts.values())) == 1,
     )
 

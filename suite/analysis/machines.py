@@ -2,11 +2,29 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from suite.results.rank_report import Machine
+from suite.contracts.case import Placement
+from suite.results.rank_report import AnyRank, Machine
 from suite.results.records import Host
 from suite.results.run_folder import ResultFolder
+
+
+class Where(NamedTuple):
+    """Where the ranks of a process ran, in words."""
+
+    machines: frozenset[str]  # as `described` has them; empty where nobody kept them
+    adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
+
+
+def where(ranks: Iterable[AnyRank], device: str) -> Where:
+    """As the ranks reported it."""
+    hellos = [rank.hello for rank in ranks if rank.hello and rank.hello.machine]
+    machines = [(hello.machine, hello.host_cores) for hello in hellos if hello.machine]
+    return Where(
+        machines=frozenset(described(machine, cores) for machine, cores in machines),
+        adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
+    )
 
 
 def described(machine: Machine, cores: int | None) -> str:
@@ -26,6 +44,17 @@ def adjusted(machine: Machine, device: str) -> str:
 def quota(machine: Machine) -> str:
     """What its control groups leave of the cores, in words; "" where they set no limit."""
     return "" if machine.cpu_quota is None else f"the time of {machine.cpu_quota:g} of them"
+
+
+def elsewhere(processes: Iterable[tuple[str, Placement, Where]]) -> dict[str, set[str]]:
+    """By mark, the rows that it is for; given (row, its case's placement, where it ran) of every process."""
+    every = list(processes)
+    return {
+        "other machine": measured_elsewhere((row, place.hosts, where.machines) for row, place, where in every),
+        "other driver or governor": measured_elsewhere(
+            (row, (place.hosts, place.device), where.adjusted) for row, place, where in every
+        ),
+    }
 
 
 def measured_elsewhere(places: Iterable[tuple[str, Hashable, frozenset[str]]]) -> set[str]:

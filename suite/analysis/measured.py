@@ -13,7 +13,7 @@ from suite.analysis import input_wait, staleness
 from suite.analysis.budget import STAGES, Budget, of_process
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
-from suite.analysis.machines import adjusted, described
+from suite.analysis.machines import Where, where
 from suite.analysis.noise import Noise, Reference, noise_of, references_of
 from suite.analysis.peaks import Peak, joules_of, peak_of
 from suite.analysis.staleness import Staleness
@@ -53,8 +53,7 @@ class Provenance:
     hosts: list[str]
     processors: frozenset[str]  # models
     environments: dict[str, dict[str, str]]  # the variables that change what is computed, of ranks, by their digest
-    machines: frozenset[str]  # as `described` has them; empty where nobody kept them
-    adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
+    where: Where  # its ranks ran
     wire: dict[str, Carrier] | None  # by host
     notes: dict[str, Any]
 
@@ -232,7 +231,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
-    machines = [(rank.hello.machine, rank.hello.host_cores) for rank in ranks if rank.hello and rank.hello.machine]
+    machines = [rank.hello.machine for rank in ranks if rank.hello and rank.hello.machine]
     device = record.case.placement.device
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
@@ -249,10 +248,9 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({rank.hello.host for rank in ranks if rank.hello}),
-        processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine, _ in machines)),
+        processors=frozenset().union(*(models(machine.cpu, machine.gpus, device) for machine in machines)),
         environments=_environments(ranks),
-        machines=frozenset(described(machine, cores) for machine, cores in machines),
-        adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
+        where=where(ranks, device),
         wire=carriers(ranks),
         notes=notes,
     )

@@ -17,7 +17,7 @@ from suite.analysis import two_readers
 from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.machines import measured_elsewhere
+from suite.analysis.machines import elsewhere
 from suite.analysis.measured import RESIDUAL, Process
 from suite.analysis.noise import beside_run, best_of_run
 from suite.analysis.peaks import machine_peaks
@@ -74,14 +74,8 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
         several[:] = [replace(one, noise=beside_run(one.noise, one.references, best)) for one in several]
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
-    every = [(row.id, row.case.placement, one.about) for row in rows for one in row.processes]
-    found = {
-        "other machine": measured_elsewhere((id_, place.hosts, about.machines) for id_, place, about in every),
-        "other driver or governor": measured_elsewhere(
-            (id_, (place.hosts, place.device), about.adjusted) for id_, place, about in every
-        ),
-        "another time": _measured_apart(rows),
-    }
+    found = elsewhere((row.id, row.case.placement, one.about.where) for row in rows for one in row.processes)
+    found["another time"] = _measured_apart(rows)
     for row in rows:
         row.marks += [mark for mark, marked in found.items() if row.id in marked]
     return rows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from suite.analysis.comparability import NOTED
-from suite.analysis.links import SIMULATED, Link, Point, point
+from suite.analysis.comparability import meaning
+from suite.analysis.links import SIMULATED, Link, Point, by_mark, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
 from suite.cli.plain import say
@@ -228,9 +228,8 @@ def summary(found: Sequence[Link]) -> None:
     ]
     if rows:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
-    disturbed = [link.case.label for link in found if link.disturbed]
-    if disturbed:
-        typer.echo(f"disturbed: {', '.join(disturbed)}: {NOTED['disturbed']}.")
+    for mark, marked in by_mark(found).items():
+        typer.echo(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
     if any(link.simulated for link in found):
         typer.echo(f"{SIMULATED}.")
 
@@ -250,7 +249,7 @@ def _fit_row(link: Link) -> dict[str, Any]:
         bandwidth = {"1/beta MB/s": significant(1e-6 / fit.beta), "+- %": f"{fit.beta_error / fit.beta:.1%}"}
     return {
         "backend": link.case.backend,
-        "operation": link.case.operation + link.case.of_dtype,
+        "operation": link.case.operation + link.case.of_dtype + link.marked,
         **latency,
         **bandwidth,
         "bus MB/s": significant(bus / 1e6) if bus else "",

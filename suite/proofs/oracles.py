@@ -21,7 +21,7 @@ from suite.launching import bundle
 from suite.launching.launch import Launch
 from suite.launching.single import plain, single
 from suite.plugins import oracle
-from suite.results.stored import object_of, text_of
+from suite.results.stored import SMALL, object_of, text_of
 from suite.supervision import Limits
 from suite.worker.job import MakeOracle
 
@@ -101,7 +101,7 @@ def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
 def intact(folder: Path) -> bool:
     """Whether a folder holds an oracle, whole and as it was made."""
     try:
-        text = text_of(folder / DIGESTS, "it is made again")
+        text = text_of(folder / DIGESTS, "it is made again", SMALL)
         return object_of(text, folder / DIGESTS, "it is made again") == digests(folder)
     except (StoreError, OSError):
         return False

@@ -10,16 +10,22 @@ from suite.errors import RequestError, StoreError
 from suite.plain import CODES, without_codes
 from suite.results import older
 from suite.results.records import FORMAT
-from suite.results.stored import Part, object_of, parsed, text_of
+from suite.results.stored import LARGEST, Part, object_of, parsed, text_of
 from suite.suggest import shown
 
 TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())  # how a file begins that says first that it is today's
 OLDER = tuple(range(1, FORMAT))
+IDENTIFIED = 3  # the format from which runs have ids, and records digests: all that have a method later than the first
 
 
-def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
+def read(path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str, largest: int = LARGEST) -> Part:
     """A file of a run folder as today's type; StoreError (of run.json's format RequestError) with the remedy."""
-    return understood(text_of(path, remedy), path, kind, upgrade, remedy)
+    return understood(text_of(path, remedy, largest), path, kind, upgrade, remedy)
+
+
+def identified(method: int, text: bytes) -> bool:
+    """Whether a run has an id, or a record a digest, by its method and by the format that its JSON text says."""
+    return method > older.METHOD or json.loads(text).get("format", 1) >= IDENTIFIED
 
 
 def coded(text: bytes) -> bool:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suite.results.formats import identified
 from suite.results.records import AnyRecord
 from suite.results.stored import intact
 
@@ -11,7 +12,7 @@ class Identity(NamedTuple):
     """What the records of a run folder must agree with."""
 
     run: str  # its id; "": the run is older than format 3, and its records have no digest
-    plan: str | None  # the digest of plan.toml; None where there is none
+    plan: str  # the digest of plan.toml; "" where there is none
     cases: dict[str, Any]  # by id
 
     def misfit(self, record: AnyRecord, path: Path, text: bytes) -> str | None:
@@ -20,10 +21,13 @@ class Identity(NamedTuple):
             return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
         if self.cases.get(record.case_id, record.case) != record.case:
             return "its case has other values than cases.json gives it"
-        if not self.run:
+        # Whatever run.json says: it may have been changed, too.
+        if not (self.run or record.digest or identified(record.method, text)):
             return None
         if not intact(text, record.digest):
             return "it was changed after it was written: its digest is another one"
         if record.run != self.run:
             return f"it belongs to another run ({record.run})"
-        return None if self.plan in (None, record.plan) else "it belongs to another plan"
+        if record.plan == self.plan:
+            return None
+        return "it belongs to another plan" if self.plan else "it belongs to a plan, and there is no plan.toml"

@@ -8,6 +8,8 @@ from suite.results.rank_report import Memory
 from suite.results.records import FORMAT
 from suite.results.stored import FileName, Finite, Stored, intact, sealed
 
+SEALED = 5  # the method from which a proof has a digest
+
 
 class Finding(Stored):
     """One error of a proof beside its bound."""
@@ -85,15 +87,19 @@ class Proof(Subject, Verdict):
     key: FileName | None  # None: it could not be made, and is stored nowhere
     scope: str = ""  # what it leaves open
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it
-    digest: str = ""  # of the file, without this; "": before proofs had one
+    digest: str = ""  # of the file, without this; "": before method 5
 
     @property
     def text(self) -> str:
         """What its file holds."""
         return sealed(self.but(digest="").model_dump_json(indent=1) + "\n")
 
-    def misfit(self, path: Path, text: bytes) -> str | None:
-        """Why it is not what this place is to hold; None when it is. `text` is the file's."""
+    def misfit(self, path: Path, text: bytes, has_digest: bool = True) -> str | None:
+        """Why it is not what this place is to hold; None when it is. `text` is the file's.
+
+        `has_digest`: whether it has one whatever it says, as those of runs since method `SEALED` have.
+        """
         if self.key != path.stem:
             return f"it holds the proof {self.key}, and its name is another one's"
-        return "it was changed after it was written" if self.digest and not intact(text, self.digest) else None
+        unsealed = not (has_digest or self.digest)
+        return None if unsealed or intact(text, self.digest) else "it was changed after it was written"

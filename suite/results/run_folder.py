@@ -33,18 +33,17 @@ from suite.errors import RequestError, StoreError
 from suite.files import ROOM, disk, file_name, flush_folder, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
-from suite.results.formats import read, understood
+from suite.results.formats import identified, read, understood
 from suite.results.identity import Identity
 from suite.results.invariants import broken
-from suite.results.proof import Proof
+from suite.results.proof import SEALED, Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
-from suite.results.stored import intact, object_of, sealed, text_of
+from suite.results.stored import CASES, SMALL, intact, object_of, sealed, text_of
 from suite.suggest import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
 LATER = ("invalid", "networks")  # made when something belongs there
-IDENTIFIED = 3  # the format from which runs have ids, and records digests
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
@@ -108,7 +107,7 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _check_resumable(self) -> None:
         method, path = self.open(self.path).about.method, self.path / "run.json"
-        written = object_of(text_of(path, OF_THE_RUN), path, OF_THE_RUN).get("format", 1)
+        written = object_of(text_of(path, OF_THE_RUN, SMALL), path, OF_THE_RUN).get("format", 1)
         if self.begun and (written, method) != (FORMAT, METHOD):
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench ({path.name} has format {written}, method "
@@ -223,11 +222,11 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def proofs(self) -> dict[str, Proof]:
         """By key; StoreError for a file that holds another one, or was changed."""
-        found = {}
+        found, have_digests = {}, self.about.method >= SEALED
         for path in sorted((self.path / "proofs").glob("*.json")):
-            text = text_of(path, OF_A_PROOF)
+            text = text_of(path, OF_A_PROOF, SMALL)
             proof = understood(text, path, Proof, older.proof, OF_A_PROOF)
-            misfit = proof.misfit(path, text)
+            misfit = proof.misfit(path, text, have_digests)
             if misfit:
                 raise StoreError(f"{path}: {misfit}; {OF_A_PROOF}")
             found[path.stem] = proof
@@ -237,7 +236,7 @@ class ResultFolder(Generic[Entry, Measured]):
         """By name; StoreError for a file that holds another one."""
         found = {}
         for path in sorted((self.path / "hosts").glob("*.json")):
-            found[path.stem] = read(path, Host, older.host, OF_A_HOST)
+            found[path.stem] = read(path, Host, older.host, OF_A_HOST, SMALL)
             if found[path.stem].host != path.stem:
                 raise StoreError(f"{path} holds the host {shown(found[path.stem].host)}; {OF_A_HOST}")
         return found
@@ -246,6 +245,7 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write("run.json", about)
 
     def write_cases(self, entries: Collection[Entry], scale: str | None = None) -> None:
+        """RequestError where they are so many that they could not be read back."""
         self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
 
     def write_record(self, record: Measured) -> None:
@@ -260,7 +260,7 @@ class ResultFolder(Generic[Entry, Measured]):
             )
         if os.path.lexists(path) and self._valid(path) is None:
             self._keep_aside(path)
-        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan or "")
+        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan)
         write_whole(path, sealed(named.model_dump_json(indent=1) + "\n"))
         self.invalid.pop(path.name, None)
         for hello in (rank.hello for rank in record.ranks if rank.hello):
@@ -276,7 +276,7 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write(f"hosts/{host.host}.json", host)
 
     def _cases(self) -> Cases[Entry]:
-        return read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES)
+        return read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES, CASES)
 
     def _place(self, case_id: str, repeat: int) -> Path:
         return self.path / "records" / f"{case_id}-r{repeat}.json"
@@ -331,7 +331,7 @@ class ResultFolder(Generic[Entry, Measured]):
     def _identity(self) -> Identity:
         """Read once, and again when one of its files is written."""
         plan, cases = self.path / "plan.toml", {}
-        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else None
+        digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else ""
         if (self.path / "cases.json").exists():
             cases = {entry.id: entry.case for entry in self.cases}
         return Identity(self.about.id, digest, cases)
@@ -340,7 +340,10 @@ class ResultFolder(Generic[Entry, Measured]):
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
         if name in ("run.json", "cases.json"):
             self.__dict__.pop("_identity", None)
-        write_whole(self.path / name, content.model_dump_json(indent=1) + "\n")
+        text, path = content.model_dump_json(indent=1) + "\n", self.path / name
+        if (size := len(text.encode())) > CASES:  # no other file grows so
+            raise RequestError(f"{path} would have {size} bytes, and {CASES} are read; make several runs of its cases")
+        write_whole(path, text)
 
 
 class RunFolder(ResultFolder[CaseEntry, Record]):
@@ -358,9 +361,9 @@ def about_of(path: Path) -> About:
         raise RequestError(
             f"{path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
         )
-    text = text_of(path / "run.json", OF_THE_RUN)
+    text = text_of(path / "run.json", OF_THE_RUN, SMALL)
     about = understood(text, path / "run.json", About, older.about, OF_THE_RUN)
-    if not about.id and object_of(text, path / "run.json", OF_THE_RUN).get("format", 1) >= IDENTIFIED:
+    if not about.id and identified(about.method, text):
         raise StoreError(f"{path / 'run.json'}: id: it is empty, and no record can be held against it; {OF_THE_RUN}")
     return about
 

@@ -31,7 +31,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-LARGEST = 1 << 28  # bytes of a file in a run folder: a record of an hour of half-millisecond steps has 100 MB
+# Bytes of a file in a run folder. In memory, JSON can be many times as large.
+LARGEST = 1 << 28  # a record of an hour of half-millisecond steps has 100 MB
+CASES = 1 << 26  # cases.json: 30,000 cases
+SMALL = 1 << 24  # the others: a proof of a network of a thousand layers has 1 MB
 
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -48,13 +51,13 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
-def text_of(path: Path, remedy: str) -> bytes:
-    """A file's text; StoreError when it cannot be read."""
+def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
+    """A file's text; StoreError when it cannot be read, or has more bytes than `largest`."""
     with disk(f"cannot read {path}", remedy):
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
-        if path.stat().st_size > LARGEST:
-            raise StoreError(f"{path} has {path.stat().st_size} bytes, more than any that was written; {remedy}")
+        if (size := path.stat().st_size) > largest:
+            raise StoreError(f"{path} has {size} bytes, more than any that was written; {remedy}")
         return path.read_bytes()
 
 

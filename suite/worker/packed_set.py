@@ -18,6 +18,7 @@ from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
 FORMAT = 2
+MANY_SKIPPED = 1 << 28  # bytes of a part's own file: it says of each image that was skipped why
 OWN = (PART, "lock.mdb")  # files that are no samples: ours, and what a reader of LMDB writes beside them
 
 
@@ -91,7 +92,7 @@ def files_of(folder: str, parts: List[str]) -> Dict[str, int]:
 
 def part_of(folder: str) -> Part:
     """What a part says of itself."""
-    part: Part = load(Part, os.path.join(folder, PART))
+    part: Part = load(Part, os.path.join(folder, PART), MANY_SKIPPED)
     return part
 
 

@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
 NAN = float("nan")
+MARKER = 1 << 24  # bytes: of what is packed, each file is named
 SCALARS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -56,11 +57,17 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
     raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
 
 
-def load(kind: Any, path: str) -> Any:
-    """What a JSON file holds, of the type `kind`; OSError where it cannot be read, ValueError names file and field."""
+def load(kind: Any, path: str, largest: int = MARKER) -> Any:
+    """What a JSON file holds, of the type `kind`; OSError where it cannot be read, ValueError names file and field.
+
+    It has so many bytes at most: in memory, JSON can be many times as large.
+    """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise ValueError("%s is no regular file" % path)  # opening a pipe would wait for ever
     with open(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > largest:
+            raise ValueError("%s has %d bytes, more than any that was written" % (path, size))
         try:
             content = json.load(stream)
         except (ValueError, RecursionError) as error:

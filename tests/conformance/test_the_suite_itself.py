@@ -48,16 +48,16 @@ PLAIN = {
 }
 
 
-def told(tmp_path, extra="json", core="worker.trainer", **changes):
-    """The summary lines of pytest on an adapter of its own."""
+def told(tmp_path, extra="json", core="worker.trainer", worker=WORKER, tests="", **changes):
+    """The summary lines of pytest on an adapter of its own; `tests`: of which, as its -k takes them."""
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "__init__.py").write_text("")
-    (tmp_path / "odd" / "worker.py").write_text(WORKER.format(extra=extra, core=core))
+    (tmp_path / "odd" / "worker.py").write_text(worker.format(extra=extra, core=core))
     test = tmp_path / "test_odd.py"
     test.write_text(HEAD.format(**{**PLAIN, **changes}))
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(test)],
+        [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", "-k", tests, str(test)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "1000"},
         capture_output=True,
@@ -156,3 +156,56 @@ def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(tmp
     rows = told(tmp_path, more='where_missing = "skip"', **WITHOUT)
     assert [row.split(" ")[0] for row in rows] == ["SKIPPED"] * len(rows)
     assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if REMEDY in row) == 11
+
+
+# The reference by another name, which promises less precision than it has.
+REFERENCE = """from dataclasses import replace
+    from adapters.reference.plugin import Reference
+    builds_on, requires, environment = ("adapters.reference",), ("numpy",), None
+    capabilities = replace(Reference.capabilities, precisions=("float32",))"""
+PROMISED = """
+import hashlib
+
+from adapters.reference.strategies.single import Single
+from suite.worker import behaviour, busy_threads
+
+class Promised(Single):
+    def __init__(self, setup):
+        Single.__init__(self, setup._replace(precision="float64"))
+"""
+FORGETS_DECAY = """
+class OddTrainer(Promised):
+    def __init__(self, setup):
+        Promised.__init__(self, setup._replace(optimiser=setup.optimiser._replace(weight_decay=0.0)))
+"""
+WORKS_ALONE = """
+busy_threads.LIMIT_S = 2.0
+
+class OddTrainer(Promised):
+    def step(self, batch):
+        if batch.images.shape[1:] == behaviour.work().input_shape:
+            hashlib.sha256(bytes(1 << 22)).digest()
+        else:
+            Promised.step(self, batch)
+"""
+
+
+def mistaken(tmp_path, worker, tests):
+    """What fails of these tests of the whole suite, on the reference with that worker."""
+    return outcomes(tmp_path, part="AdapterConformance", body=REFERENCE, worker=PROMISED + worker, tests=tests)
+
+
+def test_an_adapter_that_forgets_weight_decay_is_proven_by_no_optimiser(tmp_path):
+    found = mistaken(tmp_path, FORGETS_DECAY, "every_kind_of_layer or every_optimiser")
+    assert set(found) == {"test_every_kind_of_layer_is_proven[single-default]", "test_every_optimiser_is_proven"}
+    plain, adam = found.values()
+    assert plain.startswith("AssertionError: staged parameter of "), plain
+    assert adam.startswith("AssertionError: adam, single: staged parameter of "), adam
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core nothing is asked about two threads")
+def test_an_adapter_that_ignores_its_threads_fails_the_look_at_its_behaviour(tmp_path):
+    found = mistaken(tmp_path, WORKS_ALONE, "drops_out")
+    assert list(found) == ["test_it_drops_out_predicts_and_steps_alone[single-default]"]
+    (words,) = found.values()
+    assert words.startswith("AssertionError: step: of 2 threads 1."), words

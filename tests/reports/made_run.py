@@ -171,11 +171,13 @@ class MadeRun:
         self.folder.write_host(Host(host="bench", **what, os="Debian GNU/Linux 12", python="3.11.7"))
 
     def write(self, name: str, content: Any) -> None:
-        """One file of the folder, whatever it holds; a record is sealed as this run's."""
+        """One file of the folder, whatever it holds; a record is sealed as this run's, and a proof."""
         text = json.dumps(content)
         if name.startswith("records/"):
             own = self.folder._identity
             text = sealed(json.dumps({**content, "digest": "", "run": own.run, "plan": own.plan}))
+        elif name.startswith("proofs/"):
+            text = sealed(json.dumps({**content, "digest": ""}))
         (self.folder.path / name).write_text(text)
 
     def changed(

@@ -41,6 +41,18 @@ def disturbed(folder, operation):
     folder.write_record(record.but(digest="", ranks=tuple(rank.but(noise=noise) for rank in record.ranks)))
 
 
+MACHINE = {"cpu": "AMD EPYC 7B13", "governor": "performance"}
+
+
+def moved(folder, operation="", **changes):
+    """Rewrite the records of an operation, or all: their ranks ran on such a machine."""
+    for record in list(folder.records()):
+        if operation in ("", record.case.operation):
+            hello = {"host": "bench", "pid": 1, "cores": (0, 1), "host_cores": 2, "machine": {**MACHINE, **changes}}
+            ranks = tuple(rank.but(hello={"world": 2, **hello}) for rank in record.ranks)
+            folder.write_record(record.but(digest="", ranks=ranks))
+
+
 def row(size, kind="single", operation="all-reduce", messages=1):
     late = [] if operation == "point-to-point" else [0.0] * 5
     found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "late_s": late}
@@ -230,7 +242,7 @@ def test_the_charts_of_a_link_are_found_by_name(folder):
 
 
 def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsys):
-    assert not any(link.disturbed for link in links(folder))
+    assert not any(link.marks for link in links(folder))
     disturbed(folder, "point-to-point")
     page = render(folder)
     assert "disturbed: point-to-point" in page
@@ -238,3 +250,29 @@ def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsy
     assert "1 of 3 processes were disturbed" in page
     summary(list(links(folder)))
     assert "disturbed: wire point-to-point, 2 ranks: other programs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark", "words"),
+    [
+        ({"cpu": "AMD EPYC 9B14"}, "other machine", "one of its processes ran on another machine than the rest"),
+        ({"governor": "powersave"}, "other driver or governor", "one of its processes ran with another driver"),
+    ],
+)
+def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(folder, capsys, changes, mark, words):
+    """A run that was begun on one machine and goes on upon another."""
+    moved(folder)
+    assert not any(link.marks for link in links(folder))
+    moved(folder, "point-to-point", **changes)
+    marks = {link.case.operation: link.marks for link in links(folder) if link.singles}
+    assert marks == {operation: (mark,) if operation == "point-to-point" else () for operation in marks}
+    assert len(marks) > 1
+    (panel,) = (each for each in context(folder)["panels"] if any(link.marks for link in each.links))
+    assert f"{mark}: point-to-point ({words}" in panel.note
+    names = [trace["name"] for trace in panel.charts[0]["data"] if trace["mode"] == "markers"]
+    assert f"point-to-point ({mark})" in names
+    assert names.count("all-reduce") == 1
+    assert f'<th scope="row">point-to-point ({mark})</th>' in render(folder)
+    summary(list(links(folder)))
+    assert f"{mark}: wire point-to-point, 2 ranks: {words}" in capsys.readouterr().out
+    assert [link.to_dict()["marks"] for link in links(folder) if link.marks] == [[mark]]

@@ -16,7 +16,7 @@ from suite.contracts.case import Placement, Sampling
 from suite.errors import RequestError, StoreError
 from suite.results.invariants import broken
 from suite.results.rank_report import HostUse, Noise, Pass, Rank
-from suite.results.records import CaseEntry, Record
+from suite.results.records import METHOD, CaseEntry, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from tests.reports.made_run import case_of, learner_of, record_of
@@ -150,6 +150,36 @@ def test_where_the_bounds_of_a_pass_are(change, holds):
     assert (broken(record.but(ranks=(one,))) is None) == holds
 
 
+HUNDRED = {"samples": 800, "warmup_s": [0.01] * 8, "step_s": [0.01] * 100}  # a second; 2 parts of 50 steps at most
+LONG = {"samples": 32, "warmup_s": [0.6] * 8, "step_s": [0.6] * 4}  # each step is a part
+PAIRS = {"pairs_s": [[0.01, 0.01]] * 4}
+
+
+@pytest.mark.parametrize(
+    ("device", "method", "change", "wall_s", "holds"),
+    [
+        ("cpu", METHOD, HUNDRED, 2.08, True),  # 5 % and a second more, and two steps in each part
+        ("cpu", METHOD, HUNDRED, 2.10, False),
+        ("cpu", METHOD, {**HUNDRED, **PAIRS}, 2.12, True),  # a block in each round
+        ("cpu", METHOD, {**HUNDRED, **PAIRS}, 2.14, False),
+        ("cpu", METHOD, {**HUNDRED, "warmup_s": [0.0]}, 2.04, True),
+        ("cpu", METHOD, {**HUNDRED, "warmup_s": [0.0]}, 2.06, False),
+        ("cpu", METHOD, LONG, 8.2, True),
+        ("cpu", METHOD, LONG, 8.4, False),
+        ("cpu", 6, HUNDRED, 2.10, False),
+        ("cpu", 5, HUNDRED, 7.0, True),  # then the host marked some frameworks' steps when it had asked for them
+        ("cpu", 5, HUNDRED, 7.1, False),
+        ("cuda", METHOD, HUNDRED, 7.0, True),
+        ("cuda", METHOD, HUNDRED, 7.1, False),
+    ],
+)
+def test_a_pass_on_a_cpu_takes_no_longer_than_its_steps(device, method, change, wall_s, holds):
+    case = case_of(placement=Placement(device=device))
+    passes = {"native": Pass.model_validate({**STEP, **change, "wall_s": wall_s})}
+    whole = {"method": method, "seconds": 99.0, "ranks": [Rank(rank=0, passes=passes)]}
+    assert (broken(Record.model_validate(record_of(case, 0, **whole))) is None) == holds
+
+
 @pytest.mark.parametrize(("seconds", "holds"), [(3.1, True), (2.8, False)])
 def test_native_steps_beside_two_passes_count_once(seconds, holds):
     """A second of native steps, of steps without exchange, and of exchanges: all three took turns."""
@@ -187,6 +217,10 @@ def test_a_proof_stands_in_its_own_place_and_as_it_was_written(run):
     path.write_text(whole.replace('"passed": true', '"passed": false', 1))
     with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
         summarise(run.folder)
+    emptied = {**json.loads(whole), "passed": False, "digest": ""}
+    path.write_text(json.dumps(emptied))
+    with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
+        summarise(run.folder)
     path.write_text(whole)
     shutil.copy(path, path.with_name("other.json"))
     with pytest.raises(StoreError, match=f"other.json: it holds the proof {proof.key}, and its name is another one's"):
@@ -200,6 +234,37 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
     path.write_text(json.dumps({**json.loads(path.read_text()), "id": ""}))
     with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
         summarise(RunFolder.open(run.folder.path))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))  # runs of which had none
+    with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
+        summarise(RunFolder.open(run.folder.path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, r"it belongs to another run \([0-9a-f]{32}\); it is measured again"),
+        ({"reason": "corrected"}, "it was changed after it was written: its digest is another one"),
+        ({"digest": "", "run": "", "plan": ""}, "it was changed after it was written: its digest is another one"),
+        ({"digest": "", "run": "", "plan": "", "format": 2}, "it was changed after it was written: its digest is"),
+        ({"digest": "", "run": "", "plan": "", "method": 1}, "it was changed after it was written: its digest is"),
+    ],
+)
+def test_a_run_that_calls_itself_older_does_not_vouch_for_its_records(run, changes, words):
+    """Runs of format 2 have no id, and their records no digest: those that have one, or must, are held all the same."""
+    case = run.proven(case_of(sampling=FULL), repeats=1)
+    for name, change in ((f"records/{case.id}-r0.json", changes), ("run.json", {"format": 2, "method": 1, "id": ""})):
+        path = run.folder.path / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    row = summarise(RunFolder.open(run.folder.path))[0]
+    assert row.outcome == "invalid"
+    assert re.search(words, row.reason), row.reason
+
+
+def test_a_run_without_its_plan_cannot_vouch_for_its_records(run):
+    run.proven(case_of(), repeats=1)
+    (run.folder.path / "plan.toml").unlink()
+    (row,) = summarise(RunFolder.open(run.folder.path))
+    assert "it belongs to a plan, and there is no plan.toml; it is measured again when the run goes on" in row.reason
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from reports import site
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
-from suite.results import older, this_host
+from suite.results import older, run_folder, this_host
 from suite.results.formats import read
 from suite.results.invariants import broken
 from suite.results.rank_report import models
 from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
-from suite.results.stored import LARGEST, parsed, text_of
+from suite.results.stored import CASES, LARGEST, SMALL, parsed, text_of
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -193,6 +194,31 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     assert str(refused.value) == (
         f"{tmp_path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "remedy"),
+    [
+        ("run.json", SMALL, "put a copy of it back: without it"),
+        ("cases.json", CASES, "remove it and give the run's own command again"),
+        ("hosts/bench.json", SMALL, "remove it: the page then does without it"),
+        ("proofs/a.json", SMALL, "remove it: the rows that name it are without proof"),
+    ],
+)
+def test_a_file_that_is_larger_than_it_can_be_is_not_read(run: MadeRun, name: str, largest: int, remedy: str) -> None:
+    run.proven(case_of(), repeats=1)
+    with (run.folder.path / name).open("ab") as stream:
+        stream.truncate(largest + 1)
+    with pytest.raises(StoreError, match=f"{name} has {largest + 1} bytes, more than any that was written; {remedy}"):
+        site.write_single(RunFolder(run.folder.path), run.folder.path / "page")
+
+
+def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.proven(case_of(), repeats=1)
+    cases = run.folder.cases
+    monkeypatch.setattr(run_folder, "CASES", 1000)
+    with pytest.raises(RequestError, match=r"cases\.json would have \d+ bytes, and 1000 are read; make several runs"):
+        run.folder.write_cases(cases)
 
 
 def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The proofs that a session makes beside its records."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from cluster.local import Local
 from suite.analysis.summary import summarise
+from suite.cache import cache_folder
 from suite.contracts.case import Placement
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
@@ -23,6 +25,20 @@ def test_a_proof_stands_beside_the_records(folder, tmp_path, monkeypatch):
     assert proof.passed, proof.reason
     assert proof.parameter_count == 402_442
     assert [memory.host_bytes > 1 << 20 for memory in (*proof.memory, record.ranks[0].memory)] == [True, True]
+
+
+def test_a_proof_in_the_cache_that_was_changed_is_made_again(folder, tmp_path, monkeypatch):
+    """Its digest is changed, or emptied, as well as its verdict."""
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    run(folder, [case()], settings=Settings(proofs=True))
+    (path,) = cache_folder("proofs").glob("*.json")
+    whole = path.read_text()
+    for number, digest in enumerate((json.loads(whole)["digest"], "")):
+        path.write_text(json.dumps({**json.loads(whole), "passed": False, "digest": digest}))
+        again = RunFolder(tmp_path / str(number)).begin(About(plan="test"), "plan")
+        run(again, [case()], settings=Settings(proofs=True))
+        assert [proof.passed for proof in again.proofs().values()] == [True]
+        assert json.loads(path.read_text())["passed"]
 
 
 @pytest.mark.parametrize("binding", ["none", "cores"])

@@ -194,6 +194,10 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
         stream.write("{")
     with pytest.raises(ValueError, match=r"records.json is no JSON: .*; remove it and pack it again"):
         RecordSource(complete)
+    with open(os.path.join(complete, "records.json"), "wb") as marker:
+        marker.truncate(1 << 25)
+    with pytest.raises(ValueError, match=r"records.json has 33554432 bytes, more than any .*; remove it and pack it"):
+        RecordSource(complete)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from suite.worker.contract import SGD, Adam
-from suite.worker.typed_json import from_json, load, to_json
+from suite.worker.typed_json import MARKER, from_json, load, to_json
 
 NAN, INF = float("nan"), float("inf")
 
@@ -99,6 +99,15 @@ def test_a_frameworks_own_kind_of_string_is_one():
         pass
 
     assert from_json(str, Version("2.13.0"), "here") == "2.13.0"
+
+
+def test_a_file_that_is_larger_than_it_can_be_is_not_read(tmp_path):
+    with open(str(tmp_path / "dataset.json"), "wb") as stream:
+        stream.truncate(MARKER + 1)
+    with pytest.raises(ValueError, match=r"dataset\.json has %d bytes, more than any that was written$" % (MARKER + 1)):
+        load(Any, str(tmp_path / "dataset.json"))
+    with pytest.raises(ValueError, match=r"dataset\.json is no JSON"):
+        load(Any, str(tmp_path / "dataset.json"), MARKER + 1)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
