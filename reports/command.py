@@ -154,18 +154,19 @@ def publish(
     address: Annotated[str, typer.Option(help="Where the site will stand, for the feed: https://...")] = "",
     docs: Annotated[Path | None, typer.Option(help="Built documentation, to stand beside the runs.")] = None,
     workflow: Annotated[
-        bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into this repository.")
+        bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into the runs' repository.")
     ] = False,
 ) -> None:
     """Write the site of all runs of a folder, with a feed and badges, for any web host."""
     from reports.publish import publish as written
-    from reports.publish import write_workflow
+    from reports.workflow import workflow_of
 
+    wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
     found = written(directory, output, address, docs)
     typer.echo(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
-    if workflow:
-        path = write_workflow(Path.cwd(), directory)
-        typer.echo(f"Workflow: {path}" if path else "Workflow: there is one already; it was left as it is")
+    if wanted:
+        new = wanted.write()
+        typer.echo(f"Workflow: {wanted.path if new else 'there is one already; it was left as it is'}")
 
 
 def serve(
