@@ -1,6 +1,5 @@
 """A workflow of GitHub Actions that publishes a repository's runs on GitHub Pages, whenever they change."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import yaml
 from reports.frame import made
 from suite.errors import RequestError
 from suite.files import write_whole
+from suite.shell import command_line
 
 PLACE = Path(".github/workflows/stagebench-pages.yml")
 HEAD = "# Publishes the runs of this repository as a site, whenever they change.\n"
@@ -40,9 +40,9 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
     RequestError for folders that the repository does not hold.
     """
     root = _repository(directory)
-    words = ["stagebench", "publish", _within(root, directory), *(["--docs", _within(root, docs)] if docs else [])]
-    # Beside the checkout: a folder `site` in it is the repository's own.
-    line = f'{quoted(*words)} -o "$RUNNER_TEMP/site" --address '
+    beside = ("--docs", _within(root, docs)) if docs else ()
+    # The site stands outside the checkout: a folder `site` in it is the repository's own.
+    line = f'{quoted("stagebench", "publish", _within(root, directory), *beside)} -o "$RUNNER_TEMP/site" --address '
     steps = [
         {"uses": "actions/checkout@v4"},
         {"uses": "actions/setup-python@v5", "with": {"python-version": "3.13"}},
@@ -60,12 +60,12 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
     return Workflow(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
 
 
-def quoted(*words: str) -> str:
+def quoted(*words: str | Path) -> str:
     """The words for a shell's line in a workflow, where GitHub replaces `${{ ... }}` before the shell reads it.
 
-    `shlex` puts single quotes around a word with a `$`: closing and opening them again behind it changes nothing.
+    The quotes around a word with a `$` are single ones: closing and opening them again behind it changes nothing.
     """
-    return shlex.join(words).replace("${{", "$''{{")
+    return command_line(*words).replace("${{", "$''{{")
 
 
 def _with_variable(name: str, line: str) -> dict[str, Any]:
@@ -84,10 +84,9 @@ def _repository(directory: Path) -> Path:
     )
 
 
-def _within(root: Path, folder: Path) -> str:
-    """The folder as it is called at the repository's root; never like an option."""
+def _within(root: Path, folder: Path) -> Path:
+    """The folder as it is called at the repository's root."""
     place = folder.resolve()
     if not place.is_relative_to(root):
         raise RequestError(f"{folder} does not lie in {root}, whose workflow publishes it; move it there")
-    name = place.relative_to(root).as_posix()
-    return f"./{name}" if name.startswith("-") else name
+    return place.relative_to(root)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.say import say
 from suite.cli.tables import Row, show, show_json
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
@@ -145,9 +146,9 @@ def _print(found: dict[str, Any]) -> None:
     for row in found["adapters"]:
         problems = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
         for problem in problems:
-            typer.echo(f"- {problem}")
+            say(f"- {problem}")
     for warning in found["warnings"]:
-        typer.echo(f"- {warning}")
+        say(f"- {warning}")
 
 
 def _unreadable(row: Row) -> list[str]:

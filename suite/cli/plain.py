@@ -7,6 +7,7 @@ from suite.cli import formatting
 from suite.cli.estimate import Estimate
 from suite.contracts.case import Case
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.session.observer import Observer
@@ -82,5 +83,5 @@ class PlainDisplay(Observer[Case, Record]):
         return f"[{self._estimate.done + ahead:{len(str(total))}}/{total}]"
 
     def _say(self, line: str) -> None:
-        self._stream.write(" ".join(line.split("\n")) + "\n")
+        self._stream.write(" ".join(without_codes(line).split("\n")) + "\n")
         self._stream.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suite.cli.say import say
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _say_how_many(cases: int, seconds: float) -> None:
     from suite.cli.formatting import duration
 
     if cases >= MANY:
-        typer.echo(f"{cases:,} cases, of {duration(seconds)} at least; checking them", err=True)
+        say(f"{cases:,} cases, of {duration(seconds)} at least; checking them", err=True)
 
 
 def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":
