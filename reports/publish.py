@@ -1,4 +1,4 @@
-"""A folder of results as a site for any web host: its runs, a feed, badges, and a workflow that publishes it."""
+"""A folder of results as a site for any web host: its runs, a feed and badges."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -7,38 +7,9 @@ from xml.etree import ElementTree
 
 from reports.frame import made
 from reports.many import FEED, TITLE, Entry, runs_in, write
-from suite import __version__
 from suite.files import write_whole
 
 ATOM = "http://www.w3.org/2005/Atom"
-WORKFLOW = Path(".github/workflows/stagebench-pages.yml")
-WORKFLOW_TEXT = """\
-# Publishes the runs of this repository as a site, whenever they change.
-name: benchmark pages
-on:
-  push:
-    branches: [main]
-permissions:
-  contents: read
-  pages: write
-  id-token: write
-jobs:
-  pages:
-    runs-on: ubuntu-latest
-    environment:
-      name: github-pages
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with:
-          python-version: "3.13"
-      - run: pip install stagebench=={version}
-      - run: stagebench publish {folder} -o site --address "${{{{ vars.PAGES_ADDRESS }}}}"
-      - uses: actions/upload-pages-artifact@v3
-        with:
-          path: site
-      - uses: actions/deploy-pages@v4
-"""
 
 
 def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
@@ -49,16 +20,6 @@ def publish(directory: Path, output: Path, address: str = "", docs: Path | None 
     for entry in found:
         write_whole(output / entry.badge, badge("stagebench", entry.outcomes or "nothing measured"))
     return found
-
-
-def write_workflow(root: Path, folder: Path) -> Path | None:
-    """Write the workflow into a repository; None where there is one already."""
-    path = root / WORKFLOW
-    if path.exists():
-        return None
-    made(path.parent)
-    write_whole(path, WORKFLOW_TEXT.format(version=__version__, folder=folder.as_posix()))
-    return path
 
 
 def feed(entries: Sequence[Entry], address: str) -> str:

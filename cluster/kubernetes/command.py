@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from cluster.kubernetes.inside import Settings
+from suite.cli.say import say
 from suite.contracts.hooks import hookimpl
+from suite.shell import command_line
 
 
 @hookimpl
@@ -36,5 +38,5 @@ def manifests(
     name = "-".join(filter(None, (loaded.name, scale)))
     written, refused = write(name, resolved, output, Settings(image, namespace, claim, secret))
     for line in refused:
-        typer.echo(line, err=True)
-    typer.echo(f"{len(written)} manifests in {output}. Next: kubectl apply -f {output}")
+        say(line, err=True)
+    say(f"{len(written)} manifests in {output}. Next: {command_line('kubectl', 'apply', '-f', output)}")

@@ -11,6 +11,7 @@ from cluster.kubernetes.pods import RESULTS, Yaml
 from suite.environments.hosts import refused
 from suite.errors import RequestError
 from suite.files import usable, write_whole
+from suite.plain import without_codes
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters
@@ -69,7 +70,7 @@ def text_of(job: Inside, plan: str, settings: Settings) -> str:
     run = label(plan)
     alone = plan_text(job.name, "", f"One case of the plan {plan}.", [Block(job.case, "")])
     about = (job.case.label, f"Its run folder: {RESULTS}/{run}/{job.name} on the volume {settings.claim}.")
-    head = "".join(f"# {' '.join(line.split())}\n" for line in about)  # YAML knows more ends of a line than \\n
+    head = "".join(f"# {' '.join(without_codes(line).split())}\n" for line in about)  # YAML knows more ends than \\n
     return head + "---\n".join(dumped(each) for each in documents(job, settings, alone, run))
 
 

@@ -17,6 +17,7 @@ from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.groups import grouped
 from suite.results.stored import json_ready
+from suite.shell import command_line
 
 REFUSED = "not comparable"
 EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
@@ -117,7 +118,8 @@ def compare(
         raise RequestError(f"{before.path} and {after.path} are the same run; name two runs")
     for run in (before, after):
         if not run.measured:
-            raise RequestError(f"{run.path} has measured no speed; `stagebench show {run.path}` says why")
+            command = command_line("stagebench", "show", run.path)
+            raise RequestError(f"{run.path} has measured no speed; `{command}` says why")
     earlier = {run.key: run for run in (*history, before) if run.key != after.key}
     pairs = [_pair(before, after, one, other, allowed) for one, other in paired(before, after)]
     pairs = [replace(pair, runs=_between(before, earlier.values(), pair, allowed)) for pair in pairs]

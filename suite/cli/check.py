@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from suite.cli.chosen import bar, interpreter_for, source_of, workload_for
+from suite.cli.say import say
 from suite.cli.tables import Row, show, show_json
 from suite.errors import RequestError, Unavailable
 
@@ -56,9 +57,9 @@ def _decoded(source: Path, as_json: bool) -> bool:
         show_json({"path": str(source), "samples": total, "readable": readable, "problems": bad})
     else:
         for problem in bad:
-            typer.echo(problem)
+            say(problem)
         what = "images" if kind_of(source) == "folder" else "samples"
-        typer.echo(f"{source}: {readable:,} of {total:,} {what} can be read")
+        say(f"{source}: {readable:,} of {total:,} {what} can be read")
     return bool(bad)
 
 
@@ -119,7 +120,7 @@ def _compared(
         interpreter = interpreter_for(adapter, settings, asked=bool(asked))
         for each in comparison.readers(adapter, interpreter) if interpreter else ():
             rows.append(each.row)
-            typer.echo(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)
+            say(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)
     if not rows:
         raise Unavailable("no framework is ready whose readers could be compared; see stagebench doctor")
     if as_json:

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from suite.cli.say import say
 from suite.errors import RequestError, Unavailable
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -
     except Unavailable as error:
         if asked:
             raise
-        typer.echo(f"{adapter.name} is skipped: {error}", err=True)
+        say(f"{adapter.name} is skipped: {error}", err=True)
         return None
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from suite.cli.say import report_next, say
+
 
 def register(app: typer.Typer) -> None:
     app.command()(collect)
@@ -18,4 +20,4 @@ def collect(
     from suite.results.collect import collect as joined
 
     count = joined(runs, output)
-    typer.echo(f"{output}: {count} records of {len(runs)} runs\nNext: stagebench report {output} -o {output}/report")
+    say(f"{output}: {count} records of {len(runs)} runs\n{report_next(output)}")

@@ -5,18 +5,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from suite.analysis.comparability import meaning
 from suite.analysis.links import SIMULATED, Link, Point, by_mark, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
-from suite.cli.plain import say
+from suite.cli.say import progress, say
 from suite.cli.tables import show
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, SkippedSizes, Times, comm_row
 from suite.comm.sizes import written
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from suite.session.observer import Observer
 from suite.worker.messages import Message
 
@@ -88,7 +87,7 @@ class Gathering(Observer[CommCase, CommRecord]):
         """What is measured, and which of the cases it is: [3/24, about 4:10 left]."""
         left, number = self._estimate.left, self._estimate.done + 1
         about = f", about {duration(left)} left" if left else ""
-        return f"[{number}/{self._estimate.processes}{about}] {case.label}, {case.placement.launcher}"
+        return without_codes(f"[{number}/{self._estimate.processes}{about}] {case.label}, {case.placement.launcher}")
 
     def message(self, case: CommCase, rank: int, message: Message) -> None:
         """Rows come in the same order from every rank."""
@@ -116,15 +115,15 @@ class PlainLines(Gathering):
     """A line a point, as soon as it is there."""
 
     def unmeasured(self, refused: Refused) -> None:
-        say(f"{refused.outcome}: {refused.label}: {refused.reason}")
+        progress(f"{refused.outcome}: {refused.label}: {refused.reason}")
 
     def begin(self, cases: list[CommCase], processes: int, done: int) -> None:
         super().begin(cases, processes, done)
-        say(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
+        progress(counted(len(cases), "case") + (f", {done} of them measured before" if done else ""))
 
     def started(self, case: CommCase, repeat: int) -> None:
         super().started(case, repeat)
-        say(self.title(case))
+        progress(self.title(case))
         self._line(COLUMNS)
 
     def measured(self, case: CommCase, found: Point) -> None:
@@ -133,17 +132,17 @@ class PlainLines(Gathering):
     def finished(self, case: CommCase, record: CommRecord) -> None:
         super().finished(case, record)
         if record.outcome != "ok":
-            say(f"{record.outcome}: {case.label}: {record.reason}")
+            progress(f"{record.outcome}: {case.label}: {record.reason}")
 
     def skipped(self, case: CommCase, words: str) -> None:
-        say(f"  {words}")
+        progress(f"  {words}")
 
     def waiting(self, why: str) -> None:
-        say(why)
+        progress(why)
 
     def _line(self, values: Sequence[str]) -> None:
         first, *others = values
-        say(first.rjust(2 * WIDTH) + "".join(value.rjust(WIDTH) for value in others))
+        progress(first.rjust(2 * WIDTH) + "".join(value.rjust(WIDTH) for value in others))
 
 
 class LiveTables(Gathering):
@@ -160,9 +159,9 @@ class LiveTables(Gathering):
     def unmeasured(self, refused: Refused) -> None:
         from rich.text import Text
 
-        line = Text.assemble(("-", "yellow"), f" {refused.label} ", (refused.outcome, "yellow"))
+        line = Text.assemble(("-", "yellow"), f" {without_codes(refused.label)} ", (refused.outcome, "yellow"))
         self._console.print(line, highlight=False)
-        self._console.print(f"  {refused.reason}", style="yellow", highlight=False, markup=False)
+        self._reason(refused.reason, "yellow")
 
     def started(self, case: CommCase, repeat: int) -> None:
         from rich.live import Live
@@ -185,10 +184,13 @@ class LiveTables(Gathering):
         self.end()
         if record.outcome != "ok":
             self._console.print(f"✗ {record.outcome}", style="red", highlight=False, markup=False)
-            self._console.print(f"  {record.reason}", style="red", highlight=False, markup=False)
+            self._reason(record.reason, "red")
+
+    def _reason(self, reason: str, colour: str) -> None:
+        self._console.print(f"  {without_codes(reason)}", style=colour, highlight=False, markup=False)
 
     def waiting(self, why: str) -> None:
-        self._console.print(why, style="yellow", highlight=False, markup=False)
+        self._console.print(without_codes(why), style="yellow", highlight=False, markup=False)
 
     def end(self) -> None:
         """What was measured stays on the screen."""
@@ -229,9 +231,9 @@ def summary(found: Sequence[Link]) -> None:
     if rows:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
     for mark, marked in by_mark(found).items():
-        typer.echo(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
+        say(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
     if any(link.simulated for link in found):
-        typer.echo(f"{SIMULATED}.")
+        say(f"{SIMULATED}.")
 
 
 def _share(found: float | None) -> str:

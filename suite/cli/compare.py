@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.plain import without_codes
+from suite.cli.say import say
 
 if TYPE_CHECKING:
     from suite.analysis.compare_runs import Compared, Comparison
@@ -47,10 +47,10 @@ def compare(
     found = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
     if json:
         show_json(found.to_dict(), homes=False)
+    elif markdown:
+        _print_markdown(found)
     else:
-        typer.echo(without_codes("\n".join(_markdown(found))) if markdown else "", nl=markdown)
-        if not markdown:
-            _print(found)
+        _print(found)
     raise typer.Exit(compare_runs.EXIT_CODES[found.verdict])
 
 
@@ -59,18 +59,15 @@ def _print(found: "Comparison") -> None:
 
     tables.show([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
     for line in (*_notes(found), found.verdict):
-        typer.echo(without_codes(line))
+        say(line)
 
 
-def _markdown(found: "Comparison") -> Iterable[str]:
-    yield f"**{found.verdict}**: `{found.after}` against `{found.before}`"
-    yield ""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|---|---|---:|---:|---:|---:|"
-    for one in found.cases:
-        yield f"| {' | '.join(cell.replace('|', '/') for cell in _cells(one))} |"
-    yield ""
-    yield from (f"- {line}" for line in _notes(found))
+def _print_markdown(found: "Comparison") -> None:
+    from suite.markdown import code, table, text
+
+    say(f"**{text(found.verdict)}**: {code(str(found.after))} against {code(str(found.before))}\n")
+    for line in (*table(COLUMNS, map(_cells, found.cases)), "", *(f"- {text(line)}" for line in _notes(found))):
+        say(line)
 
 
 def _cells(one: "Compared") -> tuple[str, ...]:

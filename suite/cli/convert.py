@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from suite.cli.chosen import bar, full_name, interpreter_for, source_of, workload_for
+from suite.cli.say import say
 from suite.errors import Interrupted, RequestError, Unavailable
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def convert(
 def _of_no_use(adapter: "Adapter", form: "Format") -> bool:
     missing = adapter.unreadable(form)
     if missing:
-        typer.echo(f"skipped: {form.name}: {missing}", err=True)
+        say(f"skipped: {form.name}: {missing}", err=True)
     return bool(missing)
 
 
@@ -101,8 +102,8 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
 
 def _show(place: Path, marker: "Marker") -> None:
     left, parts = marker.skipped, len(marker.parts)
-    typer.echo(f"{place}: {marker.samples:,} samples in {parts} part{'s' * (parts > 1)}, by {marker.adapter}")
+    say(f"{place}: {marker.samples:,} samples in {parts} part{'s' * (parts > 1)}, by {marker.adapter}")
     for name in left.which:
-        typer.echo(f"  skipped: {name}")
+        say(f"  skipped: {name}")
     if left.samples > len(left.which):
-        typer.echo(f"  and {left.samples - len(left.which):,} more")
+        say(f"  and {left.samples - len(left.which):,} more")

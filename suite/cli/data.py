@@ -8,6 +8,7 @@ import typer
 
 from suite.cli import check, convert
 from suite.cli.chosen import bar
+from suite.cli.say import say
 from suite.cli.tables import Row, show
 from suite.errors import Interrupted, RequestError
 
@@ -46,7 +47,7 @@ def make_photographs(
                 progress(number)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command continues {folder}") from None
-    typer.echo(f"{folder}: {classes * images:,} images in {classes:,} classes, {written / 1e6:.1f} MB")
+    say(f"{folder}: {classes * images:,} images in {classes:,} classes, {written / 1e6:.1f} MB")
     _say_how_to_use(output, folder)
 
 
@@ -61,7 +62,7 @@ def make_digits(
 
     path = expanded(output or home()).absolute()
     path = path if path.suffix == ".npz" else path / SETS["digits"].entry
-    typer.echo(f"{path}: {digits(path):,} digits of 28x28")
+    say(f"{path}: {digits(path):,} digits of 28x28")
     _say_how_to_use(output, path)
 
 
@@ -91,5 +92,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _say_how_to_use(output: Path | None, path: Path) -> None:
+    from suite.plan.text import value_text
+
     if output is not None:
-        typer.echo(f'in a plan: data = "{path}"')
+        say(f"in a plan: data = {value_text(str(path))}")

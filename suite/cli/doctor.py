@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.say import say
 from suite.cli.tables import Row, show, show_json
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
@@ -136,18 +137,18 @@ def _print(found: dict[str, Any]) -> None:
         for row in found["adapters"]
     ]
     show(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
-    typer.echo()
+    say("")
     show(found["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
-    typer.echo()
+    say("")
     show(found["data"], ("name", "made", "path", "remedy"), "Data sets")
-    typer.echo()
+    say("")
     _print_host(found["host"])
     for row in found["adapters"]:
         problems = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
         for problem in problems:
-            typer.echo(f"- {problem}")
+            say(f"- {problem}")
     for warning in found["warnings"]:
-        typer.echo(f"- {warning}")
+        say(f"- {warning}")
 
 
 def _unreadable(row: Row) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.plain import without_codes
+from suite.cli.say import say
 
 if TYPE_CHECKING:
     from suite.analysis.history import Series
@@ -36,7 +36,7 @@ def history(
     for series in found:
         _print(series)
     for line in left_out(read):
-        typer.echo(without_codes(line))
+        say(line)
 
 
 def _print(series: "Series") -> None:
@@ -61,7 +61,7 @@ def _print(series: "Series") -> None:
     for change in series.changes:
         point = series.points[change.at]
         what = "; ".join(change.differs) or "nothing that the runs keep"
-        typer.echo(without_codes(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}"))
+        say(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}")
     if not changes:
         few = len(series.points) < FEWEST
-        typer.echo(f"  {f'too few runs to tell a change: it takes {FEWEST}' if few else 'no change'}")
+        say(f"  {f'too few runs to tell a change: it takes {FEWEST}' if few else 'no change'}")

@@ -12,6 +12,7 @@ from suite.cli.estimate import Estimate
 from suite.cli.plain import PlainDisplay
 from suite.contracts.case import Case
 from suite.groups import Refused, once_per_reason
+from suite.plain import without_codes
 from suite.results.proof import Proof
 from suite.results.records import Record
 from suite.session.observer import Observer
@@ -66,7 +67,7 @@ class LiveDisplay(Observer[Case, Record]):
 
         for one in once_per_reason(self._refused):
             symbol, colour = formatting.mark(one.outcome)
-            self._print(symbol, colour, Text(one.outcome, colour), one.label)
+            self._print(symbol, colour, Text(one.outcome, colour), without_codes(one.label))
             self._print_reason(one.reason, colour)
         self._estimate.begin(processes, done)
         self._apart = formatting.apart(cases)
@@ -97,7 +98,7 @@ class LiveDisplay(Observer[Case, Record]):
         state = formatting.rank_state(message)
         if state is not None:
             with self._lock:
-                self._states[rank] = state
+                self._states[rank] = without_codes(state)
 
     def finished(self, case: Case, record: Record) -> None:
         """A result, printed above the live part."""
@@ -121,7 +122,7 @@ class LiveDisplay(Observer[Case, Record]):
         self._now("choosing what comes next")
 
     def waiting(self, why: str) -> None:
-        self._print("·", "yellow", why)
+        self._print("·", "yellow", without_codes(why))
 
     def further(self, processes: int) -> None:
         self._estimate.further(processes)
@@ -170,7 +171,7 @@ class LiveDisplay(Observer[Case, Record]):
         return bar
 
     def _label(self, case: Case, room: int) -> str:
-        return formatting.label(case, room, self._apart.get(case.id, ""))
+        return without_codes(formatting.label(case, room, self._apart.get(case.id, "")))
 
     def _now(self, doing: str) -> None:
         with self._lock:
@@ -186,7 +187,7 @@ class LiveDisplay(Observer[Case, Record]):
         from rich.padding import Padding
         from rich.text import Text
 
-        self._console.print(Padding(Text(reason, style=colour), (0, 0, 0, 2)), highlight=False)
+        self._console.print(Padding(Text(without_codes(reason), style=colour), (0, 0, 0, 2)), highlight=False)
 
 
 def _spaced(part: "str | tuple[str, str] | Text") -> "Any":

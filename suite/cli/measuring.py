@@ -11,6 +11,7 @@ import typer
 
 from suite import __version__
 from suite.analysis.machines import moved
+from suite.cli.say import report_next, say
 from suite.environments.commit import commit_of
 from suite.results.lock import held
 from suite.results.records import About
@@ -53,9 +54,9 @@ def measure(
     with held(folder.path):
         folder.begin(about, plan, scale)
         for why in folder.unusable():
-            typer.echo(f"{folder.path}: {why}", err=True)
+            say(f"{folder.path}: {why}", err=True)
         if elsewhere := moved(folder, this_host()):
-            typer.echo(elsewhere, err=True)
+            say(elsewhere, err=True)
         for network in networks:
             folder.keep_network(network)
         return session.run()
@@ -65,6 +66,6 @@ def conclude(path: Path, outcomes: Counter[str], quiet: bool) -> None:
     """Print the outcome counts and the next command, unless `quiet`; exit code 1 where something failed."""
     if not quiet:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        typer.echo(f"{path}: {counts}\nNext: stagebench report {path} -o {path}/report")
+        say(f"{path}: {counts}\n{report_next(path)}")
     if any(outcomes[failure] for failure in FAILURES):
         raise typer.Exit(1)

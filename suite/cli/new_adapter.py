@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from suite.cli.say import say
+from suite.shell import command_line
+
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
-  cd {folder}
+  cd {there}
   pip install -e '.[conformance]'   # beside stagebench; then `stagebench list adapters` shows {name}
   tox run -e {name}                 # the framework's own environment: name its packages in tox.ini first
   pytest                            # the conformance suite: green means that it is an adapter
@@ -26,4 +29,5 @@ def new_adapter(
     """Write a package with the stubs of a new adapter, its conformance test and its tox environments."""
     from suite.scaffold.write import write  # here: other commands need no templates
 
-    typer.echo(NEXT.format(folder=write(name, output), name=name))
+    folder = write(name, output)
+    say(NEXT.format(folder=folder, there=command_line(folder), name=name))

@@ -5,8 +5,8 @@ from typing import TextIO
 
 from suite.cli import formatting
 from suite.cli.estimate import Estimate
+from suite.cli.say import progress
 from suite.contracts.case import Case
-from suite.errors import MAY_PASS
 from suite.groups import Refused, once_per_reason
 from suite.results.proof import Proof
 from suite.results.records import Record
@@ -86,18 +86,4 @@ class PlainDisplay(Observer[Case, Record]):
         return f"[{self._estimate.done + ahead:{len(str(total))}}/{total}]"
 
     def _say(self, line: str) -> None:
-        say(line, self._stream)
-
-
-def say(line: str, stream: TextIO | None = None) -> None:
-    """Write a line at once, to stdout when no stream is given.
-
-    Output is often a file on the run's own disk: what that refuses for a while comes with a later line, or is lost.
-    """
-    stream = stream or sys.stdout
-    try:
-        stream.write(" ".join(line.split("\n")) + "\n")
-        stream.flush()
-    except OSError as error:
-        if error.errno not in MAY_PASS:
-            raise
+        progress(line, self._stream)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.say import say
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def predict(
     else:
         _print(answers)
     for refusal in refusals:
-        typer.echo(f"not predicted: {refusal}", err=True)
+        say(f"not predicted: {refusal}", err=True)
     if trace:
         _write_trace(trace, answers)
     if chakra:
@@ -242,7 +243,7 @@ def _written(path: Path, answers: Sequence["Answer"]) -> "Answer":
     """The first training, of which that is told."""
     answer = answers[0]
     of = f", the first of {len(answers)} (--workload chooses)" if len(answers) > 1 else ""
-    typer.echo(f"{path}: {answer.asked.label} on {_place(answer.largest)}{of}", err=True)
+    say(f"{path}: {answer.asked.label} on {_place(answer.largest)}{of}", err=True)
     return answer
 
 
@@ -257,13 +258,13 @@ def _print(answers: Sequence["Answer"]) -> None:
         shown = (*COLUMNS, *COMPARED) if any(map(answer.measured, answer.predictions)) else COLUMNS
         tables.show([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
         for source in answer.asked.sources:
-            typer.echo(f"  {source}")
+            say(f"  {source}")
         place = _place(answer.largest)
-        typer.echo(f"critical path on {place}: {answer.largest.critical_path}")
+        say(f"critical path on {place}: {answer.largest.critical_path}")
         gains = [gain for gain in answer.gains if gain.gain > WORTH_A_LINE]
-        typer.echo(f"what would help most on {place}:{'' if gains else ' nothing that the model knows'}")
+        say(f"what would help most on {place}:{'' if gains else ' nothing that the model knows'}")
         for gain in gains:
-            typer.echo(f"  {gain.gain:+.1%}  {gain.change}")
+            say(f"  {gain.gain:+.1%}  {gain.change}")
 
 
 def _cells(answer: "Answer", one: "Prediction") -> dict[str, Any]:

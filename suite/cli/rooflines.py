@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import typer
-
 from suite.analysis.roofline import Roof, Roofline, of_row
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.cli import formatting, tables
 from suite.cli.formatting import significant
+from suite.cli.say import say
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 
@@ -29,7 +28,7 @@ def show_rooflines(folder: RunFolder, json: bool) -> None:
         return
     for row, one in found:
         tables.show([_cells(roof) for roof in one.rows], COLUMNS, row.case.label)
-        typer.echo(f"  {_words(row, one)}")
+        say(f"  {_words(row, one)}")
 
 
 def _words(row: Row, found: Roofline) -> str:

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from suite.cli.say import say
+from suite.plain import without_codes
+
 if TYPE_CHECKING:
     from suite.contracts.case import Case
     from suite.proofs.make import Proofs
@@ -79,7 +82,7 @@ def verify(
 
     def proving(at: int) -> "Proving[int]":
         case, refused = cases[at]
-        status.update(Text(f"proving {names[at]}"))
+        status.update(Text(without_codes(f"proving {names[at]}")))
         found[at] = Proven("unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
         return at
 
@@ -88,7 +91,9 @@ def verify(
             shares = [share(case, graphs[case.workload].graph(), here=True) for case, _ in cases]
             for at in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
                 words = (names[at], found[at].verdict, _reason(found[at].reason, at + 1, reasons))
-                console.print(": ".join(filter(None, words)), highlight=False, markup=False, soft_wrap=True)
+                console.print(
+                    without_codes(": ".join(filter(None, words))), highlight=False, markup=False, soft_wrap=True
+                )
     finally:  # of hours of proofs nothing is lost, whatever ends them
         made = [(case, found[at]) for at, (case, _) in enumerate(cases) if at in found]
         proofs = [_proof(case, each) for case, each in made]
@@ -123,7 +128,7 @@ def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: boo
     elif rows:
         show(rows, COLUMNS)
     counts = Counter(row["verdict"] for row in rows)
-    typer.echo(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
+    say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
 
 
 def _look_for(names: set[str], interpreters: dict[str, str]) -> None:

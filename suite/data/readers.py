@@ -23,6 +23,7 @@ from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
 from suite.launching.jobs import reading
 from suite.launching.single import single
+from suite.shell import command_line
 from suite.supervision import Limits
 from suite.worker.job import DataSet, Read
 from suite.worker.messages import Notes, of_type
@@ -102,7 +103,8 @@ class Check:
             # What was laid out is gone soon.
             problem, link = str(error), self.plain.files[index][0] if self.plain.files else ""
             problem = problem.replace(link, os.path.realpath(link)) if link else problem
-            raise RequestError(f"{problem}; `stagebench data check {source}` names all that cannot be read") from error
+            command = command_line("stagebench", "data", "check", source)
+            raise RequestError(f"{problem}; `{command}` names all that cannot be read") from error
 
     def _packed(self, adapter: Adapter, interpreter: Interpreter, form: Format, scratch: Path) -> Path:
         folder, work = scratch / "records", scratch / "packing"

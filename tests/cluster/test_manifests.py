@@ -5,6 +5,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -232,7 +233,7 @@ if __name__ == "__main__":
         (GOLDEN / f"{each}.yaml").write_text(written(each))
 
 
-HOSTILE = "x\nkind: Pod\u2028evil: $(id)'\""
+HOSTILE = "x\nkind: Pod\u2028evil: $(id)'\"\x1b]0;x\x07"
 
 
 def test_hostile_values_stay_values(tmp_path: Path) -> None:
@@ -251,6 +252,15 @@ def test_hostile_values_stay_values(tmp_path: Path) -> None:
 def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> None:
     with pytest.raises(RequestError, match="is no namespace"):
         write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace))
+
+
+def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("jobs; id", "-f"):
+        done = stagebench("manifests", plan, "-o", name, "--image", "i")
+        *command, folder = shlex.split(done.stdout.partition("Next: ")[2])
+        assert (command, Path(folder)) == (["kubectl", "apply", "-f"], Path(name))
+        assert not folder.startswith("-")
 
 
 def test_the_script_s_words_are_quoted() -> None:

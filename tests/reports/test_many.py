@@ -14,7 +14,7 @@ import pytest
 from reports import many
 from reports.command import import_
 from reports.many import runs_in
-from reports.publish import ATOM, WORKFLOW, publish, write_workflow
+from reports.publish import ATOM, publish
 from reports.serve import server
 from suite.errors import RequestError
 from tests.reports import made_experiments
@@ -146,14 +146,6 @@ def test_a_site_does_not_stand_in_the_documentation_that_is_copied_into_it(resul
         with pytest.raises(RequestError, match="is copied into it; name a folder elsewhere with -o"):
             publish(results, site, docs=tmp_path)
     assert not (tmp_path / "site").exists()
-
-
-def test_a_workflow_is_written_once(tmp_path: Path) -> None:
-    path = write_workflow(tmp_path, Path("results"))
-    assert path == tmp_path / WORKFLOW
-    assert "stagebench publish results -o site" in path.read_text()
-    assert "${{ vars.PAGES_ADDRESS }}" in path.read_text()
-    assert write_workflow(tmp_path, Path("results")) is None
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""The workflow that publishes a repository's runs: what a folder is called never becomes a command, nor YAML."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reports import workflow
+from reports.command import publish
+from reports.workflow import PLACE, quoted, workflow_of
+from suite.errors import RequestError
+from tests.reports.made_run import MadeRun, case_of
+
+HOSTILE = (
+    "results; id",
+    "a\nb",
+    'it\'s "quoted"',
+    "a: b # c",
+    "${{ secrets.X }}",
+    "'${{ secrets.X }}'",
+    "$${{ github.token }}",
+    "$(id)",
+    "`id`",
+    "$HOME",
+    "-o",
+    "* [x] {y} & !z",
+    "\u2028\x85\x1b]0;x\x07\u202e",
+    "größe 😀",
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    return tmp_path / "repository"
+
+
+def steps(text: str) -> list[dict[str, Any]]:
+    document = yaml.safe_load(text)
+    found: list[dict[str, Any]] = document["jobs"]["pages"]["steps"]
+    assert set(document) == {"name", "on", "permissions", "jobs"}
+    assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses", "uses"]
+    return found
+
+
+def published(text: str) -> list[str]:
+    return shlex.split(steps(text)[3]["run"])
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_folder_is_a_word_of_the_command(repository: Path, name: str) -> None:
+    for folder in (repository / name, repository / "docs" / name):
+        folder.mkdir(parents=True)
+    text = workflow_of(repository / name, repository / "docs" / name, name).text
+    _, _, runs, option, docs, *rest = published(text)
+    assert (repository / runs, option, repository / docs) == (repository / name, "--docs", repository / "docs" / name)
+    assert rest == ["-o", "$RUNNER_TEMP/site", "--address", name]
+    assert not runs.startswith("-")
+    assert text.isascii(), "a line that reads in the other direction hides what it does"
+    assert "${{" not in steps(text)[3]["run"], "GitHub would put a value there, before any shell reads the quotes"
+
+
+def test_folders_are_named_as_at_the_repository_s_root(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("deep/results", "site"):
+        (repository / name).mkdir(parents=True)
+    monkeypatch.chdir(repository / "deep")
+    found = workflow_of(Path("results"), Path("../site"))
+    assert found.path == repository / PLACE
+    assert published(found.text)[:5] == ["stagebench", "publish", "deep/results", "--docs", "site"]
+    assert published(workflow_of(repository / "deep" / "results").text)[2] == "deep/results"
+    assert published(workflow_of(repository).text)[2] == "."
+    assert str(repository) not in found.text
+
+
+def test_a_worktree_is_a_repository_too(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: /elsewhere\n")
+    assert workflow_of(tmp_path / "results").path == tmp_path / PLACE
+
+
+def test_what_the_repository_does_not_hold_is_refused(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"lies in no Git repository.*move it into one, or leave --workflow out"):
+        workflow_of(tmp_path / "results")
+    with pytest.raises(RequestError, match=r"built does not lie in .*repository, whose workflow publishes it"):
+        workflow_of(repository / "results", tmp_path / "built")
+    (tmp_path / "results").mkdir()
+    (repository / "link").symlink_to(tmp_path / "results")
+    with pytest.raises(RequestError, match="lies in no Git repository"):
+        workflow_of(repository / "link")
+
+
+def test_settings_of_the_repository_are_variables_of_the_shell(repository: Path) -> None:
+    *_, installing, publishing, _, _ = steps(workflow_of(repository).text)
+    assert installing["env"] == {"STAGEBENCH": "${{ vars.STAGEBENCH }}"}
+    assert installing["run"].startswith('pip install "${STAGEBENCH:?')
+    assert publishing["env"] == {"PAGES_ADDRESS": "${{ vars.PAGES_ADDRESS }}"}
+    assert publishing["run"].endswith(' --address "$PAGES_ADDRESS"')
+
+
+def test_a_clone_of_stagebench_installs_itself(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow, "OWN", repository)
+    assert steps(workflow_of(repository).text)[2] == {"run": "pip install ."}
+
+
+def test_the_site_is_uploaded_from_where_it_is_written(repository: Path) -> None:
+    _, _, _, publishing, upload, _ = steps(workflow_of(repository).text)
+    assert '-o "$RUNNER_TEMP/site"' in publishing["run"]
+    assert upload["with"] == {"path": "${{ runner.temp }}/site"}
+
+
+def test_an_expression_within_a_word_is_only_its_signs() -> None:
+    assert shlex.split(quoted("a", "x${{ y }}${{z")) == ["a", "x${{ y }}${{z"]
+
+
+def test_a_workflow_is_written_once_and_refused_before_the_site(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MadeRun(repository / "results; id" / "run").proven(case_of())
+    publish(repository / "results; id", tmp_path / "site", workflow=True)
+    assert f"Workflow: {repository / PLACE}\n" in capsys.readouterr().out
+    assert published((repository / PLACE).read_text())[2] == "results; id"
+    (repository / PLACE).write_text("mine")
+    publish(repository / "results; id", tmp_path / "site", workflow=True)
+    assert "there is one already; it was left as it is" in capsys.readouterr().out
+    assert (repository / PLACE).read_text() == "mine"
+    MadeRun(tmp_path / "elsewhere" / "run").proven(case_of())
+    with pytest.raises(RequestError, match="lies in no Git repository"):
+        publish(tmp_path / "elsewhere", tmp_path / "other", workflow=True)
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,148 @@
+"""What other people call their files, layers and machines reaches a terminal without codes, and a shell as one word."""
+
+import io
+import json
+import re
+import shlex
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from reports.command import import_
+from suite.analysis.compare_runs import compare
+from suite.analysis.conditions import MeasuredRun
+from suite.cli import collect, convert, data, measuring, new_adapter
+from suite.cli.comm_display import LiveTables, PlainLines
+from suite.cli.live import LiveDisplay
+from suite.cli.plain import PlainDisplay
+from suite.comm.cases import CommCase
+from suite.contracts.case import Placement
+from suite.errors import RequestError
+from suite.session.observer import Observer
+from suite.shell import command_line
+from suite.worker import messages
+from tests.reports.made_run import MadeRun, case_of
+from tests.suite.test_display import ONE, proof, record
+
+Run = Callable[..., SimpleNamespace]
+CODES = "\x1b]0;title\x07\x1b[2J\u202e"
+NAME = f"{CODES}name"
+FOLDERS = ("runs; id", "$(id)", "`id`", 'it\'s "quoted"', "a\nb", "-o", "größe")
+
+
+def clean(text: str) -> None:
+    assert "name" in text
+    assert not [code for code in "\x1b\x07\u202e" if code in text]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_word_stays_one_word_of_a_shell_and_a_path_is_no_option(name: str) -> None:
+    first, word, path = shlex.split(command_line("ls", name, Path(name)))
+    assert (first, word, Path(path)) == ("ls", name, Path(name))
+    assert not path.startswith("-")
+
+
+def pasted(printed: str) -> list[str]:
+    """The words of the command that a person is to paste next."""
+    return shlex.split(printed.partition("Next: ")[2])
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_next_command_names_the_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    MadeRun(Path("run")).proven(case_of())
+    foreign = Path(__file__).parents[1] / "fixtures" / "foreign" / "all_reduce_perf.txt"
+    for print_it in (
+        lambda folder: measuring.conclude(folder, Counter(ok=1), quiet=False),
+        lambda folder: collect.collect([Path("run")], folder / "collected"),
+        lambda folder: import_([foreign], folder / "imported", None),
+    ):
+        print_it(Path(name))
+        command, report, run, option, pages = pasted(capsys.readouterr().out)
+        assert (command, report, option, Path(pages)) == ("stagebench", "report", "-o", Path(run) / "report")
+        assert Path(run).is_relative_to(name)
+        assert not run.startswith("-")
+
+
+def test_commands_that_a_message_names_quote_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "mine; id"
+    new_adapter.new_adapter("lumen", place)
+    assert f"  cd '{place}/stagebench-lumen'\n" in capsys.readouterr().out
+    for name in ("a", "b"):
+        MadeRun(place / name).refuse(case_of(), "unavailable", "no such framework")
+    with pytest.raises(RequestError, match=re.escape(f"`stagebench show '{place}/a'` says why")):
+        compare(MeasuredRun.read(place / "a"), MeasuredRun.read(place / "b"), 0.03)
+
+
+def test_a_data_set_s_place_is_a_value_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path('/data/a "set"\\ of\nmine')
+    data._say_how_to_use(path, path)
+    assert tomllib.loads(capsys.readouterr().out.removeprefix("in a plan: ")) == {"data": str(path)}
+
+
+def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        Image.linear_gradient("L").save(tmp_path / folder / "good.png")
+    (tmp_path / "a" / f"{NAME}.jpg").write_text("no")
+    told = stagebench("data", "check", str(tmp_path))
+    assert (told.code, "name.jpg: not an image" in told.out) == (1, True)
+    clean(told.out)
+
+
+def test_data_convert_names_what_it_skipped_without_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    left = SimpleNamespace(samples=1, which=[f"{NAME}.jpg: not an image"])
+    marker: Any = SimpleNamespace(samples=1, skipped=left, parts=[1], adapter=NAME)
+    convert._show(Path(f"/data/{NAME}"), marker)
+    clean(capsys.readouterr().out)
+
+
+def test_layers_of_a_file_are_printed_without_codes(stagebench: Run, tmp_path: Path) -> None:
+    layer = {"layer": NAME, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4_000_000}
+    (tmp_path / "layers.json").write_text(json.dumps([layer]))
+    options = ("--layers", str(tmp_path / "layers.json"), "--batch", "8", "--alpha", "1e-3", "--beta", "1e-9")
+    told = stagebench("predict", *options)
+    assert "critical path on 32 ranks" in told.out
+    clean(told.out)
+
+
+@pytest.mark.parametrize("make", [PlainDisplay, lambda stream: LiveDisplay(Console(file=stream, width=300))])
+def test_a_session_is_shown_without_codes(make: Callable[[io.StringIO], Observer]) -> None:
+    case, stream = ONE.on(data=f"/data/{NAME}"), io.StringIO()
+    display = make(stream)
+    display.refused(case, "unavailable", f"a {NAME}")
+    display.begin([case], 1, 0)
+    display.proved(case, proof("k2", False, f"the {NAME}"))
+    display.started(case, 0)
+    display.message(case, 0, messages.Phase(NAME))
+    if isinstance(display, LiveDisplay):
+        with display._console.capture() as shown:
+            display._console.print(display.view())
+        clean(shown.get())
+    display.finished(case, record(case, "crash", reason=f"no {NAME}", ranks=[], proof=None))
+    display.end()
+    clean(stream.getvalue())
+    assert stream.getvalue().count("name") >= 6
+
+
+def test_communication_is_shown_without_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    case = CommCase(NAME, "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,))
+    ended: Any = SimpleNamespace(outcome="crash", reason=f"no {NAME}")
+    stream = io.StringIO()
+    for display in (PlainLines(), LiveTables(Console(file=stream, width=300))):
+        display.refused(case, "unavailable", f"a {NAME}")
+        display.begin([case], 1, 0)
+        display.started(case, 0)
+        display.finished(case, ended)
+    for text in (capsys.readouterr().out, stream.getvalue()):
+        clean(text)
+        assert text.count("name") >= 4

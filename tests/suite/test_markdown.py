@@ -1,0 +1,85 @@
+"""Whatever a label, a path or a reason holds, Markdown shows it as text."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from markdown_it import MarkdownIt  # rich brings it
+from markdown_it.token import Token
+
+from reports.exports import write
+from suite import markdown
+from tests.reports.made_run import MadeRun, case_of
+
+READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "[click](https://evil.example)",
+    "![](https://evil.example/pixel.png)",
+    "<https://evil.example>",
+    "a | b || c |",
+    "back\\slash \\| and \\",
+    "`code` ``more`` `",
+    "**bold** _it_ ~~gone~~",
+    "&lt;b&gt; &copy;",
+    "# $\\alpha$ <!-- x",
+)
+MARKUP = {
+    "html_inline",
+    "html_block",
+    "link_open",
+    "image",
+    "strong_open",
+    "em_open",
+    "s_open",
+    "heading_open",
+    "fence",
+}
+
+
+def inline(source: str) -> Iterator[Token]:
+    for block in READER.parse(source):
+        yield from block.children if block.children is not None else [block]
+
+
+def shown(source: str) -> str:
+    return "".join(token.content for token in inline(source))
+
+
+@pytest.mark.parametrize("given", HOSTILE)
+def test_it_reads_as_it_was_given(given: str) -> None:
+    for source in (markdown.text(given), markdown.code(given)):
+        assert shown(source) == given
+        assert not MARKUP & {token.type for token in inline(source)}
+    head, rule, line = markdown.table(["one", "two", "three"], [[given, "x", given]])
+    cells = [block.content for block in READER.parse("\n".join((head, rule, line))) if block.type == "inline"]
+    assert [shown(cell) for cell in cells] == ["one", "two", "three", given, "x", given]
+
+
+def test_it_is_one_line_without_codes_and_homes() -> None:
+    for line in (markdown.text, markdown.code):
+        assert line("a\n\n# b\u2028c\x1b]0;x\x07 /home/ada/x").strip("`").replace("\\", "") == "a  # b c ~/x"
+
+
+def test_a_code_s_fence_is_longer_than_what_it_holds() -> None:
+    assert markdown.code("results/a_b") == "`results/a_b`"
+    assert markdown.code("a``b`c") == "``` a``b`c ```"
+
+
+@pytest.mark.parametrize("given", HOSTILE)
+def test_a_comparison_and_an_export_show_hostile_names_as_text(
+    given: str, stagebench: Callable[..., SimpleNamespace], tmp_path: Path
+) -> None:
+    name = given.replace("/", "-")  # of a folder; a case's label has the last part of its data
+    runs = [MadeRun(tmp_path / f"{word} {name}") for word in ("before", "after")]
+    for run in runs:
+        for knob in (given, "plain"):
+            run.proven(case_of(data=f"/data/{name}", knobs={"note": knob}))
+    runs[1].folder.write_host(runs[1].folder.hosts()["bench"].but(cpu=f"Intel {given}"))
+    compared = stagebench("compare", *(str(run.folder.path) for run in runs), "--markdown").out
+    exported = write(runs[0].folder, "markdown", tmp_path).read_text()
+    for source, words in ((compared, name), (compared, f"Intel {given}"), (exported, given)):
+        assert not (MARKUP - {"strong_open"}) & {token.type for token in inline(source)}
+        assert words in shown(source)
+    assert sum(token.type == "strong_open" for token in inline(compared)) == 1  # the verdict
