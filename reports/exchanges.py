@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from reports.figure import Chart
-from reports.lines import Line, lines_figure
+from reports.lines import Line, lines_figure, thinned
 from reports.names import common, names, varying
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Variant, exchanges
@@ -77,7 +77,7 @@ def _table(exchange: Exchange, differing: list[str]) -> ExchangeTable:
 
 def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, Variant]]) -> list[Chart]:
     kept, warning = beside_others([row for _, variant in named for row in variant.rows])
-    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
+    shown = kept_whole(named, kept, lambda one: one[1].rows)
     if not shown:
         return []
     panel = Panel(title, kept, [name for name, _ in shown], shared, warning)
@@ -92,7 +92,8 @@ def _chart(panel: Panel, shown: list[tuple[str, Variant]], across: str, by_time:
     lines = []
     for name, variant in shown:
         first = variant.curves[0]
-        lines.append(Line(name, first.by(by_time), smoothed(first.by(by_time), first.losses, WINDOW * stretch)))
+        losses = smoothed(first.by(by_time), first.losses, WINDOW * stretch)
+        lines.append(Line(name, thinned(first.by(by_time)), thinned(losses)))
     titled = Panel(
         f"{panel.title}: loss by {across.partition(' ')[0]}", panel.rows, panel.names, panel.common, panel.warning
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from reports.bars import bars
 from reports.figure import Chart
 from reports.names import common, differences, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
@@ -113,7 +113,7 @@ def _place(case: Case) -> tuple[object, ...]:
 
 def _mode_chart(members: list[Fed]) -> Chart | None:
     kept, warning = beside_others([fed.row for fed in members])
-    shown = [fed for fed in members if fed.row in kept]
+    shown = kept_whole(members, kept, lambda fed: [fed.row])
     if not shown:
         return None
     cases = [fed.row.case for fed in shown]

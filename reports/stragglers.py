@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from reports.figure import Figure
 from reports.lines import Line, lines_figure
 from reports.names import common, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
 from suite.analysis.rows import Row
 from suite.analysis.stragglers import Crossover, Slowed, Stragglers, crossover, stragglers
@@ -70,7 +70,7 @@ def _slowed(found: Stragglers) -> SlowedRank:
     first, named = cases[0], list(zip(names(cases), found.variants, strict=True))
     title = f"{first.workload} on {first.data_name}, {first.placement.words}"
     kept, warning = beside_others([row for variant in found.variants for row in variant.rows])
-    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
+    shown = kept_whole(named, kept, lambda one: one[1].rows)
     if not shown:
         return SlowedRank(title, found, named, [])
     panel = Panel(
