@@ -16,6 +16,7 @@ from reports.learning import lessons_of
 from reports.lines import POINTS
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
+from reports.networks import networks_of
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
 from reports.shown import shown
@@ -146,6 +147,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "usual": USUAL,
         "lessons": lessons,
         "devices": devices,
+        "networks": networks_of(folder, [row for _, one in devices.named for row in one.rows] if devices else []),
         "epochs": epochs_of(every),
         "exchanges": exchanged,
         "stragglers": slowed,

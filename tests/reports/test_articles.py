@@ -2,11 +2,17 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reports.study import depth
+from reports.networks import depth
+from reports.site import render
+from suite.analysis.summary import summarise
+from suite.contracts.case import Training
+from tests.reports.made_experiments import learner, taught
+from tests.reports.made_run import MadeRun
 from tests.reports.parsed import Page
 from workloads.networks import by_name
 
@@ -108,6 +114,19 @@ def test_the_trade_off_has_the_source_s_measures_as_rows(pages: dict[str, str]) 
     heads = re.findall(r'<th scope="row"[^>]*>(.*?)</th>', after(pages["batches"], TRADE_OFF))
     assert heads == MEASURES * 2  # adapters
     assert "memory, by batch" in pages["batches"]
+
+
+def test_each_network_s_parameters_stand_with_whose_they_are(tmp_path: Path) -> None:
+    """The article's text and its code have networks of different sizes; one that has changed since is as proven."""
+    run, known = MadeRun(tmp_path / "run", "data-parallel"), by_name()
+    digests = {name: known[name].graph().digest for name in ("mnist_large", "mnist_stated")} | {"mnist_small": "d" * 64}
+    for name, digest in digests.items():
+        for ranks in (1, 2):
+            case = learner("pytorch", ranks, graph_digest=digest, training=Training(epochs=2)).on(workload=name)
+            run.proven(case, repeats=1, ranks=taught(case))
+    found = Page(after(render(run.folder, summarise(run.folder)), "Epochs over devices")).text
+    sizes = "mnist_large 4 104 202 (data-parallel article); mnist_stated 2 636 554 (the article's text)"
+    assert f"Parameters of the networks: {sizes}; mnist_small 60 965 224." in found
 
 
 def test_a_run_of_another_plan_has_no_study(pages: dict[str, str]) -> None:
