@@ -22,6 +22,7 @@ from suite.analysis.stats import Interval, ratio
 from suite.groups import grouped
 from suite.results.run_folder import RunFolder
 
+NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers
 KERNELS = {"onednn": "oneDNN", "cudnn_autotune": "cuDNN's autotuning"}  # by the knob that switches them
 ONE_DEVICE = Interval(1.0, 1.0, 1.0, 1)
 
@@ -53,10 +54,15 @@ class Study:
     kernels: list[Kernels]
 
 
-def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
-    """Of a run of the plan `paper`; its cases that were measured stage by stage are the study's."""
-    rows = list(rows)
-    staged = [row for row in rows if row.rates and "staged" in row.case.passes]
+def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
+    """Of a run of the plan `paper`; its cases that were measured stage by stage are the study's.
+
+    None where none of the study's networks was measured, as in a plan of one's own by the same name.
+    """
+    measured = [row for row in rows if row.rates and row.case.workload in NETWORKS]
+    if not measured:
+        return None
+    staged = [row for row in measured if "staged" in row.case.passes]
     panels = by_network(staged)
     node, nodes = (
         [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
@@ -65,7 +71,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
     over = [row for row in staged if row.several_devices and _devices_of_a_node(row) in sizes]
     return Study(
         figure_1=topology(folder.hosts()),
-        table_4=networks_of(folder, rows),
+        table_4=networks_of(folder, measured),
         table_5=by_network(row for row in staged if not row.several_devices and row.budget),
         figure_3=[chart for panel in panels if (chart := _iterations(panel))],
         figure_4=[chart for panel in by_network(node) if (chart := _speed_ups(panel, False))],
@@ -73,7 +79,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
         table_7=by_network(row for row in nodes if row.budget),
         figure_5=[chart for panel in by_network(over) if nodes and (chart := _speed_ups(panel, True))],
         table_8=matrix(panels),
-        kernels=_kernels(rows),
+        kernels=_kernels(measured),
     )
 
 
@@ -133,7 +139,7 @@ def _kernels(rows: Iterable[Row]) -> list[Kernels]:
     """Cases that differ in such a knob alone."""
     found = []
     for knob, what in KERNELS.items():
-        knowing = [row for row in rows if row.rates and knob in row.case.knobs]
+        knowing = [row for row in rows if knob in row.case.knobs]
         for members in grouped(knowing, partial(_apart_from, knob)).values():
             by = {row.case.knobs[knob]: row for row in members}
             on, off = by.get("on"), by.get("off")
