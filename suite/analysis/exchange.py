@@ -50,8 +50,9 @@ def exchanges(rows: Iterable[Row]) -> list[Exchange]:
     """Every training on several devices that the run did in several variants."""
     every = list(rows)
     found = grouped((row for row in every if row.lessons and row.several_devices), lambda row: same_training(row.case))
-    speeds = grouped((row for row in every if row.rates), lambda row: _unhurried(row.case).id)
-    return [_exchange(group, speeds) for group in found.values() if len({_strategy_of(row.case) for row in group}) > 1]
+    several = [group for group in found.values() if len({_strategy_of(row.case) for row in group}) > 1]
+    speeds = grouped((row for row in every if row.rates and several), lambda row: _unhurried(row.case).id)
+    return [_exchange(group, speeds) for group in several]
 
 
 def same_training(case: Case) -> tuple[object, ...]:

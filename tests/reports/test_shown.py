@@ -87,7 +87,8 @@ def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(
     found = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     cut = {name: int(said[1]) for name, text in found.items() if (said := re.search(r"the first 2 of (\d+) ", text))}
     of_speed, of_devices = dict.fromkeys(("speeds", "steps", "stages"), 15), {"scaling": 8, "aggregation": 8}
-    assert cut == {**of_speed, **of_devices, "layers": 6, "learning": 4, "proofs": 20, "outcomes": 22, "notes": 19}
+    of_cases = {"proofs": 20, "outcomes": 22, "notes": 19}
+    assert cut == {**of_speed, **of_devices, **of_cases, "layers": 6, "input": 7, "learning": 4}
     monkeypatch.undo()
     whole = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     assert not any("Here are the first" in text for text in whole.values())
