@@ -19,7 +19,7 @@ from reports.matrix import words_of as words_of_place
 from reports.networks import networks_of
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
-from reports.shown import shown
+from reports.shown import SHOWN, shown
 from reports.stragglers import stragglers_of
 from reports.study import study_of
 from suite.analysis.best import USUAL
@@ -46,7 +46,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     What answers a plan's question is given every row, what has a line for each case those that are shown.
     """
     fast = shown(row for row in every if row.rates)
-    rows = fast.rows
+    rows = fast.rows  # those with a prediction beside them
     timed = shown(row for row in every if row.measured)
     staged = shown(row for row in every if row.rates and (row.budget or "staged" in row.case.passes))
     exchanging = shown(row for row in every if row.budget and row.several_devices)
@@ -93,7 +93,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "full": Sampling(),
         "every": every,
         "listed": shown(every),
-        "marks": {mark for row in every for mark in row.marks},
+        "seen_marks": {mark for row in every for mark in row.marks},
         "shared_reasons": facts.shared_reasons(every),
         "count": len(every),
         "groups": len(groups),
@@ -154,6 +154,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "study": study_of(folder, every) if plan.name == STUDY else None,
         "proven": shown(row for row in every if row.processes),
         "trained": shown(row for row in every if row.answers),
+        "most": SHOWN,
         "points": POINTS,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,

@@ -280,7 +280,8 @@ def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
     words = f"{first.workload} on " if len({case.workload for case in alike}) == 1 else ""
     sizes = [f"{first.input.repeat}× data"] * (len({case.input.repeat for case in alike}) == 1)  # noqa: RUF001
     sizes += [f"batch {first.batch} per device"] * (len({case.batch for case in alike}) == 1)
-    title = ", ".join([f"{words}{first.data_name}: {title}", *sizes])
+    by = f" by {first.adapter}/{first.strategy}" * (len({(case.adapter, case.strategy) for case in alike}) == 1)
+    title = ", ".join([f"{words}{first.data_name}{by}: {title}", *sizes])
     return shown, Panel(
         title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning
     )

@@ -12,7 +12,7 @@ from suite.analysis.spread import Spread
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot")  # of lines without symbols, where colours come again
 LEGEND_ROW = 20  # pixels
-POINTS = 500  # of a curve: a chart has hardly more columns of pixels
+POINTS = 300  # of a curve: the eye tells no more apart
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports import shown
+from reports.exchanges import exchanges_of
 from reports.lines import POINTS, thinned
 from reports.site import render, write
 from suite.analysis.summary import summarise
@@ -71,6 +72,8 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
     assert len(re.findall(r'<th scope="row"[^>]*>.*?mxnet/kvstore_local', over)) == 3 * 2
     drawn = [{trace["name"] for trace in figure["data"]} for figure in Page(over).figures]
     assert sum(any("mxnet/kvstore_local" in name for name in names) for names in drawn) == len(drawn) - 50  # by batch
+    titles = re.findall("<h3>(.*?)</h3>", over)
+    assert len(set(titles)) == len(titles), "a chart of one strategy names it"
     accuracy = sections((site / "accuracy.html").read_text())
     assert "mxnet/kvstore_local" in accuracy["epochs"]
     assert "mxnet/kvstore_local" in sections((site / "communication.html").read_text())["exchange"]
@@ -93,6 +96,18 @@ def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(
     whole = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     assert not any("Here are the first" in text for text in whole.values())
     assert found["study"] == whole["study"]
+
+
+def test_an_exchange_behind_many_others_has_its_table_and_says_that_it_has_no_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = summarise(made_experiments.epochs(tmp_path / "run"))
+    whole = exchanges_of(rows)
+    monkeypatch.setattr("reports.exchanges.SHOWN", 4)  # two strategies each
+    found = exchanges_of(rows)
+    assert [bool(one.charts) for one in found] == [True, True, False, False]
+    assert [one.named for one in found] == [one.named for one in whole]
+    assert render(RunFolder(tmp_path / "run"), rows).count("Without curves: ") == 2
 
 
 @pytest.mark.parametrize("count", [0, 1, POINTS, POINTS + 1, 10 * POINTS + 3])
