@@ -13,10 +13,13 @@ from reports.figure import Chart, Figure, colour
 from reports.heat import heat_maps
 from reports.inputs import MODE_COLOURS, inputs_of, reading, words
 from reports.learning import lessons_of
+from reports.lines import POINTS
 from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
+from reports.networks import networks_of
 from reports.panels import Panel, by_network, for_charts, set_aside
 from reports.scaling import scaling
+from reports.shown import SHOWN, shown
 from reports.stragglers import stragglers_of
 from reports.study import study_of
 from suite.analysis.best import USUAL
@@ -31,7 +34,6 @@ from suite.predict.answer import TRUSTED, Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
 
-SHOWN = 300  # cases on the pages with a line each; the table of all cases and their own pages have every one
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 STUDY = "paper"  # the plan whose page has the study's tables
@@ -39,24 +41,34 @@ SEARCH = "autotune"  # the plan whose page begins with what the search found
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
-    """Every name that a section's template knows, but addresses."""
-    rows = every[:SHOWN]
-    panels = for_charts(rows)
-    tables = by_network(rows)
+    """Every name that a section's template knows, but addresses.
+
+    What answers a plan's question is given every row, what has a line for each case those that are shown.
+    """
+    fast = shown(row for row in every if row.rates)
+    rows = fast.rows  # those with a prediction beside them
+    timed = shown(row for row in every if row.measured)
+    staged = shown(row for row in every if row.rates and (row.budget or "staged" in row.case.passes))
+    exchanging = shown(row for row in every if row.budget and row.several_devices)
+    layered = shown(row for row in every if any(one.layers for one in row.measured))
+    scaled = shown(row for row in every if row.scaling)
+    speeds = by_network(every)
+    parted = parts.with_parts(speeds)
+    in_parts = shown(row for panel in parted for row in panel.rows)
     adapters = list(dict.fromkeys(row.case.adapter for row in every))
     plan = facts.plan_of(folder)
 
-    def shades(shown: list[Row]) -> dict[str, str]:
+    def shades(rows: list[Row]) -> dict[str, str]:
         """The colours of the adapters that have a row there."""
-        there = {row.case.adapter for row in shown}
+        there = {row.case.adapter for row in rows}
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
-    imported, timed = isinstance(folder, ForeignRun), [row for row in rows if row.measured]
+    imported = isinstance(folder, ForeignRun)
     predicted, unpredicted = beside_measured(folder, rows)
-    stage_charts = _drawn(panels, charts.stages)
-    devices, lessons = over_devices(rows), lessons_of(rows)
-    exchanged, slowed = exchanges_of(rows), stragglers_of(rows)
-    winners, groups = winners_of(rows), overview.groups_of(every)
+    panels, stage_charts = for_charts(fast.rows), _drawn(for_charts(staged.rows), charts.stages)
+    devices, lessons = over_devices(every), lessons_of(every)
+    exchanged, slowed = exchanges_of(every), stragglers_of(every)
+    winners, groups = winners_of(every), overview.groups_of(every)
     leaders, searched = [overview.sentence(group) for group in groups[:IN_WORDS]], answers(winners)
     return {
         "title": _title(folder, plan),
@@ -77,43 +89,56 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         ],
         "first_chart": overview.chart(groups[:FIRST], adapters),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
-        "set_aside": set_aside(rows),
+        "set_aside": set_aside(fast.rows),
         "full": Sampling(),
         "every": every,
-        "rows": rows,
-        "shared_reasons": facts.shared_reasons(rows),
+        "listed": shown(every),
+        "seen_marks": {mark for row in every for mark in row.marks},
+        "shared_reasons": facts.shared_reasons(every),
         "count": len(every),
         "groups": len(groups),
         "undecided": sum(not group.decided for group in groups),
         "first_groups": FIRST,
-        "tables": tables,
-        "stage_tables": by_network(row for row in rows if row.budget or "staged" in row.case.passes),
-        "parted": parts.with_parts(tables),
-        "parted_answers": parts.answers(tables),
+        "fast": fast,
+        "tables": by_network(fast.rows),
+        "staged": staged,
+        "stage_tables": by_network(staged.rows),
+        "in_parts": in_parts,
+        "parted": by_network(in_parts.rows),
+        "parted_answers": parts.answers(parted),
         "traffic": parts.traffic,
-        "stages_asked": any("staged" in row.case.passes for row in rows) or not rows,
-        "speed_asked": any("native" in row.case.passes for row in rows) or not rows,
-        "matrix": matrix(tables),
+        "stages_asked": any("staged" in row.case.passes for row in every) or not every,
+        "speed_asked": any("native" in row.case.passes for row in every) or not every,
+        "matrix": matrix(speeds),
         "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),
         "stage_charts": stage_charts,
-        "aggregation_charts": _drawn(panels, charts.aggregation),
+        "exchanging": exchanging,
+        "exchange_tables": by_network(exchanging.rows),
+        "aggregation_charts": _drawn(for_charts(exchanging.rows), charts.aggregation),
         "exchange_colours": charts.EXCHANGE_COLOURS,
-        "scaling_charts": _drawn(panels, lambda panel: scaling(panel, adapters, predicted)),
+        "scaled": scaled,
+        "scaling_tables": by_network(scaled.rows),
+        "scaling_charts": _drawn(
+            for_charts(_with_baselines(scaled.rows, every)), lambda panel: scaling(panel, adapters, predicted)
+        ),
+        "lonely": shown(row for row in every if row.rates and row.several_devices and not row.scaling),
         "predicted": predicted,
         "unpredicted": unpredicted,
         "trusted": TRUSTED,
         "verdicts": [answer.wrong(one) for answer in predicted for one in answer.predictions],
         "scenarios": [scenario_of(answer) for answer in predicted if answer.asked.scenario.stages == 1],
-        "step_charts": _drawn(for_charts(timed), charts.step_times),
-        "step_tables": by_network(timed),
+        "timed": timed,
+        "step_charts": _drawn(for_charts(timed.rows), charts.step_times),
+        "step_tables": by_network(timed.rows),
         "stage_colours": {part["name"]: part["marker"]["color"] for _, one in stage_charts for part in one["data"]},
-        "heat_maps": heat_maps(panels),
+        "layered": layered,
+        "heat_maps": heat_maps(for_charts(layered.rows)),
         "roofline": lambda row: of_row(folder.path, row),
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
-        "inputs": inputs_of(timed),
+        "inputs": inputs_of([row for row in every if row.measured]),
         "mode_colours": MODE_COLOURS,
         "read_colours": {mode: MODE_COLOURS[mode] for mode in ("memory", "disk")},
         "bottleneck": words,
@@ -125,10 +150,15 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "usual": USUAL,
         "lessons": lessons,
         "devices": devices,
-        "epochs": epochs_of(rows),
+        "networks": networks_of(folder, [row for _, one in devices.named for row in one.rows] if devices else []),
+        "epochs": epochs_of(every),
         "exchanges": exchanged,
         "stragglers": slowed,
-        "study": study_of(folder, rows) if plan.name == STUDY else None,
+        "study": study_of(folder, every) if plan.name == STUDY else None,
+        "proven": shown(row for row in every if row.processes),
+        "trained": shown(row for row in every if row.answers),
+        "most": SHOWN,
+        "points": POINTS,
         "disqualifying": DISQUALIFYING,
         "noted": NOTED,
     }
@@ -138,6 +168,12 @@ def _title(folder: RunFolder, plan: facts.Plan) -> str:
     if isinstance(folder, ForeignRun):
         return f"Imported: {', '.join(dict.fromkeys(speed.origin.program for speed in folder.speeds))}"
     return plan.title or plan.name or "A run of stagebench"
+
+
+def _with_baselines(rows: list[Row], every: list[Row]) -> list[Row]:
+    """The rows and those that they are scaled from, in the plan's order."""
+    ids = {id_ for row in rows if row.scaling for id_ in (row.id, row.scaling.baseline_id)}
+    return [row for row in every if row.id in ids]
 
 
 def _drawn(panels: list[Panel], draw: Callable[[Panel], Figure | None]) -> list[Chart]:

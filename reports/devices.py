@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from reports.figure import Chart
 from reports.lines import Line, from_zero_up, lines_figure
 from reports.names import common, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.scaling import of_a_node, on_nodes
 from reports.text import accuracy, middle, number
 from suite.analysis.comparability import FOREIGN
@@ -274,13 +274,14 @@ def _panel(title: str, group: list[Series]) -> tuple[list[Series], Panel]:
     kept, warning = beside_others(rows)
     if all(FOREIGN in row.marks for row in rows):  # an article's figure is drawn as it drew it
         kept, warning = rows, f"not to be compared: {FOREIGN}"
-    shown = [one for one in group if all(row in kept for row in one.rows)]
+    shown = kept_whole(group, kept, lambda one: one.rows)
     everywhere = [row.case for one in shown for row in one.rows]
     first, alike = group[0].case, [one.case for one in group]
     words = f"{first.workload} on " if len({case.workload for case in alike}) == 1 else ""
     sizes = [f"{first.input.repeat}× data"] * (len({case.input.repeat for case in alike}) == 1)  # noqa: RUF001
     sizes += [f"batch {first.batch} per device"] * (len({case.batch for case in alike}) == 1)
-    title = ", ".join([f"{words}{first.data_name}: {title}", *sizes])
+    by = f" by {first.adapter}/{first.strategy}" * (len({(case.adapter, case.strategy) for case in alike}) == 1)
+    title = ", ".join([f"{words}{first.data_name}{by}: {title}", *sizes])
     return shown, Panel(
         title, [one.rows[-1] for one in shown], _names(shown), common(everywhere) if shown else "", warning
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from reports.bars import bars
 from reports.figure import Chart, colour
 from reports.names import common, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from suite.analysis.learning import Epoch
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
@@ -82,7 +82,7 @@ def _epochs(title: str, members: list[Row]) -> Epochs:
 
 def _chart(title: str, members: list[Timed], several: bool, adapters: list[str]) -> Chart | None:
     kept, warning = beside_others([row for one in members for row in one.rows])
-    shown = [one for one in members if all(row in kept for row in one.rows) and one.count > 1]
+    shown = [one for one in kept_whole(members, kept, lambda one: one.rows) if one.count > 1]
     if len(shown) < 2:
         return None
     cases = [replace(one.case, seed=0) for one in shown]

@@ -1,11 +1,13 @@
 """Strategies of exchanging gradients, side by side: how fast they are, and how far they bring the same training."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from reports.figure import Chart
-from reports.lines import Line, lines_figure
+from reports.lines import Line, lines_figure, thinned
 from reports.names import common, names, varying
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
+from reports.shown import SHOWN
 from reports.text import listed, number
 from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Variant, exchanges
@@ -22,7 +24,7 @@ class ExchangeTable:
     common: str
     exchange: Exchange
     named: list[tuple[str, Variant]]
-    charts: list[Chart]
+    charts: list[Chart] | None  # None: behind so many others that it has none
 
     @property
     def answer(self) -> str:
@@ -48,10 +50,12 @@ def _least(losses: list[tuple[Spread, str]]) -> str:
 
 
 def exchanges_of(rows: list[Row]) -> list[ExchangeTable]:
-    """Every training on several devices that was done by more than one strategy."""
+    """Every training on several devices that was done by more than one strategy; the first ones with their curves."""
     found = exchanges(rows)
     questions = varying([_question(exchange.variants[0].case) for exchange in found])
-    return [_table(exchange, words) for exchange, words in zip(found, questions, strict=True)]
+    curves = accumulate(len(exchange.variants) for exchange in found)
+    together = zip(found, questions, curves, strict=True)
+    return [_table(exchange, differing, count <= SHOWN) for exchange, differing, count in together]
 
 
 def _question(case: Case) -> dict[str, str]:
@@ -67,17 +71,18 @@ def _question(case: Case) -> dict[str, str]:
     }
 
 
-def _table(exchange: Exchange, differing: list[str]) -> ExchangeTable:
+def _table(exchange: Exchange, differing: list[str], drawn: bool) -> ExchangeTable:
     cases = [variant.case.on(seed=0) for variant in exchange.variants]
     first, devices = cases[0], f"{cases[0].placement.device_count} devices"
     title = ", ".join(dict.fromkeys([f"{first.workload} on {first.data_name}", *differing, devices]))
     named = list(zip(names(cases), exchange.variants, strict=True))
-    return ExchangeTable(title, common(cases), exchange, named, _charts(title, common(cases), exchange, named))
+    charts = _charts(title, common(cases), exchange, named) if drawn else None
+    return ExchangeTable(title, common(cases), exchange, named, charts)
 
 
 def _charts(title: str, shared: str, exchange: Exchange, named: list[tuple[str, Variant]]) -> list[Chart]:
     kept, warning = beside_others([row for _, variant in named for row in variant.rows])
-    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
+    shown = kept_whole(named, kept, lambda one: one[1].rows)
     if not shown:
         return []
     panel = Panel(title, kept, [name for name, _ in shown], shared, warning)
@@ -92,7 +97,8 @@ def _chart(panel: Panel, shown: list[tuple[str, Variant]], across: str, by_time:
     lines = []
     for name, variant in shown:
         first = variant.curves[0]
-        lines.append(Line(name, first.by(by_time), smoothed(first.by(by_time), first.losses, WINDOW * stretch)))
+        losses = smoothed(first.by(by_time), first.losses, WINDOW * stretch)
+        lines.append(Line(name, thinned(first.by(by_time)), thinned(losses)))
     titled = Panel(
         f"{panel.title}: loss by {across.partition(' ')[0]}", panel.rows, panel.names, panel.common, panel.warning
     )

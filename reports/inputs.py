@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from reports.bars import bars
 from reports.figure import Chart
 from reports.names import common, differences, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
+from reports.shown import Shown, shown
 from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
@@ -22,12 +23,14 @@ class Inputs:
 
     groups: list[tuple[str, Group, list[str]]]  # (title, cases equal but for their input, a name for each)
     modes: list[Chart]
+    read: Shown  # by readers alone, on the fewest devices that were measured with their data
     readers: list[Chart]
 
 
 def inputs_of(rows: list[Row]) -> Inputs | None:
     """None when no two cases differ in their input alone, and no readers can be compared."""
-    found, readers = groups(rows), _readers(rows)
+    found, read = groups(rows), shown(_on_fewest_devices(row for row in rows if row.reader))
+    readers = _readers(read.rows)
     if not found and not readers:
         return None
     titles = names([_unfed(group.cases[0].row.case) for group in found])
@@ -35,7 +38,7 @@ def inputs_of(rows: list[Row]) -> Inputs | None:
         (f"{group.cases[0].row.case.workload}: {title}", group, _described(group.cases))
         for title, group in zip(titles, found, strict=True)
     ]
-    return Inputs(named, _modes(found), readers)
+    return Inputs(named, _modes(found), read, readers)
 
 
 def words(fed: Fed) -> str:
@@ -113,7 +116,7 @@ def _place(case: Case) -> tuple[object, ...]:
 
 def _mode_chart(members: list[Fed]) -> Chart | None:
     kept, warning = beside_others([fed.row for fed in members])
-    shown = [fed for fed in members if fed.row in kept]
+    shown = kept_whole(members, kept, lambda fed: [fed.row])
     if not shown:
         return None
     cases = [fed.row.case for fed in shown]
@@ -132,16 +135,26 @@ def _mode_chart(members: list[Fed]) -> Chart | None:
     return panel, bars(panel, rates, [MODE_COLOURS[fed.mode] for fed in shown], "samples/s, all devices together")
 
 
+def _on_fewest_devices(rows: Iterable[Row]) -> list[Row]:
+    """Of each network and data set the rows on the fewest devices that were measured with them."""
+    every = list(rows)
+    counts = grouped(every, _network_and_data)
+    fewest = {key: min(row.case.placement.device_count for row in members) for key, members in counts.items()}
+    return [row for row in every if row.case.placement.device_count == fewest[_network_and_data(row)]]
+
+
+def _network_and_data(row: Row) -> tuple[str, str]:
+    return row.case.workload, row.case.data
+
+
 def _readers(rows: Iterable[Row]) -> list[Chart]:
-    """Readers alone, on the fewest devices measured: a chart for each data set and network that has several."""
-    found = grouped((row for row in rows if row.reader), lambda row: (row.case.workload, row.case.data))
-    drawn = [_reader_chart(members) for members in found.values()]
+    """Readers alone: a chart for each network and data set that has several."""
+    drawn = [_reader_chart(members) for members in grouped(rows, _network_and_data).values()]
     return [chart for chart in drawn if chart]
 
 
 def _reader_chart(members: list[Row]) -> Chart | None:
-    fewest = min(row.case.placement.device_count for row in members)
-    kept, warning = beside_others([row for row in members if row.case.placement.device_count == fewest])
+    kept, warning = beside_others(members)
     if len({(row.case.adapter, row.case.readers, str(row.case.input)) for row in kept}) < 2:
         return None
     cases = [row.case for row in kept]

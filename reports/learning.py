@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 from reports.figure import Chart
-from reports.lines import Line, lines_figure
+from reports.lines import Line, lines_figure, thinned
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
+from reports.shown import Shown, shown
 from reports.tradeoff import BatchTable, TradeOff, answers, batch_table, trade_off_charts, trade_offs, without_series
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
@@ -20,14 +22,21 @@ class Lessons:
     """Rows that learnt the same: one network, one data set."""
 
     title: str
-    common: str
     rows: list[Row]
-    names: list[str]
+
+    @property
+    def common(self) -> str:
+        return common([row.case for row in self.rows])
+
+    @cached_property
+    def shown(self) -> Shown:
+        """Those that have a curve and a line each."""
+        return shown(self.rows)
 
     @property
     def charts(self) -> list[Chart]:
         """Loss by step and accuracy by seconds of those that take the same steps, of one seed."""
-        groups = grouped(self.rows, lambda row: tuple(same_steps(row.case).values()))
+        groups = grouped(self.shown.rows, lambda row: tuple(same_steps(row.case).values()))
         differing = varying([same_steps(members[0].case) for members in groups.values()])
         return [
             chart
@@ -35,7 +44,7 @@ class Lessons:
             for chart in _charts(", ".join([self.title, *words]), members)
         ]
 
-    @property
+    @cached_property
     def trade_offs(self) -> list[TradeOff]:
         """What batch sizes and the like cost and bring, over seeds."""
         return trade_offs(self.rows)
@@ -69,7 +78,7 @@ class Lessons:
         """
         first: dict[tuple[object, ...], Row] = {}
         found = []
-        for name, row in zip(self.names, self.rows, strict=True):
+        for name, row in zip(names([row.case for row in self.shown.rows]), self.shown.rows, strict=True):
             other = first.setdefault((*same_steps(row.case).values(), row.case.seed), row)
             distance = None if other is row else row.lessons[0].distance(other.lessons[0])
             found.append((name, row, row.lessons[0], distance))
@@ -79,11 +88,7 @@ class Lessons:
 def lessons_of(rows: Iterable[Row]) -> list[Lessons]:
     """Every row that learnt, grouped."""
     groups = grouped((row for row in rows if row.lessons), lambda row: f"{row.case.workload} on {row.case.data_name}")
-    found = []
-    for title, group in groups.items():
-        cases = [row.case for row in group]
-        found.append(Lessons(title, common(cases), group, names(cases)))
-    return found
+    return [Lessons(title, group) for title, group in groups.items()]
 
 
 def same_steps(case: Case) -> dict[str, str]:
@@ -106,7 +111,7 @@ def _charts(title: str, members: list[Row]) -> list[Chart]:
     cases = [row.case for row in rows]
     panel = Panel(title, rows, names(cases), common(cases), warning)
     trained = list(zip(panel.names, [row.lessons[0] for row in rows], strict=True))
-    steps = [Line(name, learnt.steps, learnt.losses) for name, learnt in trained]
+    steps = [Line(name, thinned(learnt.steps), thinned(learnt.losses)) for name, learnt in trained]
     epochs = [
         Line(name, list(accumulate(one.seconds for one in learnt.epochs)), [one.accuracy for one in learnt.epochs])
         for name, learnt in trained

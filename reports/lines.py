@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeVar
 
 from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout
 from suite.analysis.spread import Spread
@@ -11,6 +12,9 @@ from suite.analysis.spread import Spread
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot")  # of lines without symbols, where colours come again
 LEGEND_ROW = 20  # pixels
+POINTS = 300  # of a curve: the eye tells no more apart
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,12 @@ def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines
         values = sorted({value for line in lines for value in line.x})
         frame["xaxis"] |= {"type": "log", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
     return {"data": [_trace(index, line, across, mode) for index, line in enumerate(lines)], "layout": frame}
+
+
+def thinned(points: Sequence[T]) -> list[T]:
+    """Every n-th point of a long curve, POINTS at most, the last one among them."""
+    every = -(-len(points) // POINTS) or 1
+    return list(points[::-1][::every][::-1])
 
 
 def from_zero_up(figure: Figure) -> Figure:

@@ -1,12 +1,15 @@
 """What may stand side by side in one chart: one network, one input, and no unproven row beside another framework's."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from reports.names import common, names
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
 from suite.groups import grouped
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ def beside_others(rows: list[Row]) -> tuple[list[Row], str]:
         return rows, f"not to be compared: {', '.join(marks)}"
     called = sorted({f"{row.case.adapter}/{row.case.strategy}" for row in left})
     return [row for row in rows if row.sound], f"not shown ({', '.join(marks)}): {', '.join(called)}"
+
+
+def kept_whole(things: Iterable[T], kept: Iterable[Row], rows_of: Callable[[T], Iterable[Row]]) -> list[T]:
+    """Those of whose rows every one was kept."""
+    ids = {row.id for row in kept}
+    return [one for one in things if all(row.id in ids for row in rows_of(one))]
 
 
 def _panel(title: str, rows: list[Row], warning: str = "") -> Panel:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from reports.figure import Figure
 from reports.lines import Line, lines_figure
 from reports.names import common, names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
 from suite.analysis.rows import Row
-from suite.analysis.stragglers import Crossover, Slowed, Stragglers, crossover, stragglers
+from suite.analysis.stragglers import Crossover, Gain, Slowed, Stragglers, crossover, gains, stragglers
 
 Chart = tuple[Panel, Figure]
 
@@ -27,14 +27,9 @@ class SlowedRank:
         """Which strategy is soonest with each share, and from where those that do not wait overtake those that do."""
         sound = [(name, variant) for name, variant in self.named if all(row.sound for row in variant.rows)]
         found = [self._soonest(share, sound) for share in self.found.shares]
-        for name, variant in sound:
-            for other, freer in sound:
-                passed = crossover(variant, freer) if variant.synchronous and not freer.synchronous else None
-                if passed:
-                    found.append(
-                        f"{other} is sooner than {name} once a straggler loses {passed.value:.0%} of its time "
-                        f"({ends(passed)})."
-                    )
+        waiting = [(name, variant) for name, variant in sound if variant.synchronous]
+        freer = [(name, variant) for name, variant in sound if not variant.synchronous]
+        found += [_sooner(*one, *other) for one in waiting for other in freer]
         return [each for each in found if each]
 
     def _soonest(self, share: float, variants: list[tuple[str, Slowed]]) -> str:
@@ -51,6 +46,31 @@ class SlowedRank:
         when = f"With a straggler of {share:.0%}" if share else "Without a straggler"
         loss, after = number(self.found.loss), number(least.value)
         return f"{when}, {name} is the first to reach a loss of {loss}, after {after} s{beside}."
+
+
+def _sooner(name: str, waiting: Slowed, other: str, freer: Slowed) -> str:
+    """From which share on a strategy that does not wait is sooner, or at which of those tried; "" where none tells."""
+    found = crossover(waiting, freer)
+    if found:
+        return f"{other} is sooner than {name} once a straggler loses {found.value:.0%} of its time ({ends(found)})."
+    tried = gains(waiting, freer)
+    if not tried:
+        return ""
+    sooner, shares = [gain for gain in tried if gain.mean > 0], _shares(tried)
+    if len(sooner) == len(tried):
+        where = f"every share tried ({shares})"
+    else:
+        where = f"{_shares(sooner)} alone, of {shares}" if sooner else f"none of the shares tried ({shares})"
+    alike = [gain for gain in tried if not gain.detectable]
+    if any(gain.half is None for gain in tried):
+        doubt = "; a single seed has no interval"
+    else:
+        doubt = f"; no detectable difference at {_shares(alike)}" if alike else ""
+    return f"{other} is sooner than {name} at {where}{doubt}."
+
+
+def _shares(gains: list[Gain]) -> str:
+    return listed([f"{gain.share:.0%}" for gain in gains])
 
 
 def ends(found: Crossover) -> str:
@@ -70,7 +90,7 @@ def _slowed(found: Stragglers) -> SlowedRank:
     first, named = cases[0], list(zip(names(cases), found.variants, strict=True))
     title = f"{first.workload} on {first.data_name}, {first.placement.words}"
     kept, warning = beside_others([row for variant in found.variants for row in variant.rows])
-    shown = [(name, variant) for name, variant in named if all(row in kept for row in variant.rows)]
+    shown = kept_whole(named, kept, lambda one: one[1].rows)
     if not shown:
         return SlowedRank(title, found, named, [])
     panel = Panel(

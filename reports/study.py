@@ -13,29 +13,18 @@ from reports.figure import Chart, Figure, colour
 from reports.lines import Line, lines_figure
 from reports.matrix import Matrix, anywhere, matrix
 from reports.names import common, names
+from reports.networks import Network, networks_of
 from reports.panels import Panel, beside_others, by_network
 from reports.scaling import of_a_node, on_nodes
 from reports.topology import topology
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
 from suite.groups import grouped
-from suite.plan.networks import network_of
 from suite.results.run_folder import RunFolder
-from workloads.graph import Graph
 
-WEIGHTED = ("conv", "dense")
+NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers
 KERNELS = {"onednn": "oneDNN", "cudnn_autotune": "cuDNN's autotuning"}  # by the knob that switches them
 ONE_DEVICE = Interval(1.0, 1.0, 1.0, 1)
-
-
-@dataclass(frozen=True)
-class Network:
-    """A row of Table 4."""
-
-    name: str
-    layers: int | None  # with weights, one behind the other, as networks are named by; None: it is not installed
-    parameters: int | None
-    batches: tuple[int, ...]  # per device
 
 
 @dataclass(frozen=True)
@@ -65,10 +54,15 @@ class Study:
     kernels: list[Kernels]
 
 
-def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
-    """Of a run of the plan `paper`; its cases that were measured stage by stage are the study's."""
-    rows = list(rows)
-    staged = [row for row in rows if row.rates and "staged" in row.case.passes]
+def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
+    """Of a run of the plan `paper`; its cases that were measured stage by stage are the study's.
+
+    None where none of the study's networks was measured, as in a plan of one's own by the same name.
+    """
+    measured = [row for row in rows if row.rates and row.case.workload in NETWORKS]
+    if not measured:
+        return None
+    staged = [row for row in measured if "staged" in row.case.passes]
     panels = by_network(staged)
     node, nodes = (
         [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
@@ -77,7 +71,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
     over = [row for row in staged if row.several_devices and _devices_of_a_node(row) in sizes]
     return Study(
         figure_1=topology(folder.hosts()),
-        table_4=_networks(folder, rows),
+        table_4=networks_of(folder, measured),
         table_5=by_network(row for row in staged if not row.several_devices and row.budget),
         figure_3=[chart for panel in panels if (chart := _iterations(panel))],
         figure_4=[chart for panel in by_network(node) if (chart := _speed_ups(panel, False))],
@@ -85,30 +79,12 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study:
         table_7=by_network(row for row in nodes if row.budget),
         figure_5=[chart for panel in by_network(over) if nodes and (chart := _speed_ups(panel, True))],
         table_8=matrix(panels),
-        kernels=_kernels(rows),
+        kernels=_kernels(measured),
     )
 
 
 def _devices_of_a_node(row: Row) -> int:
     return row.case.placement.ranks_per_node * row.case.placement.devices
-
-
-def _networks(folder: RunFolder, rows: Iterable[Row]) -> list[Network]:
-    found = []
-    for name, own in grouped(rows, lambda row: row.case.workload).items():
-        graph = network_of(folder.path, own[0].case)
-        layers, parameters = (depth(graph), graph.parameter_count) if graph else (None, None)
-        found.append(Network(name, layers, parameters, tuple(sorted({row.case.batch for row in own}))))
-    return found
-
-
-def depth(graph: Graph) -> int:
-    """Layers with weights on the longest way through a network: AlexNet 8, GoogLeNet 22, ResNet-50 50."""
-    behind: dict[str, int] = {}
-    for layer in graph.layers:
-        before = max((behind.get(name, 0) for name in layer.inputs), default=0)
-        behind[layer.name] = before + (layer.kind in WEIGHTED)
-    return max(behind.values())
 
 
 def _iterations(panel: Panel) -> Chart | None:
@@ -163,7 +139,7 @@ def _kernels(rows: Iterable[Row]) -> list[Kernels]:
     """Cases that differ in such a knob alone."""
     found = []
     for knob, what in KERNELS.items():
-        knowing = [row for row in rows if row.rates and knob in row.case.knobs]
+        knowing = [row for row in rows if knob in row.case.knobs]
         for members in grouped(knowing, partial(_apart_from, knob)).values():
             by = {row.case.knobs[knob]: row for row in members}
             on, off = by.get("on"), by.get("off")

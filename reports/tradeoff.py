@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from reports.figure import Chart, Figure
 from reports.lines import Line, from_zero_up, lines_figure
 from reports.names import names
-from reports.panels import Panel, beside_others
+from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
@@ -88,7 +88,7 @@ def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
 def trade_off_charts(title: str, found: list[TradeOff]) -> list[Chart]:
     """Time to the target, best accuracy, time of all epochs and memory by batch; none where no line has two batches."""
     rows, warning = beside_others([row for one in found for row in one.rows])
-    longer = _by_series([one for one in found if all(row in rows for row in one.rows)])
+    longer = _by_series(kept_whole(found, rows, lambda one: one.rows))
     if not longer:
         return []
     called = _called(longer)

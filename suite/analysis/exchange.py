@@ -1,6 +1,6 @@
 """One training by several strategies of exchanging gradients: how fast, how stale, and how far it came."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from suite.analysis.curves import WINDOW, Curve, curve, reached
@@ -50,7 +50,9 @@ def exchanges(rows: Iterable[Row]) -> list[Exchange]:
     """Every training on several devices that the run did in several variants."""
     every = list(rows)
     found = grouped((row for row in every if row.lessons and row.several_devices), lambda row: same_training(row.case))
-    return [_exchange(group, every) for group in found.values() if len({_strategy_of(row.case) for row in group}) > 1]
+    several = [group for group in found.values() if len({_strategy_of(row.case) for row in group}) > 1]
+    speeds = grouped((row for row in every if row.rates and several), lambda row: _unhurried(row.case).id)
+    return [_exchange(group, speeds) for group in several]
 
 
 def same_training(case: Case) -> tuple[object, ...]:
@@ -69,13 +71,13 @@ def _strategy_of(case: Case) -> tuple[str, str, str]:
     return case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))
 
 
-def _exchange(group: list[Row], every: list[Row]) -> Exchange:
+def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
     members = grouped(group, lambda row: replace(row.case, seed=0).id)
     curves = {id_: _curves(rows) for id_, rows in members.items()}
     of_all = [one for several in curves.values() for one in several]
     samples = min(one.samples[-1] for one in of_all)
     seconds = min(one.seconds[-1] for one in of_all) if all(one.seconds for one in of_all) else None
-    speeds = {id_: _speed(rows[0].case, every) for id_, rows in members.items()}
+    speeds = {id_: _speed(rows[0].case, measured) for id_, rows in members.items()}
     compared = {id_: row.rates for id_, row in speeds.items() if row and row.rates and row.comparable}
     synchronous = {id_: rates for id_, rates in compared.items() if all(row.synchronous for row in members[id_])}
     verdicts = against_fastest(synchronous) if len(synchronous) > 1 else {}
@@ -120,9 +122,9 @@ def _seen(one: Curve, seconds: float) -> float:
     )
 
 
-def _speed(case: Case, rows: Iterable[Row]) -> Row | None:
+def _speed(case: Case, measured: Mapping[str, list[Row]]) -> Row | None:
     """The row that measured the speed of this very training, if there is one; from disk rather than synthetic data."""
-    there = [row for row in rows if row.rates and _unhurried(row.case) == _unhurried(case)]
+    there = measured.get(_unhurried(case).id, [])
     return max(there, key=lambda row: (row.case.data == case.data, row.case.input == case.input), default=None)
 
 

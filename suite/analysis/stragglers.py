@@ -65,6 +65,21 @@ class Crossover:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """How much sooner one strategy is at the loss than another, with one share of a straggler."""
+
+    share: float  # asked
+    taken: float  # by the loads, the mean of the two; the share asked where no record says
+    mean: float  # over the seeds that both have, of the logarithm of the ratio of their times: above 0 it is sooner
+    half: float | None  # of the mean's 95 % interval; None of a single seed
+
+    @property
+    def detectable(self) -> bool:
+        """Whether the interval leaves no doubt which is sooner."""
+        return self.half is not None and abs(self.mean) > self.half
+
+
+@dataclass(frozen=True)
 class Stragglers:
     """Variants of one training, all to the same loss."""
 
@@ -119,23 +134,30 @@ def time_to(lesson: Learnt, loss: float) -> float:
 def crossover(one: Slowed, other: Slowed) -> Crossover | None:
     """The share from which `other` is sooner than `one`; None where there is none, or where it was sooner throughout.
 
-    The logarithm of the ratio of their times, over the seeds that both have, is drawn straight from share to share
-    (those that their loads took, the mean of the two): the crossover is where its mean passes 0, and the ends of its
-    95 % interval are where the mean's ends do.
+    What it gains is drawn straight from share to share (those that the loads took): the crossover is where its mean
+    passes 0, and the ends of its 95 % interval are where the mean's ends do.
     """
-    lines: list[tuple[float, float, float]] = []  # (share, mean, half-width)
-    for share in sorted(one.seconds.keys() & other.seconds.keys()):
-        mine, theirs = one.seconds[share], other.seconds[share]
-        pairs = [(mine[each], theirs[each]) for each in mine.keys() & theirs.keys()]
-        if len(pairs) > 1 and all(math.isfinite(time) for pair in pairs for time in pair):
-            found = centre([math.log(waiting / freer) for waiting, freer in pairs], 0)
-            taken = [load.value for load in (one.taken(share), other.taken(share)) if load]
-            lines.append((fmean(taken) if taken else share, found.value, found.half_width()))
+    known = [(gain.taken, gain.mean, gain.half) for gain in gains(one, other)]
+    lines = [(share, mean, half) for share, mean, half in known if half is not None]
     value = _passes([(share, mean) for share, mean, _ in lines])
     if value is None:
         return None
     ends = (_passes([(share, mean + sign * half) for share, mean, half in lines]) for sign in (1, -1))
     return Crossover(value, *ends)
+
+
+def gains(one: Slowed, other: Slowed) -> list[Gain]:
+    """What `other` gains on `one`, by share; of those that both were trained with."""
+    found = []
+    for share in sorted(one.seconds.keys() & other.seconds.keys()):
+        mine, theirs = one.seconds[share], other.seconds[share]
+        pairs = [(mine[each], theirs[each]) for each in mine.keys() & theirs.keys()]
+        if pairs and all(math.isfinite(time) for pair in pairs for time in pair):
+            logarithms = [math.log(waiting / freer) for waiting, freer in pairs]
+            half = centre(logarithms, 0).half_width() if len(pairs) > 1 else None
+            taken = [load.value for load in (one.taken(share), other.taken(share)) if load]
+            found.append(Gain(share, fmean(taken) if taken else share, fmean(logarithms), half))
+    return found
 
 
 def _passes(points: Sequence[tuple[float, float]]) -> float | None:

@@ -1,12 +1,21 @@
 """Each source's tables and figures, by name and column, on the pages of the plans that repeat it."""
 
 import re
+import tomllib
 from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reports.study import depth
+from reports.networks import depth
+from reports.site import render
+from reports.study import NETWORKS
+from suite.analysis.summary import summarise
+from suite.contracts.case import Placement, Training
+from tests.reports.made_experiments import learner, taught
+from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 from workloads.networks import by_name
 
@@ -33,6 +42,10 @@ TABLES = {
         *("Strategy", "devices"),
         *("first, samples/s", "speed-up, first", "efficiency, first"),
         *("second, samples/s", "speed-up, second", "efficiency, second"),
+    ],
+    ("epochs", "First and second epoch"): [
+        *("Case", "epochs", "first, s", "second, s", "first ÷ second", "first, samples/s", "second, samples/s"),
+        *("accuracy after the first", "after the second", "trainings"),
     ],
     ("time_to_train", "Time to train"): [
         *("Strategy", "nodes", "devices", "minutes", "speed-up", "epochs", "epochs per worker", "ended early"),
@@ -108,6 +121,55 @@ def test_the_trade_off_has_the_source_s_measures_as_rows(pages: dict[str, str]) 
     heads = re.findall(r'<th scope="row"[^>]*>(.*?)</th>', after(pages["batches"], TRADE_OFF))
     assert heads == MEASURES * 2  # adapters
     assert "memory, by batch" in pages["batches"]
+
+
+def test_each_network_s_parameters_stand_with_whose_they_are(tmp_path: Path) -> None:
+    """The article's text and its code have networks of different sizes; one that has changed since is as proven."""
+    run, known = MadeRun(tmp_path / "run", "data-parallel"), by_name()
+    digests = {name: known[name].graph().digest for name in ("mnist_large", "mnist_stated")} | {"mnist_small": "d" * 64}
+    for name, digest in digests.items():
+        for ranks in (1, 2):
+            case = learner("pytorch", ranks, graph_digest=digest, training=Training(epochs=2)).on(workload=name)
+            run.proven(case, repeats=1, ranks=taught(case))
+    found = Page(after(render(run.folder, summarise(run.folder)), "Epochs over devices")).text
+    sizes = "mnist_large 4 104 202 (data-parallel article); mnist_stated 2 636 554 (the article's text)"
+    assert f"Parameters of the networks: {sizes}; mnist_small 60 965 224." in found
+
+
+NUMBERED = r"<h3>((?:Table|Figure) \d|Kernels)"
+DESCRIBED = ["Table 2", "Figure 1", "Table 3", "Table 4"]  # of any run that has measured something
+
+
+@pytest.mark.parametrize(
+    ("cases", "numbers"),
+    [
+        ([], None),
+        ([{"workload": "mnist_small"}, {"workload": "mnist_small", "ranks": 2}], None),
+        ([{}], [*DESCRIBED, "Table 5", "Figure 3"]),
+        ([{"passes": ("native",)}], DESCRIBED),
+        ([{"passes": ("native",), "knobs": {"onednn": one}} for one in ("on", "off")], [*DESCRIBED, "Kernels"]),
+        ([{"passes": ("native", "staged")}, {"passes": ("native",), "ranks": 2}], [*DESCRIBED, "Table 5", "Figure 3"]),
+        ([{"ranks": 2}], [*DESCRIBED, "Table 6"]),
+        ([{}, {"ranks": 2}], [*DESCRIBED, "Table 5", "Figure 3", "Figure 4", "Table 6", "Table 8"]),
+        ([{"placement": Placement(nodes=2)}], [*DESCRIBED, "Table 7"]),
+    ],
+)
+def test_nothing_has_the_study_s_number_that_was_not_measured(
+    cases: list[dict[str, Any]], numbers: list[str] | None, tmp_path: Path
+) -> None:
+    run = MadeRun(tmp_path / "run", "paper")
+    for workload in ("googlenet", "resnet152"):  # which nobody has measured
+        run.refuse(case_of(workload=workload), None, "")
+    for changes in cases:
+        run.proven(case_of(**changes))
+    page = render(run.folder, summarise(run.folder))
+    assert (re.findall(NUMBERED, page) if 'id="study"' in page else None) == numbers
+    assert "googlenet" not in (after(page, "Table 4: networks") if numbers else "")
+
+
+def test_the_study_s_networks_are_those_of_its_plan() -> None:
+    plan = tomllib.loads((resources.files("suite") / "plans" / "paper.toml").read_text())
+    assert list(NETWORKS) == plan["defaults"]["workload"]
 
 
 def test_a_run_of_another_plan_has_no_study(pages: dict[str, str]) -> None:

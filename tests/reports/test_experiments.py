@@ -57,7 +57,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("time_to_train", "1 1 single 0.129 1.00 5 5 1 of 1"),
         ("time_to_train", " 8 2 1 of 1 "),
         ("parts", "devices of one network samples/s bubble, ms bubble, of the iteration traffic, MiB memory of each"),
-        ("parts", "faster than one in parts with mnist_small on imagenet-like on 2 devices."),
+        ("parts", "faster than one in parts: mnist_small on imagenet-like on 2 devices (pytorch/pipeline)."),
         ("parts", "a rank holds 2.0 GiB at most, against 3.0 GiB; a device contributes 5.00 MiB a step, against 116."),
         ("parts", "1.0 GiB, 2.0 GiB"),
         ("exchanges", "pytorch/ddp has the lowest loss, 0.373 (no detectable difference from pytorch/dist_sync)."),

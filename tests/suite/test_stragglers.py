@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from suite.analysis.learning import Learnt
-from suite.analysis.stragglers import Slowed, crossover, stragglers, time_to
+from suite.analysis.stragglers import Slowed, crossover, gains, stragglers, time_to
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement
 from suite.session.training import slowed
@@ -64,6 +64,15 @@ def test_an_end_beyond_the_shares_that_were_tried_is_open():
 @pytest.mark.parametrize("times", [(0.5, 0.5, 0.5), (9.0, 9.0, 9.0), (math.inf, 2.0, 2.0)])
 def test_ways_that_do_not_cross(times):
     assert crossover(WAITS, way(dict.fromkeys((0.0, 0.5, 0.75), times))) is None
+
+
+def test_what_a_strategy_gains_is_known_of_every_share_and_its_interval_of_several_seeds():
+    found = gains(WAITS, way({0.0: (0.5, 0.5, 0.5), 0.5: (2.0,), 0.75: (math.inf, 2.0, 2.0)}))
+    assert [(gain.share, gain.mean, gain.half) for gain in found] == [
+        (0.0, pytest.approx(math.log(2)), pytest.approx(0)),
+        (0.5, 0, None),
+    ]
+    assert [gain.detectable for gain in found] == [True, False]
 
 
 def test_the_time_is_that_of_the_smoothed_loss():
