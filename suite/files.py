@@ -46,6 +46,12 @@ def free(path: Path) -> float:
         return math.inf
 
 
+def probe(folder: Path) -> None:
+    """Write a page to a folder's disk and forget it; OSError where there is no room, which is better met at once."""
+    with tempfile.TemporaryFile(dir=folder) as page:
+        page.write(b"x" * 4096)
+
+
 def file_name(*words: str) -> str:
     """Words that were read from a file, as a name that cannot leave its folder; "unnamed" where nothing is left."""
     kept = "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)

@@ -36,8 +36,11 @@ def digest(adapter: Adapter) -> str:
 
 
 def written_digest(folder: Path) -> str:
-    """The digest of a bundle as it stands in a folder: of the code that runs, whatever became of its sources."""
-    return combined({name: each for name, each in digests(dict(below_all(folder))).items() if name != "bundle.json"})
+    """The digest of a bundle as it stands in a folder: of the code that runs, whatever became of its sources.
+
+    StoreError when it cannot be read.
+    """
+    return combined(written_digests(folder))
 
 
 def write(adapter: Adapter, folder: Path) -> Path:
@@ -142,6 +145,12 @@ def digests(found: dict[str, Path]) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
 
 
+def written_digests(folder: Path) -> dict[str, str]:
+    """Of every file of a bundle but bundle.json; StoreError when one cannot be read."""
+    with disk(f"cannot read the bundle {folder}", ROOM):
+        return digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
+
+
 def combined(files: dict[str, str]) -> str:
     """One digest over names and digests."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
@@ -156,8 +165,7 @@ def remove_byte_code(folder: Path) -> None:
 
 def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
     """RequestError when what is in the folder, as it stands now, is not what would be written."""
-    with disk(f"cannot read the bundle {folder}", ROOM):
-        there = digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
+    there = written_digests(folder)
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
     if changed:
         if _digest_of(folder) == combined(now):

@@ -30,7 +30,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError
-from suite.files import ROOM, disk, file_name, flush_folder, stands, usable, write_whole
+from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
 from suite.results.formats import identified, read, understood
@@ -185,12 +185,13 @@ class ResultFolder(Generic[Entry, Measured]):
         return self._cases().cases
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
-        """The folder of an attempt, made when needed, without links; StoreError when the disk refuses."""
+        """The folder of an attempt, made when needed, without links; StoreError when the disk refuses, or is full."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         with disk(f"cannot make {folder}", ROOM):
             for link in links(folder):
                 link.unlink()
             folder.mkdir(exist_ok=True)
+            probe(folder)
         return folder
 
     def record(self, case_id: str, repeat: int) -> Measured | None:

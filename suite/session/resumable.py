@@ -20,7 +20,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from suite import __version__
-from suite.errors import Interrupted, StoreError, Unavailable
+from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
 from suite.groups import grouped
 from suite.launching import bundle
 from suite.launching.launch import Launch, OnMessage
@@ -262,14 +262,22 @@ class Session(ABC, Generic[C, Entry, Measured]):
         self._observer.finished(case, self._kept(partial(write, attempt, load())))
 
     def _attempted(self, item: Runnable[C], repeat: int, on_message: OnMessage, in_turns: bool) -> Measuring:
-        """Measure once, as soon as the disk has room for the attempt: until then nothing is started."""
-        patience = Patience(self._observer.waiting)
+        """Measure once, as soon as the disk has room for the attempt: until then nothing is started.
+
+        Where it fails later, the case has.
+        """
+        patience, began = Patience(self._observer.waiting), time.monotonic()
         while True:
             try:
                 folder = self._folder.attempt(item.case.id, repeat)
                 return (yield from self.attempt(item, repeat, folder, on_message, in_turns))
             except StoreError as error:
                 patience.wait(error)
+            except OSError as error:
+                if error.errno not in MAY_PASS:
+                    raise
+                reason = f"the disk failed meanwhile: {error}; measure it again with --retry when the disk is well"
+                return Attempt("crash", reason, {}, time.monotonic() - began, {})
 
     def _kept(self, write: Callable[[], Measured]) -> Measured:
         """The record that `write` writes, as soon as the disk takes it; tried a last time when a person stops it."""

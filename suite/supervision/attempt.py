@@ -5,7 +5,6 @@ and what stands in their logs. Whatever happens, nothing that was started stays 
 """
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import closing
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
-from suite.files import disk, free
+from suite.files import disk, free, probe
 from suite.plain import plain
 from suite.supervision.evidence import Evidence
 from suite.supervision.line_reader import LineReader
@@ -180,5 +179,4 @@ def prepare(folder: Path) -> None:
         for pattern in ("rank-*.jsonl", "rank-*.log", "launcher-*.log", FILE, LOGINS, PIPE.replace("%d", "*")):
             for stale in folder.glob(pattern):
                 stale.unlink()
-        with tempfile.TemporaryFile(dir=folder) as probe:  # a full disk is better met here than in a rank
-            probe.write(b"x" * 4096)
+        probe(folder)  # a full disk is better met here than in a rank

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from suite.errors import Interrupted, StoreError
+from suite.launching import bundle
+from suite.results import run_folder
 from suite.session import patience
 from suite.session.training import Settings
 from suite.supervision import attempt
@@ -73,18 +75,41 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(folder, refusing, name, tm
     )
 
 
-def test_an_attempt_that_has_no_room_waits_before_anything_is_started(folder, refusing, monkeypatch):
-    disk, told, room = refusing(), Told(), attempt.tempfile.TemporaryFile
+@pytest.mark.parametrize(
+    ("looks", "place", "what"),
+    [(attempt, "r0", "prepare"), (run_folder, "r0", "make"), (run_folder, "rproof", "make")],
+)
+def test_what_has_no_room_waits_before_anything_is_started(folder, refusing, tmp_path, monkeypatch, looks, place, what):
+    """A proof, too: without one its case would be measured all the same, and compared with nothing."""
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    disk, told, write = refusing(), Told(), looks.probe
 
-    def probe(**place):
+    def refused(folder):
         if disk.waits < disk.times:
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-        return room(**place)
+        write(folder)
 
-    monkeypatch.setattr(attempt.tempfile, "TemporaryFile", probe)
+    monkeypatch.setattr(looks, "probe", refused)
+    assert run(folder, [case()], told, Settings(proofs=place == "rproof")) == {"ok": 2}
+    assert [why.partition(";")[0] for why in told.waited] == [
+        f"cannot {what} {folder.path}/attempts/{case().id}-{place}: Disk quota exceeded"
+    ]
+    assert bool(folder.record(case().id, 0).proof) == (place == "rproof")
+
+
+def test_what_cannot_be_read_for_a_record_is_waited_for(folder, refusing, monkeypatch):
+    """The bundle: a record holds its digest."""
+    disk, told, digests = refusing(), Told(), bundle.digests
+
+    def refused(found):
+        if told.order and disk.waits < disk.times:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return digests(found)
+
+    monkeypatch.setattr(bundle, "digests", refused)
     assert run(folder, [case()], told) == {"ok": 2}
     assert [why.partition(";")[0] for why in told.waited] == [
-        f"cannot prepare {folder.path}/attempts/{case().id}-r0: Disk quota exceeded"
+        f"cannot read the bundle {folder.path}/bundles/reference: Stale file handle"
     ]
 
 

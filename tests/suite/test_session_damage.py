@@ -4,9 +4,11 @@ import contextlib
 import errno
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings, TrainingSession
 from suite.worker import messages
-from tests.suite.measuring import Listener, case, run
+from tests.suite.measuring import SETTINGS, Listener, case, run
 
 
 @pytest.mark.parametrize("moment", ["message", "finished"])
@@ -46,12 +48,24 @@ def test_what_is_no_record_is_kept_aside_and_measured_again(folder, content):
     assert RunFolder.open(folder.path).unusable() == []
 
 
-def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder):
-    def fails(*_):
-        raise OSError(errno.EIO, "Input/output error", "launcher-0.log")
+def fails(*_):
+    raise OSError(errno.EIO, "Input/output error", "launcher-0.log")
 
+
+def test_a_disk_that_fails_while_a_case_is_measured_is_that_case_s_end(folder):
+    """And no end of the run: the other cases are measured, and this one when the run is resumed with --retry."""
     listener = Listener()
-    listener.message = fails
+    listener.message = lambda case, *_: fails() if case.batch == 2 else None
+    assert run(folder, [case(), case(batch=3)], listener) == {"crash": 2, "ok": 2}
+    reason = folder.record(case().id, 0).reason
+    assert re.match(r"the disk failed meanwhile: .*Input/output error: 'launcher-0.log'; measure it again with", reason)
+    assert run(folder, [case(), case(batch=3)], settings=replace(SETTINGS, retry=True)) == {"ok": 4}
+
+
+@pytest.mark.parametrize("moment", ["started", "finished"])
+def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder, moment):
+    listener = Listener()
+    setattr(listener, moment, fails)
     with pytest.raises(
         StoreError, match=rf"cannot go on in {folder.path}: .*launcher-0.log.*; what was measured is kept"
     ):
