@@ -1,17 +1,27 @@
 """How well two ranks predict four: the plan `prediction` on one host and over two rates of link, as JSON.
 
-    python tests/benchmarks/prediction.py OUT            # as root; three quarters of an hour on two cores
+    python tests/benchmarks/prediction.py OUT            # as root; an hour and a quarter on two cores
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
-that has a quarter of a core from its first pass on, on one rank as on four: the interpreters are replaced by a few
-lines of shell that enter such a group first (cgroup 1 or 2). With half a core each, four ranks kept both cores busy at
-the same time, where two of them seldom did, and computed 6 to 10 % more slowly. A kernel that looks 250 times a second
-lets a process overrun its turn by up to 4 ms, and holds it back the longer afterwards; whoever waits for that core
-meanwhile must not lose its share, or four ranks compute 15 % more slowly than two: so a share may be saved for one turn
-(Linux 5.14). What takes less than some 20 ms is held unevenly, so the plan's batches make steps longer. MPI's ranks
-poll while they wait, which their share pays for on as few ranks as cores, and hardly on more: here whoever yields its
-core sleeps. Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command
-goes on where it stopped.
+that has a quarter of a core from its first pass on, on two ranks as on four: the interpreters are replaced by a few
+lines of shell that enter such a group first (cgroup 1 or 2). What else would differ between two ranks and four, or
+between two processes of one case, is taken away:
+
+- With half a core each, four ranks kept both cores busy at the same time, where two of them seldom did, and computed
+  6 to 10 % more slowly.
+- A core that idles comes back slower, most of all a virtual machine's: the same sum took 25 % more of a processor's
+  time where one process had a quarter of a core than where four had. So on each core something runs whenever nothing
+  else wants to.
+- A kernel that looks 250 times a second lets a process overrun its turn by up to 4 ms, and holds it back the longer
+  afterwards; whoever waits for that core meanwhile must not lose its share, or four ranks compute 15 % more slowly
+  than two: so a share may be saved for one turn (Linux 5.14). What takes less than some 20 ms is held unevenly: the
+  plan's steps take longer.
+- Memory that is given back and asked for again makes a step take twice as long, or not: processes keep theirs.
+- MPI's ranks poll while they wait, which their share pays for on as few ranks as cores, and hardly on more: whoever
+  yields its core sleeps.
+
+Over the laboratory each rank is on a host of its own. What is measured is kept in OUT; the same command goes on where
+it stopped.
 """
 
 import argparse
@@ -28,6 +38,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
 from suite.environments.find import find
 from suite.plugins import adapters
 
@@ -61,6 +72,30 @@ echo $$ >"$g/cgroup.procs" || exit 70
 """
 
 
+# Runs only where its core would idle, and ends with the process that started it.
+AWAKE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """No core idles."""
+    found = [subprocess.Popen([sys.executable, "-c", AWAKE, str(core)]) for core in sorted(os.sched_getaffinity(0))]
+    try:
+        yield
+    finally:
+        for one in found:
+            one.kill()
+            one.wait()
+
+
 @contextmanager
 def groups(out: Path) -> Iterator[dict[str, Path]]:
     """Interpreters with a share of a core, by adapter.
@@ -73,7 +108,9 @@ def groups(out: Path) -> Iterator[dict[str, Path]]:
     subprocess.run(["mount", "--bind", CGROUPS if version == 2 else CGROUPS / "cpu", root], check=True)
     try:
         limit = LIMIT[version].format(turn=TURN, quota=int(TURN * SHARE))
-        enter = ENTER.format(root=root, name=NAME, limit=limit) + f'export LD_PRELOAD="{patient(out)}"\n'
+        given = {**KEEP_MEMORY, **ONE_ARENA, "LD_PRELOAD": str(patient(out))}
+        exports = "".join(f'export {name}="{value}"\n' for name, value in given.items())
+        enter = ENTER.format(root=root, name=NAME, limit=limit) + exports
         yield {name: capped(out, name, enter) for name in ADAPTERS}
     finally:
         for group in root.glob(f"{NAME}-*"):
@@ -143,7 +180,7 @@ def main() -> None:
     asked = parser.parse_args()
     out = asked.out.resolve()
     found = {}
-    with groups(out) as pythons:
+    with awake(), groups(out) as pythons:
         given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
         words = ("--no-proofs", *given, *asked.words)
         found["one host"] = list(measured(out / "one-host", *words, "--scale", "one-host"))
