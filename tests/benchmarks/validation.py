@@ -200,9 +200,8 @@ def of_speed() -> str:
         predict(scenario.but(schedule=schedule), MANY)
         rows.append((schedule, 1000 * (process_time() - began)))
     return f"""\
-ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor, and {MANY:,} ranks
-{max(milliseconds for _, milliseconds in rows):.1f} ms at most. The command takes
-{of_command():.2f} s with all that it loads.
+ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor; the command, with all that it
+loads, takes {of_command():.2f} s. {MANY:,} ranks take {max(milliseconds for _, milliseconds in rows):.1f} ms at most.
 
 {bars("speed", rows, 0.0, "ms", f"milliseconds for {MANY:,} ranks, by schedule")}
 """
