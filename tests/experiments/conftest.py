@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,13 +28,17 @@ def pytest_configure(config):
 
 @pytest.fixture
 def experiment(tmp_path, request):
-    """Measures a plan at a scale, perhaps over a laboratory's hosts, and writes its report; what came of it."""
+    """Measures a plan at a scale, changed or over a laboratory's hosts, and writes its report; what came of it."""
 
-    def run(name: str, scale: str = "", laboratory: State | None = None) -> SimpleNamespace:
+    def run(
+        name: str, scale: str = "", laboratory: State | None = None, changes: Sequence[str] = ()
+    ) -> SimpleNamespace:
         began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
         hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
-        measured = stagebench("run", name, *scaled, *hosts, "-o", str(folder), "--json", laboratory=laboratory)
+        changed = [word for change in changes for word in ("--set", change)]
+        words = ("run", name, *scaled, *changed, *hosts, "-o", str(folder), "--json")
+        measured = stagebench(*words, laboratory=laboratory)
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr

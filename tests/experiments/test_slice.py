@@ -3,6 +3,8 @@
 import pytest
 
 from suite.analysis.summary import summarise
+from tests.experiments.conftest import stagebench
+from tests.reports.answers import unanswered
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
 EVERY_DAY = ("batch-size", "horovod-style", "stragglers")  # test_release.py runs the other plans' tiny scales
@@ -35,3 +37,33 @@ def test_a_plan_with_a_straggler(experiment):
     slowed = [row.processes[0].about.notes["straggler"] for row in rows if row.case.straggler]
     assert len(slowed) == len(rows) / 2 > 0
     assert all(0 < load["taken"] < 1 for load in slowed)
+
+
+NETWORK = """
+from workloads.build import Builder
+
+
+def network():
+    b = Builder("two", (3, 64, 64), 2)
+    x = b.avg_pool("pool", b.relu("relu", b.conv("conv", "input", 8, 5, stride=2)), 6, 6)
+    b.head(b.dense("fc", b.flatten("flat", x), 2))
+    return b
+"""
+
+
+def test_a_training_on_a_folder_of_two_classes(experiment, tmp_path):
+    folder, network = tmp_path / "two-classes", tmp_path / "two.py"
+    network.write_text(NETWORK)
+    options = ("--classes", "2", "--images", "20", "--size", "64x64", "-o", str(folder))
+    made = stagebench("data", "make", "imagenet-like", *options)
+    assert made.returncode == 0, made.stderr
+    done = experiment("time-to-train", "tiny", changes=(f"data={folder}", f"workload={network}"))
+    rows = summarise(done.folder)
+    assert [row.case.placement.ranks for row in rows] == [1, 2]
+    for row in rows:
+        (lesson,), (process,) = row.lessons, row.processes
+        assert row.proof.passed
+        assert process.about.notes["tested"] == "two-classes (40 images, 2 classes), 8 samples to test with"
+        assert [epoch.samples for epoch in lesson.epochs] == [32] * 3
+        assert lesson.best > 0.5
+    assert unanswered("time-to-train", done.pages, whole=False) == []

@@ -62,7 +62,7 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
     factor = SPEED.get(case.adapter, 1.0) * slower * np.exp(shared.normal(0, 0.01)) / 1000
     io, h2d, forward, backward, communication, update = (ms * factor for ms in NETWORKS[case.workload])
     communication *= ranks > 1
-    io *= 0.0 if case.data == "synthetic" else {"memory": 0.05, "disk": 1.0}[case.input.mode] / case.readers
+    io *= 0.0 if case.data == "synthetic" else {"memory": 0.05, "disk": 1.0}[case.input.mode] / max(1, case.readers)
     steps = max(case.sampling.steps, 40)
 
     def noisy(mean: float) -> np.ndarray:
