@@ -95,10 +95,10 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, run: str) -
 def test_what_others_wrote_is_shown_as_text(page: Any, site: Path) -> None:
     crashed = case_of("caffempi", "mnist_small", data="/data/digits.npz")
     shown = {
-        "index.html": f"{HOSTILE}",  # the plan's title
+        "index.html": HOSTILE,  # the plan's title
         "machine.html": HOSTILE,  # the processor's name
         "stages.html": f"conv1{HOSTILE}",
-        "predicted.html": "",
+        "predicted.html": "",  # in the data of its script
         "evidence.html": f"ddp wants one process per device{HOSTILE}",
         f"case.html#{crashed.id}": f"step 12\nKilled{HOSTILE}",
     }
