@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -266,13 +267,16 @@ def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
     }
 
 
-def everything(path: Path) -> RunFolder:
-    """A run with one of everything that a page must show."""
+def everything(path: Path, others: str = "") -> RunFolder:
+    """A run with one of everything that a page must show; words of `others` in reasons, a log and a layer's name."""
+
+    def called(record: dict[str, Any]) -> None:
+        for layers in (rank["layers"] for rank in record["ranks"] if rank["layers"]):
+            layers[0]["layer"] += others
+
     run = MadeRun(path, "paper")
-    for workload in ("alexnet", "resnet50"):
-        for adapter in ("pytorch", "caffempi"):
-            for ranks in (1, 2, 4):
-                run.proven(case_of(adapter, workload, ranks))
+    for workload, adapter, ranks in product(("alexnet", "resnet50"), ("pytorch", "caffempi"), (1, 2, 4)):
+        run.changed(run.proven(case_of(adapter, workload, ranks)), called)
     run.add(case_of("reference", "mnist_small", data="/data/digits.npz"))
     wrong = case_of("pytorch", "mnist_small", data="/data/digits.npz", knobs={"memory_format": "contiguous"})
     run.add(wrong, proof=proof_of(wrong, passed=False))
@@ -281,14 +285,14 @@ def everything(path: Path) -> RunFolder:
         case_of("caffempi", "mnist_small", data="/data/digits.npz"),
         repeats=1,
         outcome="crash",
-        reason="rank 0 ended with signal 9 in the native pass",
+        reason=f"rank 0 ended with signal 9 in the native pass{others}",
         ranks=[],
-        evidence={"logs": {"rank-0.log": ["step 12", "Killed"]}},
+        evidence={"logs": {"rank-0.log": ["step 12", f"Killed{others}"]}},
     )
     for adapter, off in (("pytorch", 0.0), ("caffempi", 2e-7)):
         for seed in (1, 2):
             learner = case_of(adapter, "alexnet", data="/data/photographs", passes=("train",), seed=seed)
             run.proven(learner, ranks=[learner_of(off, slower=seed)])
-    run.refuse(case_of("pytorch", "mnist_small", 2), "unsupported", "ddp wants one process per device")
+    run.refuse(case_of("pytorch", "mnist_small", 2), "unsupported", f"ddp wants one process per device{others}")
     run.refuse(case_of("reference", "resnet50"), None, "")
     return run.folder

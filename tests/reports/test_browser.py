@@ -1,5 +1,6 @@
 """The pages in a real browser: what a reader does with them, and what somebody else's text cannot do to them."""
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -38,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Their pages are those that there are (a study's tables stand with its plan alone).
     """
     runs = tmp_path_factory.mktemp("browser")
-    folder = everything(runs / "run")
+    folder = everything(runs / "run", HOSTILE)
     later = MadeRun(runs / "later")
     later.proven(case_of("pytorch", "alexnet"), slower=2.0)
     later.folder.write_about(later.folder.about.but(created="2026-11-21T10:00:00+00:00"))
@@ -90,6 +91,23 @@ def test_nothing_is_cut_off_and_nothing_fails(page: Any, site: Path, run: str) -
         opened(page, path)
         fits(page)
         assert "onerror" not in page.evaluate("[...document.images].map((image) => image.outerHTML).join()")
+
+
+def test_what_others_wrote_is_shown_as_text(page: Any, site: Path) -> None:
+    crashed = case_of("caffempi", "mnist_small", data="/data/digits.npz")
+    shown = {
+        "index.html": HOSTILE,  # the plan's title
+        "machine.html": HOSTILE,  # the processor's name
+        "stages.html": f"conv1{HOSTILE}",
+        "predicted.html": "",  # in the data of its script
+        "evidence.html": f"ddp wants one process per device{HOSTILE}",
+        f"case.html#{crashed.id}": f"step 12\nKilled{HOSTILE}",
+    }
+    for file, words in shown.items():
+        page.goto(f"{site.as_uri()}/{file}")
+        until(page, f"document.body.textContent.includes({json.dumps(words)})")
+        assert page.title() != "1"
+        assert not page.evaluate("document.querySelectorAll('img[src=x]').length")
 
 
 @pytest.mark.parametrize(("run", "scheme"), [*((run, "light") for run in RUNS), ("run", "dark")])
