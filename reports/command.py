@@ -181,4 +181,4 @@ def serve(
         try:
             running.serve_forever()
         except KeyboardInterrupt:
-            typer.echo("")
+            say("")

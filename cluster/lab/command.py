@@ -6,6 +6,7 @@ import typer
 
 from cluster.lab.layout import NAME, NETWORK, SETTING
 from cluster.lab.rate import UNSHAPED
+from suite.cli.say import say
 from suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
@@ -42,7 +43,7 @@ def up(
     layout = build.up(checked_layout(name, count, network), rate, given).layout
     where = " ".join(filter(None, (f"--name {name}" if name != NAME else "", layout.hosts[0])))
     first = f"Next: stagebench lab exec {where} -- stagebench run PLAN --hosts {','.join(layout.hosts)}"
-    typer.echo(" ".join(filter(None, (f"{', '.join(layout.hosts)} are up.", pacing(rate), first))))
+    say(" ".join(filter(None, (f"{', '.join(layout.hosts)} are up.", pacing(rate), first))))
 
 
 @group.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -97,4 +98,4 @@ def down(name: Name = NAME) -> None:
 
     state = load(name)
     build.down(state)
-    typer.echo(f"{', '.join(state.layout.hosts)} are gone.")
+    say(f"{', '.join(state.layout.hosts)} are gone.")

@@ -9,6 +9,7 @@ from typer.main import get_command_name
 
 from suite import __version__
 from suite.cli import collect, comm, compare, data, doctor, history, listing, new_adapter, predict, run, show, verify
+from suite.cli.say import say
 from suite.errors import RequestError
 from suite.plugins import call, manager
 
@@ -60,7 +61,7 @@ def _refuse_twice(app: typer.Typer, whose: str) -> None:
 
 def show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"stagebench {__version__}")
+        say(f"stagebench {__version__}")
         raise typer.Exit
 
 

@@ -52,13 +52,13 @@ def comm(
 
     Every result is verified on every rank. Stop it at any time: the same command with -o goes on where it stopped.
     """
-    import json as encoder
     from dataclasses import replace
 
     from suite.analysis.links import links
     from suite.cli.comm_display import display, summary
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import interpreters_from
+    from suite.cli.tables import show_json
     from suite.comm.cases import CommCase, cases
     from suite.comm.offers import offers
     from suite.comm.records import CommFolder, CommRecord
@@ -86,7 +86,7 @@ def comm(
     found = list(links(folder))
     if json:
         content = {"folder": str(folder.path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
-        typer.echo(encoder.dumps(content, indent=1))
+        show_json(content)
     else:
         summary(found)
     conclude(folder.path, outcomes, quiet=json)

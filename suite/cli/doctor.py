@@ -137,11 +137,11 @@ def _print(found: dict[str, Any]) -> None:
         for row in found["adapters"]
     ]
     show(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
-    typer.echo()
+    say("")
     show(found["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
-    typer.echo()
+    say("")
     show(found["data"], ("name", "made", "path", "remedy"), "Data sets")
-    typer.echo()
+    say("")
     _print_host(found["host"])
     for row in found["adapters"]:
         problems = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]

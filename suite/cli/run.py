@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.say import say
+from suite.cli.say import put, say
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run(
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
     resolved = resolve(loaded, adapters(), launchers(), workloads(), hosts_from(hosts), launcher, _say_how_many)
     if print_plan:
-        typer.echo(loaded.text, nl=False)
+        put(loaded.text, nl=False)
         return
     folder = RunFolder(output or run_folder(loaded.name, scale))
     observer: Observer[Case, Record] = Observer() if json else for_terminal()
@@ -115,7 +115,7 @@ def run(
     about = about_run(folder.kind, plan or loaded.name).but(until=end.clear if end.goes_on else None)
     outcomes = measure(session, folder, about, loaded.text, scale, networks)
     if json:
-        typer.echo(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
+        put(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))
     else:
         print_results(folder, reasons=False)  # printed as they came
     conclude(folder.path, outcomes, quiet=json)

@@ -1,4 +1,4 @@
-"""How the command line says something: whatever a line holds of others' text, no escape code reaches a terminal."""
+"""How the command line prints: whatever a line holds of others' text, no escape code reaches a terminal."""
 
 from pathlib import Path
 
@@ -9,8 +9,13 @@ from suite.shell import command_line
 
 
 def say(line: str, err: bool = False) -> None:
-    """Print a line for people; what programs read, such as JSON, is printed as it is."""
+    """Print a line for people."""
     typer.echo(without_codes(line), err=err)
+
+
+def put(text: str, nl: bool = True) -> None:
+    """Print what a program or a file takes, as it is: JSON, a plan."""
+    typer.echo(text, nl=nl)
 
 
 def report_next(run: Path) -> str:

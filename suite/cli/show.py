@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.say import say
 from suite.errors import RequestError
 from suite.plain import without_codes, wrapped
 
@@ -100,7 +101,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
 
 def _say(line: str) -> None:
     line = without_codes(line)
-    typer.echo(wrapped(line) if sys.stdout.isatty() else line)
+    say(wrapped(line) if sys.stdout.isatty() else line)
 
 
 def _tell_power(rows: "list[Row]") -> None:

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
+from suite.cli.say import put, say
 from suite.plain import without_codes
 from suite.worker.homes import without_homes
 
@@ -23,22 +22,22 @@ def show(rows: Sequence[Row], columns: Sequence[str], title: str = "", as_json: 
     title = without_codes(title)
     cells = [[without_codes(words(row.get(column))) for column in columns] for row in rows]
     if not cells:
-        typer.echo(f"{title}: none is installed" if title else "none is installed")
+        say(f"{title}: none is installed" if title else "none is installed")
         return
     if sys.stdout.isatty() and _table(cells, columns, title):
         return
     if title:
-        typer.echo(title)
+        say(title)
     lines = [list(columns), *cells]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def show_json(content: Any, homes: bool = True) -> None:
     """Print JSON that a program may read; without `homes` nobody's home folder is in it: it may be published."""
     text = json.dumps(content, indent=1, default=str)
-    typer.echo(text if homes else without_homes(text))
+    put(text if homes else without_homes(text))
 
 
 def words(value: Any) -> str:
