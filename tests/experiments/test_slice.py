@@ -1,12 +1,13 @@
-"""A slice of the experiments for every day: one plan that learns, one that measures, two frameworks, tiny."""
+"""A slice of the experiments for every day: plans that learn, that measure and that do both, two frameworks, tiny."""
 
 import pytest
 
+from suite.analysis.inputs import MODES, mode_of
 from suite.analysis.summary import summarise
 from tests.experiments.conftest import stagebench
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
-EVERY_DAY = ("batch-size", "horovod-style", "stragglers")  # test_release.py runs the other plans' tiny scales
+EVERY_DAY = ("batch-size", "horovod-style", "learning", "stragglers")  # test_release.py runs the others' tiny scales
 
 
 def test_a_plan_that_learns(look):
@@ -28,6 +29,14 @@ def test_a_plan_that_measures(look):
             opened(page, path)
             fits(page)
     assert "stages.html" in measured.pages
+
+
+def test_a_plan_that_does_both(look):
+    rows = summarise(look("learning").folder)
+    assert all(row.outcome == "ok" for row in rows)
+    one, other = (row.lessons[0] for row in rows if row.lessons)
+    assert one.distance(other) <= 1e-3
+    assert {mode_of(row.case) for row in rows if row.rate} == set(MODES)
 
 
 def test_a_plan_with_a_straggler(look):
