@@ -13,6 +13,7 @@ import pytest
 from cluster.lab.agent import entering, environment
 from cluster.lab.state import State
 from suite.results.run_folder import RunFolder
+from tests.reports.answers import unanswered
 
 GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
 MINUTES = pytest.StashKey[dict[tuple[str, str], float]]()  # by plan and scale; proofs and report included
@@ -46,6 +47,20 @@ def experiment(tmp_path, request):
         pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
         outcomes = json.loads(measured.stdout)["outcomes"]
         return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, site=tmp_path / "site", pages=pages)
+
+    return run
+
+
+@pytest.fixture
+def look(experiment):
+    """Runs a plan's scale `tiny`, perhaps changed, whose pages must answer its question; what came of it."""
+
+    def run(name: str, changes: Sequence[str] = ()) -> SimpleNamespace:
+        done = experiment(name, "tiny", changes=changes)
+        assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
+        assert done.outcomes["ok"] > 1
+        assert unanswered(name, done.pages, whole=False) == []
+        return done
 
     return run
 

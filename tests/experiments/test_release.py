@@ -54,11 +54,8 @@ def test_an_experiment_answers_its_question(name, experiment):
 @pytest.mark.parametrize(
     "name", [name for name in ready_made() if "tiny" in load(name).scales and name not in EVERY_DAY]
 )
-def test_a_look_at_an_experiment_answers_too(name, experiment):
-    done = experiment(name, "tiny")
-    assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
-    assert done.outcomes["ok"] > 1
-    assert unanswered(name, done.pages, whole=False) == []
+def test_a_look_at_an_experiment_answers_too(name, look):
+    look(name)
 
 
 def test_googlenet_is_cut_along_its_branches_beside_the_other_strategies(experiment):
