@@ -64,7 +64,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
     imported = isinstance(folder, ForeignRun)
-    predicted, unpredicted = beside_measured(folder, rows)
+    predicted, unpredicted = beside_measured(folder, [] if imported else rows)
     panels, stage_charts = for_charts(fast.rows), _drawn(for_charts(staged.rows), charts.stages)
     devices, lessons = over_devices(every), lessons_of(every)
     exchanged, slowed = exchanges_of(every), stragglers_of(every)
