@@ -28,13 +28,23 @@ pytestmark = [
 ]
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
-RUNS = (".", "run", "paper", "article", "nccl")  # folders of the site, the first its own pages
+# Made experiments, and the pages that answer their questions; their other pages are as those of `run`.
+EXPERIMENTS = {
+    "time_to_train": ("accuracy.html",),
+    "stragglers": ("accuracy.html",),
+    "parts": ("stages.html",),
+    "batches": ("accuracy.html",),
+    "autotune": ("index.html", "speed.html"),
+    "epochs": ("accuracy.html", "communication.html", "scaling.html"),
+}
+RUNS = (".", "run", "paper", "article", "nccl", *EXPERIMENTS)  # folders of the site, the first its own pages
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with everything, with hostile words wherever a plan, a host or a log can bring them, beside other runs.
 
+    Those of EXPERIMENTS are not on the site's own pages: they would be compared there with others of their plan.
     Their pages are those that there are (a study's tables stand with its plan alone).
     """
     runs = tmp_path_factory.mktemp("browser")
@@ -52,6 +62,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     host = next((folder.path / "hosts").iterdir())
     host.write_text(host.read_text().replace("AMD EPYC 7B13", HOSTILE.replace('"', '\\"')))
     put(folder, runs / "site" / "run", "../", "../index.html")
+    for name in EXPERIMENTS:
+        put(getattr(made_experiments, name)(runs / name), runs / "site" / name, "../", "../index.html")
     return runs / "site" / "run"
 
 
@@ -68,6 +80,8 @@ def page(browser: Any, site: Path) -> Iterator[Any]:
 
 
 def pages(site: Path, run: str) -> list[Path]:
+    if run in EXPERIMENTS:
+        return [site.parent / run / name for name in EXPERIMENTS[run]]
     return sorted((site.parent / run).glob("*.html"))
 
 
