@@ -43,6 +43,11 @@ class Timed:
     def rate(self, number: int) -> Spread | None:
         return spread([epoch.rate for epoch in self.epochs(number)])
 
+    @property
+    def opening(self) -> Spread | None:
+        """Seconds to open the input; None: of trainings before they were kept."""
+        return spread([lesson.opening_seconds for row in self.rows for lesson in row.lessons])
+
     def accuracy(self, number: int) -> Spread | None:
         """On what was held out, after an epoch."""
         return spread([epoch.accuracy for epoch in self.epochs(number)])
@@ -62,6 +67,11 @@ class Epochs:
     common: str
     timed: list[Timed]
     charts: list[Chart]
+
+    @property
+    def opened(self) -> bool:
+        """Whether any of them says how long it took to open its input."""
+        return any(one.opening for one in self.timed)
 
 
 def epochs_of(rows: Iterable[Row]) -> list[Epochs]:

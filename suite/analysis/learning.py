@@ -32,6 +32,7 @@ class Learnt:
     losses: tuple[float | None, ...]  # at those steps, the mean over ranks
     target: float
     seconds_then: tuple[float, ...] = ()  # of training, when the slowest rank had taken those steps; () where not kept
+    opening_seconds: float | None = None  # the slowest rank's to open its input, in no epoch; None: not kept
 
     @property
     def best(self) -> float:
@@ -68,19 +69,22 @@ class Learnt:
 def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     """The ranks' records of one training, joined."""
     epochs = tuple(_epoch(column) for column in zip(*(rank.epochs for rank in ranks), strict=True))
+    opened = [rank.open_s for rank in ranks if rank.open_s is not None]
+    opening = max(opened) if len(opened) == len(ranks) else None
     if len({rank.loss_steps for rank in ranks}) > 1:  # workers that wait for nobody: all their losses, as they came
         timed = all(rank.loss_s for rank in ranks)
         orders = [rank.loss_s if timed else rank.loss_steps for rank in ranks]
         several = zip(orders, ranks, strict=True)
         rows = [row for order, rank in several for row in zip(order, rank.loss_steps, rank.losses, strict=True)]
         seconds, steps, losses = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
-        return Learnt(epochs, steps, losses, target, seconds if timed else ())
+        return Learnt(epochs, steps, losses, target, seconds if timed else (), opening)
     return Learnt(
         epochs,
         ranks[0].loss_steps,
         tuple(mean(losses) for losses in zip(*(rank.losses for rank in ranks), strict=True)),
         target,
         tuple(max(times) for times in zip(*(rank.loss_s for rank in ranks), strict=True)),
+        opening,
     )
 
 

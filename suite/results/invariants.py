@@ -77,6 +77,8 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
     spent = [each for epoch in epochs for each in (epoch.train_s, epoch.test_s or 0.0)]
     if min(spent, default=0.0) < 0 or sum(spent) > CLOCKS * whole_s + CLOCKS_S:
         yield f"its epochs take from {min(spent):g} s, {sum(spent):g} s together, and the whole process {whole_s:g} s"
+    if not 0 <= (learnt.open_s or 0.0) <= CLOCKS * whole_s + CLOCKS_S:
+        yield f"its input was opened in {learnt.open_s:g} s, and the whole process took {whole_s:g} s"
     if any(epoch.samples < 0 or (epoch.steps or 0) < 0 for epoch in epochs):  # none: a slow worker may have had none
         yield "an epoch has less than no samples, or than no steps"
     if any(epoch.samples > 0 and epoch.train_s <= 0 for epoch in epochs):

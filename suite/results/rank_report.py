@@ -174,6 +174,7 @@ class Training(Stored):
     loss_steps: tuple[int, ...]  # the steps whose losses were kept
     losses: tuple[Finite, ...]
     loss_s: tuple[float, ...] = ()  # when: seconds of training; () where not kept
+    open_s: float | None = None  # to open the input, before the first epoch; None: not kept
 
 
 class Traffic(Stored):

@@ -195,6 +195,7 @@ class Training(NamedTuple):
     loss_steps: List[int]  # the steps whose losses were kept
     losses: List[float]
     loss_s: List[float]  # when: seconds of training, without the tests between epochs
+    open_s: Optional[float] = None  # to open the input, before the first epoch
 
 
 class ProofLosses(NamedTuple):

@@ -42,12 +42,15 @@ class Training:
     ) -> messages.Training:
         """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
-        An epoch's seconds are training alone, from a common barrier until all is done. Steps are those of the joined
-        batch (`Trainer.joint_steps`). Training stops early after `patience` epochs without a better accuracy; 0: never.
+        An epoch's seconds are training alone, from a common barrier until all is done; opening the input comes before,
+        and has seconds of its own. Steps are those of the joined batch (`Trainer.joint_steps`). Training stops early
+        after `patience` epochs without a better accuracy; 0: never.
         """
         trainer, setup = self._trainer, self._trainer.setup
         trainer.begin_training()
+        begin = time.perf_counter()
         trainer.open_input(learning)
+        opening = time.perf_counter() - begin
         batches = list(test_batches(trainer, testing))
         ends = epoch_ends(len(learning), setup.batch, setup.replicas, epochs)
         losses: List[Tuple[int, float, float]] = []
@@ -90,7 +93,7 @@ class Training:
             if patience and trainer.maximum(float(improving(rows, patience))) == 0.0:
                 break
         steps, values, times = zip(*losses)
-        return messages.Training(rows, list(steps), list(values), list(times))
+        return messages.Training(rows, list(steps), list(values), list(times), opening)
 
     def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
         """The share of test samples whose largest logit is the right one's; on every rank the whole set."""

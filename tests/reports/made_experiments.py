@@ -180,6 +180,7 @@ def taught(case: Case, faster: float = 1.0, late: float | None = None) -> list[d
                     "loss_steps": every.tolist(),
                     "losses": losses.tolist(),
                     "loss_s": (begins + ends).tolist(),
+                    "open_s": 0.375,
                 },
                 "notes": {"staleness": {"mean": late, "max": 3, "steps": int(every.size)}} if late else {},
             }

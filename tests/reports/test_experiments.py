@@ -52,6 +52,9 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("paper", "All speeds at a glance"),
         ("epochs", "mnist_small on digits.npz, 4\u00d7 data, batch 128 per device"),
         ("epochs", "first ÷ second"),
+        ("epochs", "Case epochs opening the input, s first, s second, s"),
+        ("epochs", "2 0.375 1."),
+        ("epochs", "keras_fit shards the data set over its devices."),
         ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),
         ("time_to_train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts; connected by"),
         ("time_to_train", "1 1 single 0.129 1.00 5 5 1 of 1"),
@@ -137,6 +140,16 @@ def test_what_never_reached_the_target_has_no_point(pages):
     ]
     assert reached["data"][0]["x"] == [8, 32, 128, 512]
     assert reached["data"][0]["y"][-1] is None
+
+
+def test_trainings_that_did_not_time_the_opening_of_their_input_have_no_column_of_it(tmp_path):
+    run, case = MadeRun(tmp_path / "run"), made_experiments.learner("pytorch", 1)
+    ranks = made_experiments.taught(case)
+    del ranks[0]["training"]["open_s"]
+    run.proven(case, repeats=1, ranks=ranks)
+    text = Page(render(run.folder, summarise(run.folder))).text
+    assert "Opening the input is in neither." in text
+    assert "Case epochs first, s second, s" in text
 
 
 def test_unproven_trainings_are_not_in_shared_charts(tmp_path):

@@ -210,6 +210,8 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
         ({"loss_s": [-0.2, 0.1]}, "go backwards"),
         ({"epochs": [{"train_s": -1.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "its epochs take from -1 s"),
         ({"epochs": [{"train_s": 99.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "99 s together, and the whole"),
+        ({"open_s": -1.0}, "its input was opened in -1 s, and the whole process took 9 s"),
+        ({"open_s": 99.0}, "its input was opened in 99 s, and the whole process took 9 s"),
         ({"epochs": [{"train_s": 0.0, "samples": 8, "accuracy": 0.5, "loss": 1.0}]}, "some samples took no time"),
         ({"epochs": [{"train_s": 1.0, "samples": -8, "accuracy": 0.5, "loss": 1.0}]}, "no samples"),
         ({"epochs": [{"train_s": 1.0, "samples": 25, "accuracy": 0.5, "loss": 1.0}]}, "25 samples in 3 steps of 8"),

@@ -23,6 +23,14 @@ def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():
     assert (both.target_epoch, both.target_seconds) == (2, 4.0)
 
 
+def test_an_input_is_opened_when_it_is_on_every_rank():
+    ranks = [rank([1.0], [0.5], [2.0]).model_copy(update={"open_s": seconds}) for seconds in (0.5, 3.0, None)]
+    assert learnt(ranks[:2], 0.9).opening_seconds == 3.0
+    assert learnt(ranks, 0.9).opening_seconds is None, "a rank did not keep it"
+    staggered = [one.model_copy(update={"loss_steps": (at,)}) for at, one in enumerate(ranks[:2])]
+    assert learnt(staggered, 0.9).opening_seconds == 3.0
+
+
 def test_a_target_that_is_never_reached_has_no_time():
     found = learnt([rank([1.0], [0.5], [2.0])], 0.9)
     assert (found.target_epoch, found.target_seconds) == (None, None)

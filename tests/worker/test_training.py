@@ -39,6 +39,7 @@ def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
     assert found.epochs[-1].accuracy > 0.9
     assert found.epochs[-1].loss == found.losses[-1]
     assert all(epoch.train_s > 0 for epoch in found.epochs)
+    assert found.open_s > 0
     assert len(found.loss_s) == len(found.losses)
     assert found.loss_s == sorted(found.loss_s)
     notes = {key: note for each in sent if isinstance(each, messages.Notes) for key, note in each.notes.items()}
@@ -60,6 +61,32 @@ def test_the_time_of_a_loss_is_of_training_without_the_tests_between_epochs(tmp_
     times, ends = found.loss_s, np.cumsum([epoch.train_s for epoch in found.epochs])
     assert (np.diff([0.0, *times]) >= 0.02).all()
     assert times[3] <= ends[0] <= times[4] <= times[7] <= ends[1]
+
+
+class Clock:
+    """Stands for the module `time`: what is done takes as long as it says."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def takes(self, seconds):
+        def work(*_):
+            self.now += seconds
+
+        return work
+
+
+def test_opening_the_input_is_timed_and_is_in_no_epoch(monkeypatch):
+    clock, trainer = Clock(), toy.ToyTrainer(trainers.setup(batch=5))
+    monkeypatch.setattr("suite.worker.training.time", clock)
+    trainer.open_input, trainer.step = clock.takes(30.0), clock.takes(0.5)
+    found = Training(trainer, graph(), lambda **progress: None).run(toy.Numbers(20), toy.Numbers(5), 2)
+    assert found.open_s == 30.0
+    assert [epoch.train_s for epoch in found.epochs] == [2.0, 2.0]
+    assert found.loss_s[0] == 0.5
 
 
 class Joint(toy.ToyTrainer):

@@ -48,15 +48,23 @@ def read_and_train(trainer, graph, folder):
     )
     source = ArraySource(str(folder / "set.npz"), graph.input_shape)
     trainer.build(graph, dict(weights.initial(graph)))
+    distribute, shared_out = trainer.distribution.experimental_distribute_dataset, []
+    trainer.distribution.experimental_distribute_dataset = lambda data: shared_out.append(data) or distribute(data)
     trainer.open_input(View(source, READ_ONCE, 1, str(folder / "skipped.log")))
-    losses = []
+    distributed, losses = len(shared_out), []
     for _ in range(4):
         trainer.skip_batch()
         trainer.step(trainer.to_device(trainer.next_batch()))
         losses.append(trainer.loss())
     trainer.forward(trainer.to_device(trainer.next_batch()))
     rank.keep(folder, "trained", trainer, trainer.parameters())
-    return {"losses": losses, "logits": trainer.logits().tolist(), "notes": trainer.notes()}
+    assert len(shared_out) == distributed, "as the input is opened, and never again"
+    return {
+        "losses": losses,
+        "logits": trainer.logits().tolist(),
+        "notes": trainer.notes(),
+        "distributed": distributed,
+    }
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def test_keras_trains_on_the_same_batches_from_its_distributed_data_set(tmp_path
         ends.append((found, trained))
     (ours, weights), (theirs, others) = ends
     assert theirs["notes"]["loop"] == "Keras's model.fit"
+    assert (ours["distributed"], theirs["distributed"]) == (0, 1)
     np.testing.assert_allclose(theirs["losses"], ours["losses"], rtol=1e-6)
     np.testing.assert_allclose(theirs["logits"], ours["logits"], atol=1e-6)
     for name, each in weights.items():
