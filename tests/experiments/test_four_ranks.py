@@ -53,6 +53,7 @@ SCHEDULES = [
     ("pytorch", "ddp", "ranks"),
     ("tensorflow", "multiworker_mirrored", "ranks"),
     ("mxnet", "dist_sync", "ranks"),
+    ("cntk", "data_parallel", "ranks"),
     ("jax", "pmap", "devices"),
     ("caffempi", "data_parallel", "ranks"),
     ("horovod-mxnet", "allreduce", "ranks"),
