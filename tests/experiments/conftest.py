@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 from cluster.lab.agent import entering, environment
 from cluster.lab.state import State
 from suite.results.run_folder import RunFolder
+from tests.reports.answers import unanswered
 
 GIVE_UP = 3600.0  # seconds after which a plan is no longer waited for
 MINUTES = pytest.StashKey[dict[tuple[str, str], float]]()  # by plan and scale; proofs and report included
@@ -27,13 +29,17 @@ def pytest_configure(config):
 
 @pytest.fixture
 def experiment(tmp_path, request):
-    """Measures a plan at a scale, perhaps over a laboratory's hosts, and writes its report; what came of it."""
+    """Measures a plan at a scale, changed or over a laboratory's hosts, and writes its report; what came of it."""
 
-    def run(name: str, scale: str = "", laboratory: State | None = None) -> SimpleNamespace:
+    def run(
+        name: str, scale: str = "", laboratory: State | None = None, changes: Sequence[str] = ()
+    ) -> SimpleNamespace:
         began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
         hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
-        measured = stagebench("run", name, *scaled, *hosts, "-o", str(folder), "--json", laboratory=laboratory)
+        changed = [word for change in changes for word in ("--set", change)]
+        words = ("run", name, *scaled, *changed, *hosts, "-o", str(folder), "--json")
+        measured = stagebench(*words, laboratory=laboratory)
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))
         assert reported.returncode == 0, reported.stderr
@@ -41,6 +47,20 @@ def experiment(tmp_path, request):
         pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
         outcomes = json.loads(measured.stdout)["outcomes"]
         return SimpleNamespace(folder=RunFolder.open(folder), outcomes=outcomes, site=tmp_path / "site", pages=pages)
+
+    return run
+
+
+@pytest.fixture
+def look(experiment):
+    """Runs a plan's scale `tiny`, perhaps changed, whose pages must answer its question; what came of it."""
+
+    def run(name: str, changes: Sequence[str] = ()) -> SimpleNamespace:
+        done = experiment(name, "tiny", changes=changes)
+        assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
+        assert done.outcomes["ok"] > 1
+        assert unanswered(name, done.pages, whole=False) == []
+        return done
 
     return run
 

@@ -19,6 +19,7 @@ NETWORKS = {
     "alexnet": (9.0, 1.0, 120.0, 250.0, 90.0, 45.0),
     "resnet50": (4.0, 0.5, 370.0, 760.0, 60.0, 28.0),
     "mnist_small": (0.1, 0.02, 4.0, 7.0, 1.5, 0.6),
+    "mnist_large": (0.1, 0.02, 14.0, 27.0, 11.5, 6.6),
 }
 SPEED = {"pytorch": 1.0, "caffempi": 1.06, "reference": 8.0}
 
@@ -59,7 +60,7 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
     factor = SPEED.get(case.adapter, 1.0) * slower * np.exp(shared.normal(0, 0.01)) / 1000
     io, h2d, forward, backward, communication, update = (ms * factor for ms in NETWORKS[case.workload])
     communication *= ranks > 1
-    io *= 0.0 if case.data == "synthetic" else {"memory": 0.05, "disk": 1.0}[case.input.mode] / case.readers
+    io *= 0.0 if case.data == "synthetic" else {"memory": 0.05, "disk": 1.0}[case.input.mode] / max(1, case.readers)
     steps = max(case.sampling.steps, 40)
 
     def noisy(mean: float) -> np.ndarray:

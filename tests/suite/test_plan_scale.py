@@ -236,7 +236,7 @@ def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: 
     assert "should read A,B,...: every host once, none empty" in error("--hosts", "a,,b")
     assert "every host once" in error("--hosts", "a,a")
     rows = json.loads(CliRunner().invoke(app.build(), ["list", "plans", "--json"]).output)
-    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["small", "gpu"]
+    assert {row["name"]: row["scales"] for row in rows}["quick"] == ["small", "tiny", "gpu"]
 
 
 def shipped() -> list[tuple[str, str | None]]:
@@ -255,8 +255,12 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
         assert sum(each.case.sampling.processes for each in found if not each.outcome) <= 36
 
 
-def test_every_shipped_plan_has_a_small_scale() -> None:
-    assert [name for name in ready_made() if "small" not in load(name).scales] == []
+LACKING = {"tiny": ["prediction"]}  # by scale
+
+
+@pytest.mark.parametrize("scale", ["small", "tiny"])
+def test_every_shipped_plan_has_a_small_scale_and_a_tiny_one(scale: str) -> None:
+    assert [name for name in ready_made() if scale not in load(name).scales] == LACKING.get(scale, [])
 
 
 def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses() -> None:

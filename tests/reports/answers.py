@@ -1,0 +1,90 @@
+"""What the pages of each plan that ships must show for its question to be answered."""
+
+import re
+from collections.abc import Mapping
+
+from tests.reports.parsed import Page
+
+# By plan and page, as patterns: headings, columns of tables, titles of figures, sentences.
+Shown = Mapping[str, Mapping[str, tuple[str, ...]]]
+
+READING = ("What reading costs", "Synthetic, memory, disk", "samples/s against the first")
+CURVES = (": loss by step", ": accuracy by seconds of training")
+
+# Whatever the scale.
+ALWAYS: Shown = {
+    "autotune": {"speed.html": ("Best configurations", "fastest ÷ default verdict tried")},
+    "batch-size": {"accuracy.html": ("Learning", *CURVES, "all epochs, s last loss best accuracy target")},
+    "data-parallel": {
+        "scaling.html": ("Epochs over devices", "samples/s of the second epoch", "the first epoch against the second"),
+        "accuracy.html": ("First and second epoch", "opening the input, s first, s second, s first ÷ second"),
+        "input.html": READING,
+    },
+    "horovod-style": {"stages.html": ("Where the time goes", "Milliseconds per iteration")},
+    "learning": {"accuracy.html": ("Learning", *CURVES, "loss off by"), "input.html": READING},
+    "model-parallel": {
+        "stages.html": ("One network on several devices", " on 2 devices: .* with one network in parts", "bubble, ms"),
+    },
+    "networks": {
+        "speed.html": ("Samples per second", "Step times"),
+        "stages.html": ("Where the time goes", "Milliseconds per iteration"),
+        "scaling.html": ("Speed over devices", "All speeds at a glance, samples/s", "Efficiency"),
+        "communication.html": ("Aggregating gradients",),
+        "input.html": ("What reading costs",),
+    },
+    "paper": {
+        "study.html": (
+            "Table 2: hardware of each node",
+            "Figure 1: nodes and links",
+            "Table 3: software",
+            "Table 4: networks .* alexnet 8 ",
+            "Table 5: seconds of each stage on one device",
+            "Figure 3: seconds per iteration on one device",
+            "Figure 4: speed-up within a node",
+            "Table 6: aggregating gradients within a node",
+            "Table 8: samples/s",
+            "Kernels of the vendors .* oneDNN · pytorch/single alexnet",
+        ),
+        "input.html": READING,
+    },
+    "prediction": {"predicted.html": ("Measured beside predicted", "fitted to 2 devices", " 4 devices ", "What if")},
+    "quick": {
+        "speed.html": ("Samples per second", "Best configurations", "Step times"),
+        "stages.html": ("Where the time goes", "Milliseconds per iteration"),
+        "scaling.html": ("Speed over devices", "All speeds at a glance, samples/s"),
+        "communication.html": ("Aggregating gradients",),
+    },
+    "readers": {"input.html": ("What reading costs", "2 readers", "reader alone, samples/s read by bottleneck")},
+    "stragglers": {"accuracy.html": ("Stragglers", "no straggler, s to the loss straggler 75 %, s to the loss times")},
+    "time-to-train": {
+        "index.html": (
+            r"a training takes \S+ minutes on 2 devices \(\S+ on one\); the best accuracy there is [01]\.\d+",
+        ),
+        "accuracy.html": ("Time to train", "minutes speed-up epochs epochs per worker ended early best accuracy hosts"),
+    },
+}
+
+# The first of all results, where a plan asks for more than who is the fastest.
+FIRST = {"autotune": "alexnet on .*: what an expert gains over the defaults: "}
+
+# At the scale `small` and larger ones.
+WHOLE: Shown = {
+    "batch-size": {"accuracy.html": ("The trade-off: mnist_small", "best accuracy, by batch", "Batch, all devices")},
+    "horovod-style": {
+        "index.html": ("After .* samples, .* has the lowest loss", "s of training, .* has the lowest loss"),
+        "communication.html": ("Exchange", "samples/s against the fastest verdict", ": loss by samples"),
+        "accuracy.html": CURVES,
+        "input.html": READING,
+    },
+    "stragglers": {"index.html": (r"With a straggler of 75%, \S+ is the first to reach a loss of ",)},
+}
+
+
+def unanswered(name: str, pages: Mapping[str, str], whole: bool) -> list[str]:
+    """What the pages (HTML by file) of a plan do not show; `whole`: at its scale `small` or a larger one."""
+    texts = {file: Page(text) for file, text in pages.items()}
+    wanted = [*ALWAYS[name].items(), *(WHOLE.get(name, {}).items() if whole else ())]
+    every = [(file, pattern) for file, patterns in wanted for pattern in patterns]
+    lacking = [f"{file}: {it}" for file, it in every if file not in texts or not re.search(it, texts[file].text)]
+    first, found = FIRST.get(name, ""), texts["index.html"].findings
+    return [*lacking, *([f"first of all: {first}"] if first and not (found and re.match(first, found[0])) else [])]

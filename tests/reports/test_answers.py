@@ -1,0 +1,37 @@
+"""Every plan that ships has pages that answer its question, small and tiny; here of times that nobody measured."""
+
+import pytest
+
+from reports.site import write
+from suite.contracts.case import TRAIN
+from suite.plan import load, ready_made
+from suite.plan.resolve import resolve
+from suite.plugins import adapters, launchers, workloads
+from suite.session.training import declared_of
+from tests.reports.answers import unanswered
+from tests.reports.made_experiments import taught
+from tests.reports.made_run import MadeRun
+
+
+def made(name, scale, path):
+    """A run of a plan: all that is asked for has been measured, though its data may not be on this machine."""
+    run, known = MadeRun(path, name), adapters()
+    for each in resolve(load(name, scale), known, launchers(), workloads()):
+        case, declared = each.case, declared_of(each.case, known[each.case.adapter]).model_dump()
+        if each.outcome == "unsupported":
+            run.refuse(case, each.outcome, each.reason)
+        elif case.passes == (TRAIN,):
+            run.proven(case, repeats=case.sampling.processes, declared=declared, ranks=taught(case))
+        else:
+            run.proven(case, repeats=case.sampling.processes, declared=declared)
+    return run.folder
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [(name, scale) for name in ready_made() for scale in ("small", "tiny") if scale in load(name).scales],
+)
+def test_the_pages_of_a_plan_answer_its_question(name, scale, tmp_path):
+    write(made(name, scale, tmp_path / "run"), tmp_path / "site")
+    pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
+    assert unanswered(name, pages, whole=scale == "small") == []
