@@ -54,19 +54,20 @@
 
   function draw() {
     const one = asked[inputs.training.value], now = chosen();
+    const devices = DEVICES.filter((ranks) => ranks <= (one.together ?? ranks)); // each needs a sample
     outputs.bandwidth.textContent = `${number(1e-6 / now.network.between.beta)} MB/s`;
     outputs.latency.textContent = `${number(now.network.between.alpha * 1e6)} µs`;
     outputs.compute.textContent = `${number(inputs.compute.dataset.touched ? 10 ** inputs.compute.value : 1)} ×`;
     const rate = (scenario, ranks) => model.rate(scenario, ranks, one.together);
     const line = (name, scenario, dash, colour) => ({
-      type: "scatter", mode: "lines+markers", name, x: DEVICES, y: DEVICES.map((ranks) => rate(scenario, ranks)),
+      type: "scatter", mode: "lines+markers", name, x: devices, y: devices.map((ranks) => rate(scenario, ranks)),
       line: { dash, color: colour }, hovertemplate: `${name}<br>%{x} devices: %{y:.4g} samples/s<extra></extra>`,
     });
     const single = rate(now, 1);
     const axis = (text) => ({ title: { text, standoff: 6 }, type: "log", gridcolor: "--line", zerolinecolor: "--muted", fixedrange: true });
     stagebench.chart(document.getElementById("what-if"), {
       data: [
-        { type: "scatter", mode: "lines", name: "ideal", x: DEVICES, y: DEVICES.map((ranks) => ranks * single), line: { dash: "dot", color: "#9AA0A6" }, hoverinfo: "skip" },
+        { type: "scatter", mode: "lines", name: "ideal", x: devices, y: devices.map((ranks) => ranks * single), line: { dash: "dot", color: "#9AA0A6" }, hoverinfo: "skip" },
         line("as fitted", one.scenario, "dash", "#56B4E9"),
         line("what if", now, "solid", "#0072B2"),
         { type: "scatter", mode: "markers", name: "measured", x: one.measured.map(([ranks]) => ranks), y: one.measured.map(([, rate]) => rate), marker: { color: "#D55E00", size: 9, symbol: "diamond" } },
@@ -77,7 +78,7 @@
         xaxis: { ...axis("devices"), tickvals: DEVICES, ticktext: DEVICES.map(String) }, yaxis: axis("samples/s, all devices together"),
       },
     });
-    const at = 16;
+    const at = Math.min(16, devices.at(-1));
     document.getElementById("answer").textContent = `On ${at} devices: ${number(rate(now, at))} samples/s, ${number((100 * rate(now, at)) / (at * single))} % of ${at} times one; as fitted ${number(rate(one.scenario, at))}.`;
   }
 

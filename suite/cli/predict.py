@@ -118,7 +118,20 @@ def predict(
         _only_without_a_run(run, numbers)
         asked, refusals = asked_of(RunFolder.open(run), workload, link)
         asked = [_what_if(one, network if algorithm or ranks_per_node > 1 else None, link, pipeline) for one in asked]
-    answers = [Answer(one, _schedules(schedule, one.scenario.schedule), sizes) for one in asked]
+    answers = [
+        Answer(one, _schedules(schedule, one.scenario.schedule), possible)
+        for one in asked
+        for possible in [[size for size in sizes if one.can_be(size)]]
+        if possible
+    ]
+    refusals += [
+        f"{one.label} on {size} ranks: there are no more samples than {one.together}."
+        for one in asked
+        for size in sizes
+        if not one.can_be(size)
+    ]
+    if not answers:
+        raise RequestError(f"nothing can be predicted: {' '.join(refusals)} Ask for fewer ranks")
     if json:
         show_json([one.to_dict() for one in answers])
     else:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from suite.analysis.stats import Interval
+from suite.errors import RequestError
 from suite.predict.prediction import Prediction, predict
 from suite.predict.scenario import Scenario
 from suite.predict.what_if import Gain, helps
@@ -25,8 +26,17 @@ class Asked:
     cases: tuple[str, ...] = ()  # ids of those measured
     together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
 
+    def can_be(self, ranks: int) -> bool:
+        """Whether so many ranks have a sample each."""
+        return self.together is None or ranks <= self.together
+
     def on(self, ranks: int, schedule: str) -> Scenario:
-        """The scenario of so many ranks; what a sample takes is taken not to depend on the batch."""
+        """The scenario of so many ranks; what a sample takes is taken not to depend on the batch.
+
+        RequestError for more ranks than samples.
+        """
+        if not self.can_be(ranks):
+            raise RequestError(f"{ranks} ranks cannot share {self.together} samples; ask for {self.together} at most")
         scenario = self.scenario.but(schedule=schedule)
         return scenario.batched(self.together / ranks / scenario.batch) if self.together else scenario
 

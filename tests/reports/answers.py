@@ -17,7 +17,7 @@ ALWAYS: Shown = {
     "batch-size": {"accuracy.html": ("Learning", *CURVES, "all epochs, s last loss best accuracy target")},
     "data-parallel": {
         "scaling.html": ("Epochs over devices", "samples/s of the second epoch", "the first epoch against the second"),
-        "accuracy.html": ("First and second epoch", "opening the input, s first, s second, s first ÷ second"),
+        "accuracy.html": ("First and second epoch", "opening, s first, s second, s first ÷ second"),
         "input.html": READING,
     },
     "horovod-style": {"stages.html": ("Where the time goes", "Milliseconds per iteration")},

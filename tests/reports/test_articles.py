@@ -44,7 +44,7 @@ TABLES = {
         *("second, samples/s", "speed-up, second", "efficiency, second"),
     ],
     ("epochs", "First and second epoch"): [
-        *("Case", "epochs", "opening the input, s", "first, s", "second, s", "first ÷ second"),
+        *("Case", "epochs", "opening, s", "first, s", "second, s", "first ÷ second"),
         *("first, samples/s", "second, samples/s", "accuracy after the first", "after the second", "trainings"),
     ],
     ("time_to_train", "Time to train"): [

@@ -232,7 +232,7 @@ def made_up(network: Network, schedule: str) -> Scenario:
 def test_the_model_of_the_page_is_that_of_predict(page: Any, site: Path) -> None:
     opened(page, site / "predicted.html")
     jitters = (Jitter.measured([1.0, 1.01, 0.98, 1.2]), Jitter.normal(0.01).stretched(3))
-    for schedule, algorithm, together in product(SCHEDULES, ALGORITHMS, (None, 64)):
+    for schedule, algorithm, together in product(SCHEDULES, ALGORITHMS, (None, 128)):
         network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4, algorithm, 2)
         for jitter in jitters:
             asked = Asked("made up", made_up(network, schedule).but(jitter=jitter), (), {}, together=together)

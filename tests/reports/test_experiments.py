@@ -52,7 +52,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("paper", "All speeds at a glance"),
         ("epochs", "mnist_small on digits.npz, 4\u00d7 data, batch 128 per device"),
         ("epochs", "first ÷ second"),
-        ("epochs", "Case epochs opening the input, s first, s second, s"),
+        ("epochs", "Case epochs opening, s first, s second, s"),
         ("epochs", "2 0.375 1."),
         ("epochs", "keras_fit shards the data set over its devices."),
         ("epochs", "first, samples/s speed-up, first efficiency, first second, samples/s speed-up, second efficiency"),

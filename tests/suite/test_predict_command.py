@@ -17,6 +17,7 @@ from tests.reports.made_run import MadeRun, case_of
 from workloads.networks.resnet import resnet50
 
 Run = Callable[..., SimpleNamespace]
+DIGEST = resnet50().digest
 OF_RESNET = ("predict", "--workload", "resnet50", "--batch", "64", "--rate", "253.1")
 NUMBERS = (*OF_RESNET, "--alpha", "2e-4", "--beta", "8e-10")
 SIZES = (1, 1_000_000, 10_000_000)  # of an exchange, in numbers of four bytes
@@ -152,6 +153,17 @@ def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_
     assert flat["predictions"][0]["exchanging"] == pytest.approx(3e-3 + 1.5 * 3e-9 * size)
     assert tiers["predictions"][0]["exchanging"] == pytest.approx(2e-3 + (1e-9 + 3e-9) * size)
     assert any("within a node: " in source for source in tiers["sources"])
+
+
+def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench: Run, tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    for ranks in (2, 4):
+        made.proven(case_of("pytorch", "resnet50", ranks, batch=8 // ranks, scaling="strong", graph_digest=DIGEST))
+    done = stagebench("predict", str(made.folder.path), "--ranks", "4,16", "--json")
+    (found,) = printed(done)
+    assert [row["ranks"] for row in found["predictions"]] == [4]
+    assert "on 16 ranks: there are no more samples than 8." in done.out
+    assert "Ask for fewer ranks" in str(stagebench("predict", str(made.folder.path), "--ranks", "16").error)
 
 
 def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) -> None:
