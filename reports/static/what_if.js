@@ -3,6 +3,7 @@
 (() => {
   const { el, number, model } = stagebench;
   const place = document.getElementById("controls");
+  if (!place) return; // nothing of this run can be predicted: the page says why
   const asked = JSON.parse(document.getElementById("scenarios").textContent);
   const SCHEDULES = ["sequential", "fused", "wfbp", "buckets", "merged", "priority"];
   const DEVICES = Array.from({ length: 9 }, (_, power) => 2 ** power);
