@@ -118,12 +118,11 @@ def predict(
         _only_without_a_run(run, numbers)
         asked, refusals = asked_of(RunFolder.open(run), workload, link)
         asked = [_what_if(one, network if algorithm or ranks_per_node > 1 else None, link, pipeline) for one in asked]
-    answers = [
-        Answer(one, _schedules(schedule, one.scenario.schedule), possible)
+    every = [
+        Answer(one, _schedules(schedule, one.scenario.schedule), [size for size in sizes if one.can_be(size)])
         for one in asked
-        for possible in [[size for size in sizes if one.can_be(size)]]
-        if possible
     ]
+    answers = [answer for answer in every if answer.sizes]
     refusals += [
         f"{one.label} on {size} ranks: there are no more samples than {one.together}."
         for one in asked

@@ -5,6 +5,7 @@ stand beside the prediction and show how wrong it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -330,7 +331,9 @@ def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tupl
     for one in every:
         base = one.base.case
         if base.placement.nodes == 1 and _exchange(base) == _exchange(series.base.case):
-            link = _measured_link(one, _layers(folder, one)[0], every)
+            link = None
+            with suppress(RequestError):  # its network is another one today: that says nothing of this training
+                link = _measured_link(one, _layers(folder, one)[0], every)
             if link:
                 return replace(network, within=link.link), [f"within a node, {link.source}"]
     return network, []
