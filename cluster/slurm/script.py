@@ -22,11 +22,17 @@ MARGIN = 120.0  # seconds beyond the case's own limit: the watchdog is to end it
 # Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
 # Without memory cgroups Slurm does not notice that a node's kernel ended a rank for want of memory. The kernel's count
 # shows it (suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
+# Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts, it kills
+# this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether the
+# outer one died before the kernel was asked.
 NUMBERS = f"""\
 numbers='export STAGEBENCH_RANK=$SLURM_PROCID STAGEBENCH_WORLD=$SLURM_NTASKS STAGEBENCH_LOCAL_RANK=$SLURM_LOCALID
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID
 kills() {{ sed -n "s/^oom_kill //p" /proc/vmstat; }}
 before=$(kills)
+if setpriv --pdeathsig KILL true 2>/dev/null; then
+    set -- setpriv --pdeathsig KILL bash -c "test \\$PPID = \\$0 && exec \\"\\$@\\"" $$ "$@"
+fi
 "$@"
 code=$? more=$(($(kills) - before))
 if test $more -gt 0; then

@@ -1,13 +1,16 @@
 """The batch script: its text is a file that a person can read, and bash can."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.slurm import script
@@ -64,6 +67,24 @@ def test_bash_can_read_it(name):
         ["bash", "-n", GOLDEN / f"slurm-{name}.sbatch"], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv (util-linux) here")
+def test_a_rank_ends_with_its_shell(tmp_path):
+    """Slurm kills the shell of a step that is starting, and may know nothing of what the shell started."""
+    shown = tmp_path / "pid"
+    rank = ["sh", "-c", f"echo $$ >{shown}.tmp; mv {shown}.tmp {shown}; exec sleep 1000"]
+    shell = subprocess.Popen(["bash", "-c", f'{script.NUMBERS}exec bash -c "$numbers" rank "$@"', "bash", *rank])
+    try:
+        deadline = time.monotonic() + 10
+        while not shown.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process = psutil.Process(int(shown.read_text()))
+    finally:
+        shell.kill()
+        shell.wait()
+    process.wait(timeout=10)  # or it raises
 
 
 @pytest.mark.parametrize(("killed", "told"), [(1, [OomKills(socket.gethostname(), 1)]), (0, [])])

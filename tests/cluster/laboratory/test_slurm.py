@@ -64,7 +64,7 @@ def nothing_stays(slurm, tmp_path, monkeypatch):
     attempt, deadline = tmp_path / "attempt", time.monotonic() + LEAVES
     while running_in(attempt) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert running_in(attempt) == []
+    assert [(process.pid, process.cmdline()) for process in running_in(attempt)] == []
 
 
 def running_in(folder):
