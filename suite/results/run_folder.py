@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from suite.errors import RequestError, StoreError
+from suite.errors import MAY_PASS, RequestError, StoreError
 from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
@@ -48,6 +48,7 @@ LATER = ("invalid", "networks")  # made when something belongs there
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
 OF_A_RECORD = "it is measured again when the run goes on"
+UNREAD = "nothing was lost yet: bring the disk back, then run the same command again"
 OF_A_PROOF = "remove it: the rows that name it are without proof until they are measured again"
 OF_A_HOST = "remove it: the page then does without it"
 
@@ -283,10 +284,15 @@ class ResultFolder(Generic[Entry, Measured]):
         return self.path / "records" / f"{case_id}-r{repeat}.json"
 
     def _valid(self, path: Path) -> Measured | None:
-        """The record of a file; None, and the reason in `invalid`, where it holds none of this run's."""
+        """The record of a file; None, and the reason in `invalid`, where it holds none of this run's.
+
+        StoreError where a disk that fails does not let it be read: that says nothing of the record.
+        """
         try:
             found, text = self._written(path)
         except StoreError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in MAY_PASS:
+                raise StoreError(error.args[0], UNREAD) from error.__cause__
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
         misfit = self._identity.misfit(found, path, text) or self.broken(found)

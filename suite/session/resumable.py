@@ -191,8 +191,11 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
 
+    def _record(self, case: C, repeat: int) -> Measured | None:
+        return patiently(partial(self._folder.record, case.id, repeat), self._observer.waiting)
+
     def _have(self, case: C, repeat: int) -> bool:
-        record = self._folder.record(case.id, repeat)
+        record = self._record(case, repeat)
         if record is None or record.outcome == CANCELLED:
             return False
         return not (self._retry and record.outcome in RETRIED)
@@ -295,7 +298,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         counts = Counter(str(entry.outcome) for entry in self._folder.cases if entry.outcome)
         for item in items:
             for repeat in range(self._most(self.processes(item.case))):
-                record = self._folder.record(item.case.id, repeat)
+                record = self._record(item.case, repeat)
                 if record is not None:
                     counts[record.outcome] += 1
         return counts

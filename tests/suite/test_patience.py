@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +112,26 @@ def test_what_cannot_be_read_for_a_record_is_waited_for(folder, refusing, monkey
     assert [why.partition(";")[0] for why in told.waited] == [
         f"cannot read the bundle {folder.path}/bundles/reference: Stale file handle"
     ]
+
+
+def test_a_record_that_cannot_be_read_for_a_while_is_not_invalid(folder, refusing, monkeypatch):
+    run(folder, [case()])
+    disk, told, read = refusing(number=errno.EIO), Told(), Path.read_bytes
+
+    def refused(path):
+        if path.parent.name == "records" and disk.waits < disk.times:
+            raise OSError(disk.number, os.strerror(disk.number))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(StoreError, match=r"^cannot read .*/records/.*: Input/output error; nothing was lost yet"):
+        folder.unusable()
+    assert run(folder, [case()], told) == {"ok": 2}
+    assert (told.order, len(told.waited), (folder.path / "invalid").exists()) == ([], 1, False)
+    disk.number, disk.waits = errno.EACCES, 0
+    assert [re.sub("^.*: ", "", why) for why in folder.unusable()] == [
+        "Permission denied; it is measured again when the run goes on"
+    ] * 2
 
 
 def test_a_disk_that_stays_full_ends_the_run_by_name_with_what_was_measured(folder, refusing):
