@@ -60,14 +60,17 @@ def signal_name(number: int) -> str:
 
 
 def lines(evidence: Evidence, rank: int | None, sidecar: int | None = None) -> str:
-    """The last lines of a rank's log or, when it has none, of its launcher's; a sidecar has its own."""
+    """The last lines of a rank's log or, when it has none, of who started it, by name; a sidecar has its own."""
     starter = next((i for i, process in enumerate(evidence.processes) if process.rank in (rank, None)), 0)
     starter = starter if sidecar is None else sidecar
-    found = [] if rank is None else last_lines(evidence.folder / f"rank-{rank}.log", 3)
+    own = [] if rank is None else last_lines(evidence.folder / f"rank-{rank}.log", 3)
+    found = list(own)
     # What starts one rank alone may tell what that rank could not: "connection lost".
-    if not found or evidence.processes[starter].rank is not None:
+    if not own or evidence.processes[starter].rank is not None:
         found += last_lines(evidence.folder / f"launcher-{starter}.log", 3)
-    return "; its last lines: " + " | ".join(found) if found else ""
+    of_engine = not own and sidecar is None and rank not in (None, *(process.rank for process in evidence.processes))
+    whose = f"the last lines of {evidence.engine_name}" if of_engine else "its last lines"
+    return f"; {whose}: " + " | ".join(found) if found else ""
 
 
 def full_disk(evidence: Evidence) -> str:

@@ -360,6 +360,16 @@ def test_a_program_that_cannot_be_started_says_so(tmp_path):
     )
 
 
+def test_what_an_engine_said_is_not_taken_for_the_rank_s_words(tmp_path):
+    """Open MPI's mpiexec says no more than this when it is told to end and does not."""
+    engine = Process((sys.executable, "-c", "import time; print('Abort is in progress', flush=True); time.sleep(99)"))
+    result = attempt.run([engine], 1, tmp_path, Limits(total_s=20, silence_s=1), lambda rank, message: None)
+    said = re.escape(f"the last lines of {Path(sys.executable).name}: Abort is in progress")
+    assert re.fullmatch(
+        rf"rank 0 sent no message for 1 s \(silence limit\) before its first message; {said}", result.reason
+    )
+
+
 def test_a_program_that_the_system_refuses_to_start_says_so(tmp_path, short_grace):
     refused = Process((sys.executable, "-c", ""), {"TOO_LONG": "x" * (1 << 20)}, 1)
     result = attempt.run([rank(0, FOREVER), refused], 2, tmp_path, LIMITS, lambda rank, message: None)
