@@ -15,7 +15,7 @@ from reports.frame import Frame, Link, made, rendered, write_assets
 from suite.analysis.conditions import MeasuredRun
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
-from suite.files import write_whole
+from suite.files import real, write_whole
 from suite.foreign.folder import is_comm, opened
 from suite.results.run_folder import RunFolder, about_of
 
@@ -49,7 +49,7 @@ def write(runs: Sequence[Path], directory: Path, docs: Path | None = None, publi
     """
     if docs and not (docs / INDEX).is_file():
         raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
-    if docs and directory.resolve().is_relative_to(docs.resolve()):
+    if docs and real(directory).is_relative_to(real(docs)):
         raise RequestError(f"{directory} lies in {docs}, which is copied into it; name a folder elsewhere with -o")
     write_assets(made(directory))
     # The oldest first, so that a run that is new takes no other one's address.
@@ -115,7 +115,7 @@ def _names(runs: Iterable[Path]) -> list[str]:
     """A folder for each: the run's name, with a number where another one has it."""
     found: list[str] = []
     for run in runs:
-        name = re.sub(r"[^\w.-]+", "-", run.resolve().name).strip(".-") or "run"
+        name = re.sub(r"[^\w.-]+", "-", real(run).name).strip(".-") or "run"
         taken = sum(each == name or each.startswith(f"{name}~") for each in found)
         found.append(f"{name}~{taken + 1}" if taken or name in ("assets", DOCS) else name)
     return found

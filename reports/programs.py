@@ -37,6 +37,7 @@ TF_CNN = (
 # Bytes, numbers, type, perhaps reduction and root, microseconds, and both bandwidths.
 NCCL_ROW = r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(?:[a-z]+\s+)?(?:-?\d+\s+)?([\d.]+)\s+[\d.]+\s+[\d.]+\s+\S+\s+[\d.]"
 
+LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 LONGEST = 4096  # characters of a line that can be a result's
 
 Result = Speed | Exchange
@@ -75,6 +76,10 @@ def read(path: Path, framework: str | None) -> tuple[Result, ...]:
     with disk(f"cannot read {path}", remedy, RequestError):
         if path.exists() and not path.is_file():  # reading from a pipe would never end
             raise RequestError(f"{path} is no file; {remedy}")
+        if path.stat().st_size > LARGEST:
+            raise RequestError(
+                f"{path} has {path.stat().st_size} bytes, more than {LARGEST}; {remedy}, without the rest"
+            )
         printed = Printed(path, path.read_text(errors="replace"), framework)
     for program, reader in READERS.items():
         try:

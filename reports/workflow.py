@@ -8,7 +8,7 @@ import yaml
 
 from reports.frame import made
 from suite.errors import RequestError
-from suite.files import write_whole
+from suite.files import real, write_whole
 from suite.shell import command_line
 
 PLACE = Path(".github/workflows/stagebench-pages.yml")
@@ -74,7 +74,7 @@ def _with_variable(name: str, line: str) -> dict[str, Any]:
 
 
 def _repository(directory: Path) -> Path:
-    place = directory.resolve()
+    place = real(directory)
     for folder in (place, *place.parents):
         if (folder / ".git").exists():
             return folder
@@ -86,7 +86,7 @@ def _repository(directory: Path) -> Path:
 
 def _within(root: Path, folder: Path) -> Path:
     """The folder as it is called at the repository's root."""
-    place = folder.resolve()
+    place = real(folder)
     if not place.is_relative_to(root):
         raise RequestError(f"{folder} does not lie in {root}, whose workflow publishes it; move it there")
     return place.relative_to(root)

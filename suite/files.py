@@ -23,6 +23,11 @@ def stands(path: Path) -> bool:
     return os.path.exists(path)
 
 
+def real(path: Path) -> Path:
+    """A path without links and dots. Links in a circle stay: whoever uses the path learns of them from the disk."""
+    return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError until Python 3.12
+
+
 def expanded(path: str | Path) -> Path:
     """A path that a person names, with a home folder for its `~`; as it stands where nobody knows that folder."""
     return Path(os.path.expanduser(path))
@@ -55,7 +60,7 @@ def probe(folder: Path) -> None:
 def file_name(*words: str) -> str:
     """Words that were read from a file, as a name that cannot leave its folder; "unnamed" where nothing is left."""
     kept = "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
-    return kept.lstrip("-")[:200] or "unnamed"
+    return kept.lstrip("-.")[:200] or "unnamed"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

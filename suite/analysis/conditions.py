@@ -10,6 +10,7 @@ from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError, StoreError
+from suite.files import real
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 
@@ -42,7 +43,7 @@ class MeasuredRun:
     @property
     def key(self) -> str:
         """Tells runs from each other; a copy of one is the same run."""
-        return self.about.id or str(self.path.resolve())
+        return self.about.id or str(real(self.path))
 
     @cached_property
     def measured(self) -> dict[str, Row]:

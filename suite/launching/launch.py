@@ -15,7 +15,7 @@ from suite.contracts.launcher import Launcher, Request, usual
 from suite.environments.find import Interpreter, find
 from suite.environments.hosts import here
 from suite.errors import Unavailable
-from suite.files import ROOM, disk, write_whole
+from suite.files import ROOM, disk, real, write_whole
 from suite.launching import bundle, jobs, placement_check
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
@@ -56,7 +56,7 @@ class Launch:
 
     def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
         """The same, with pauses in which others may work; see suite.supervision.running."""
-        folder = folder.resolve()
+        folder = real(folder)
         job_file = folder / "job.json"
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
         request = self._request(folder, job_file)

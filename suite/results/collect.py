@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from suite.errors import RequestError
-from suite.files import disk, flush_folder, write_whole
+from suite.files import disk, flush_folder, real, write_whole
 from suite.launching import bundle
 from suite.plan.text import Block, plan_text
 from suite.results.records import CaseEntry
@@ -33,7 +33,7 @@ def collect(runs: Sequence[Path], into: Path) -> int:
     check_alike(folders, entries)
     check_apart(folders, entries)
     every = [entry for several in entries for entry in several]
-    place = into.resolve()
+    place = real(into)
     with disk(f"cannot write {into}", "free some space, or name an empty place with -o"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as beside:

@@ -9,8 +9,8 @@ from typing import Any
 from suite.errors import RequestError, StoreError
 from suite.plain import CODES, without_codes
 from suite.results import older
-from suite.results.records import FORMAT
-from suite.results.stored import LARGEST, Part, object_of, parsed, text_of
+from suite.results.records import FORMAT, AnyRecord
+from suite.results.stored import DIGITS, LARGEST, Part, object_of, parsed, text_of
 from suite.suggest import shown
 
 TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())  # how a file begins that says first that it is today's
@@ -28,11 +28,17 @@ def identified(method: int, text: bytes) -> bool:
     return method > older.METHOD or json.loads(text).get("format", 1) >= IDENTIFIED
 
 
+ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r")  # JSON's, of characters that are no text
+LONG = re.compile(rb"[ :\[,-][1-9][0-9]{%d}" % DIGITS)  # a whole number that is none of ours
+
+
 def coded(text: bytes) -> bool:
     """Whether a JSON text may hold what `without_codes` takes out; nearly no file does, and there are thousands."""
+    if any(escape in text for escape in ESCAPES):
+        return True
     if text.isascii():
-        return b"\\u" in text or b"\x7f" in text
-    return b"\\u" in text or CODES.search(text.decode(errors="replace")) is not None
+        return b"\x7f" in text
+    return CODES.search(text.decode(errors="replace")) is not None
 
 
 def cleaned(value: Any) -> Any:
@@ -47,7 +53,8 @@ def cleaned(value: Any) -> Any:
 def understood(text: bytes, path: Path, kind: type[Part], upgrade: older.Upgrade, remedy: str) -> Part:
     """The same of its text; `upgrade` is what suite.results.older has for this file."""
     try:
-        if coded(text):
+        # Of a record, what an adapter notes is free, and the rest is held against its invariants.
+        if coded(text) or (not issubclass(kind, AnyRecord) and LONG.search(text)):
             text = json.dumps(cleaned(object_of(text, path, remedy))).encode()
         return _understood(text, path, kind, upgrade, remedy)
     except RecursionError:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from suite.errors import RequestError
-from suite.files import flush_folder, usable
+from suite.files import flush_folder, real, usable
 
 _OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
 LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it
@@ -19,8 +19,7 @@ def held(folder: Path) -> Iterator[None]:
 
     RequestError when another process holds it (its id is in the message), or when no folder can stand there.
     """
-    with usable(folder):
-        place = folder.resolve()
+    place = real(folder)
     if place in _OURS:
         yield
         return

@@ -36,6 +36,8 @@ LARGEST = 1 << 28  # a record of an hour of half-millisecond steps has 100 MB
 CASES = 1 << 26  # cases.json: 30,000 cases
 SMALL = 1 << 24  # the others: a proof of a network of a thousand layers has 1 MB
 
+DIGITS = 30  # of a whole number, with its sign
+
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -64,7 +66,7 @@ def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
     """The JSON object in a file's text; StoreError when it is none."""
     try:
-        found = json.loads(text, parse_constant=_refused)
+        found = json.loads(text, parse_constant=_refused, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not readable JSON ({error}); {remedy}") from error
     if not isinstance(found, dict):
@@ -74,6 +76,13 @@ def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
 
 def _refused(constant: str) -> Any:
     raise ValueError(f"{constant} is no number of JSON's")
+
+
+def _whole(digits: str) -> int:
+    """What is longer no division takes."""
+    if len(digits) > DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
 
 
 def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:

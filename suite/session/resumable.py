@@ -243,11 +243,14 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "load": {"before": before, "after": after},
                 "evidence": attempt.evidence or None,
             }
-            kind = self._folder.record_type
+            kind, problem = self._folder.record_type, None
             try:
                 record = kind.model_validate({**values, "ranks": self.ranks(attempt)})
+                problem = self._folder.broken(record) if record.outcome == "ok" else None
             except ValidationError as error:  # an adapter, or an engine, reported what is no figure
-                reason = f"what its ranks reported cannot be kept: {misfit(error)}; mend the adapter"
+                problem = misfit(error)
+            if problem:
+                reason = f"what its ranks reported cannot be kept: {problem}; mend the adapter"
                 record = kind.model_validate(
                     {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
                 )

@@ -98,7 +98,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(each, (*path, key))
 
 
-VALUES = (None, [], {}, "x", -1, 0, 1e300, 10**30, True, "", [[]], {"a": 1}, "../../x", "x" * 5000)
+VALUES = (None, [], {}, "x", -1, 0, 1e300, 10**30, 10**400, True, "", [[]], {"a": 1}, "../../x", "x" * 5000)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -175,6 +175,24 @@ def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind: str, key: 
         assert not re.search(r"[\x1b\x07\u202e]", text)
     for page in out.rglob("*.html"):
         assert "<script>alert(1)" not in page.read_text()
+
+
+@pytest.mark.parametrize("short", ["\\r", "\\b", "\\f"])
+def test_what_json_has_a_short_word_for_is_a_code_too(short: str, tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "training", tmp_path / "run")
+    (path,) = (run / "hosts").glob("*.json")
+    path.write_text(re.sub(r'"cpu": "[^"]*"', lambda _: f'"cpu": "GOOD{short}EVIL"', path.read_text()))
+    assert [host.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
+
+
+def test_a_number_that_no_division_takes_is_one_message(tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "training", tmp_path / "run")
+    (path,) = (run / "hosts").glob("*.json")
+    path.write_text(re.sub(r'"memory_bytes": \d+', f'"memory_bytes": {10**400}', path.read_text()))
+    with pytest.raises(
+        StagebenchError, match=rf"^{path} is not readable JSON \(a whole number of 401 digits\); remove it"
+    ):
+        RunFolder.open(run).hosts()
 
 
 def test_no_code_of_a_plan_reaches_a_page(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ FULL = Sampling(processes=3)
         (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
         (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
         (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
+        (lambda record: staged(record).update(stage_s={}), "its stages take 0 s together, and its steps "),
+        (lambda record: staged(record)["stage_s"].update(forward=[0.0] * 50), "its stages take .* s together, and its"),
+        (
+            lambda record: record["ranks"][0]["passes"].pop("native"),
+            "rank 0: its outcome is ok, and it has no pass 'nat",
+        ),
         (lambda record: native(record).update(warmup_s=[-0.1]), "a step of its warm-up, .* took less than no time"),
         (lambda record: native(record).update(set_aside_s=[0.1, -0.1]), "one that was set aside, took less than"),
         (lambda record: staged(record).update(span_s=[5.0, 1.0]), "it began at 5 s and ended at 1 s"),
@@ -185,7 +191,9 @@ def test_native_steps_beside_two_passes_count_once(seconds, holds):
     """A second of native steps, of steps without exchange, and of exchanges: all three took turns."""
     turn = {**STEP, "pairs_s": [[1.0, 1.0]]}
     passes = {name: Pass.model_validate({**turn, "name": name}) for name in ("compute_only", "comm_only")}
-    record = Record.model_validate(record_of(case_of(), 0, seconds=seconds, ranks=[Rank(rank=0, passes=passes)]))
+    record = Record.model_validate(
+        record_of(case_of(passes=tuple(passes)), 0, seconds=seconds, ranks=[Rank(rank=0, passes=passes)])
+    )
     assert (broken(record) is None) == holds
 
 

@@ -14,11 +14,15 @@ from pathlib import Path
 import pytest
 
 from suite.errors import RequestError, StoreError
+from suite.results.collect import collect
+from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings, TrainingSession
 from suite.worker import messages
 from tests.suite.measuring import SETTINGS, Listener, case, run
+
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
 
 @pytest.mark.parametrize("moment", ["message", "finished"])
@@ -165,3 +169,12 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk):
     (small_disk / "filler").unlink()
     assert list(folder.records()) == before
     assert run(folder, [case(batch=3)]) == {"ok": 2}
+
+
+def test_links_in_a_circle_are_no_run_folder(tmp_path):
+    circle = tmp_path / "a"
+    circle.symlink_to("a")
+    with pytest.raises(RequestError, match=rf"^{circle} cannot be a run folder: "), held(circle):
+        pass
+    with pytest.raises(StoreError, match=rf"^cannot write {circle}: "):
+        collect([max(RUNS.iterdir()) / "training"], circle)
