@@ -17,7 +17,6 @@ WAITS, WAIT_S = 5, 1.0
 # they are done, though some updates of the last one may be open. There is a wait for each part that is timed behind a
 # barrier of its own, and which takes so many seconds at least (suite.worker.loop): so many steps in each.
 DONE_WHEN_MARKED, PART_S, OPEN_STEPS = 6, 0.5, 2
-WHOLE = 0.9  # of a step, at least, is in its stages: 0.999 and more was seen
 OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 
 
@@ -75,9 +74,8 @@ def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
     spent = sum(_spent(each, rank.passes) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
-    on_cpu = record.case.placement.device == "cpu"
     for name, measured in rank.passes.items():
-        found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured, on_cpu))
+        found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
     counted, native = rank.noise and rank.noise.native, rank.passes.get("native")
     if counted and native and native.wall_s > CLOCKS * counted.seconds + CLOCKS_S:
@@ -168,15 +166,13 @@ def _parts(measured: Pass, usual: float) -> int:
     return max(1, len(measured.step_s) // math.ceil(PART_S / usual)) if usual > 0 else 1
 
 
-def _of_times(measured: Pass, on_cpu: bool) -> Iterator[str]:
-    """What a pass consists of is not longer than the pass; on a CPU one clock times all, and stages fill the steps."""
+def _of_times(measured: Pass) -> Iterator[str]:
+    """What a pass consists of is not longer than the pass. Where stages leave much of it out, its row is marked."""
     steps, waits, stages, wall = measured.step_s, measured.io_s, measured.stage_s or {}, measured.wall_s
     spent = {"steps": sum(steps), "waits for input": sum(waits or ()), "stages": sum(map(sum, stages.values()))}
     if max(spent.values()) > CLOCKS * wall + CLOCKS_S:
         what, total = max(spent.items(), key=itemgetter(1))
         yield f"its {what} take {total:g} s together, in {wall:g} s of wall time"
-    if measured.stage_s is not None and on_cpu and spent["stages"] < WHOLE * spent["steps"] - CLOCKS_S:
-        yield f"its stages take {spent['stages']:g} s together, and its steps {spent['steps']:g} s"
     for name, times in (("io_s", waits), *stages.items()):
         if times is None:
             continue

@@ -48,8 +48,6 @@ FULL = Sampling(processes=3)
         (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
         (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
         (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
-        (lambda record: staged(record).update(stage_s={}), "its stages take 0 s together, and its steps "),
-        (lambda record: staged(record)["stage_s"].update(forward=[0.0] * 50), "its stages take .* s together, and its"),
         (
             lambda record: record["ranks"][0]["passes"].pop("native"),
             "rank 0: its outcome is ok, and it has no pass 'nat",
