@@ -10,6 +10,11 @@ MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # what a disk 
 OF_A_DISK = (*MAY_PASS, errno.EROFS)  # what it refuses, whoever asks
 
 
+def may_pass(error: Exception) -> bool:
+    """Whether it comes of what a disk refuses for a while."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in MAY_PASS
+
+
 class StagebenchError(Exception):
     """Base of the errors that a person reads without a traceback; of two arguments the second is the remedy."""
 

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from suite.errors import MAY_PASS, RequestError, StoreError
+from suite.errors import RequestError, StoreError, may_pass
 from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results import older
@@ -291,7 +291,7 @@ class ResultFolder(Generic[Entry, Measured]):
         try:
             found, text = self._written(path)
         except StoreError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in MAY_PASS:
+            if may_pass(error):
                 raise StoreError(error.args[0], UNREAD) from error.__cause__
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None

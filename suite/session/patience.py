@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TypeVar
 
-from suite.errors import MAY_PASS, StoreError
+from suite.errors import StoreError, may_pass
 
 AGAIN = 5.0  # seconds between two tries
 # Seconds. Somebody else's job ends, a log is rotated, a file server starts again within minutes. What lasts longer
@@ -24,7 +24,7 @@ class Patience:
 
     def wait(self, error: StoreError) -> None:
         """Return when it is time to try again; raises the error if waiting does not help, or has not in PATIENCE."""
-        if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in MAY_PASS):
+        if not may_pass(error):
             raise error
         first, now = self._until is None, monotonic()
         if self._until is None:
