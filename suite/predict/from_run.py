@@ -4,6 +4,7 @@ The rows of one training that differ in their number of devices are a series. Th
 stand beside the prediction and show how wrong it is.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,6 +90,27 @@ class Series:
         budget = self.budget
         inside = budget.exposed_input.value if budget.io is None and budget.exposed_input else 0.0
         return max(budget.native - (budget.communication or 0.0) - (budget.io or inside), 0.0)
+
+    @property
+    def speed_error(self) -> float:
+        """From the measured speed to the farther end of its 95 % interval, relative."""
+        rate = self.base.rate
+        assert rate
+        return max(rate.high / rate.value - 1, 1 - rate.low / rate.value)
+
+    @property
+    def comm_only_error(self) -> float:
+        """Half of the 95 % interval of `comm_only`, seconds.
+
+        It has no interval of its own, but its two parts have: what is exposed and what is hidden. Their errors are
+        taken to be independent. Noise of the exposed part is in the hidden one with the opposite sign, so that this is
+        mostly too much.
+        """
+        exposed, hidden = self.budget.exposed_communication, self.budget.hidden_communication
+        if exposed is None or hidden is None:
+            # No turns tell its parts (method 1): an exchange is taken to scatter as whole steps do.
+            return self.speed_error * (self.budget.comm_only or 0.0)
+        return math.hypot((exposed.high - exposed.low) / 2, (hidden.high - hidden.low) / 2)
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
@@ -235,8 +257,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
     marks = [mark for mark in series.base.marks if mark in TELLING]
     stages = f"stages: {series.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
     sources = [stages, layers_source, link.source, *inside]
-    whole, rate = _stage_seconds(series), series.base.rate
-    assert rate
+    whole = _stage_seconds(series)
     scenario = Scenario(
         batch=series.base.case.batch,
         layers=layers,
@@ -245,10 +266,12 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         update=whole["update"],
         read=(series.budget.io_only or 0.0) * series.base.case.readers,
         readers=series.base.case.readers,
-        jitter=_jitter(folder, series.base),
-        compute_error=min(MOST_ERROR, max(rate.high / rate.value - 1, 1 - rate.low / rate.value)),
+        jitter=_skewed(_jitter(folder, series.base), series),
+        compute_error=min(MOST_ERROR, series.speed_error),
         link_error=min(MOST_ERROR, link.error),
     )
+    if series.devices > 1 and series.budget.waiting:
+        sources.append(f"jitter: ranks wait {1000 * series.budget.waiting.value:.3g} ms for the last one")
     if series.devices > 1:
         off = {name: _beyond(scenario.but(schedule=name), series) for name in SCHEDULES}
         below = {name: seconds for name, seconds in off.items() if seconds >= -SAME * series.budget.native} or off
@@ -271,6 +294,16 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
 def _beyond(scenario: Scenario, series: Series) -> float:
     """Seconds that an iteration took longer than this predicts."""
     return series.budget.native - predict(scenario, series.devices).iteration
+
+
+def _skewed(jitter: Jitter, series: Series) -> Jitter:
+    """The jitter with which the slowest of the ranks takes as much longer as the staged pass waited for the last one.
+
+    Ranks that wait for nobody differ by more: what holds one up in a step, it makes good in the next. Where the wait
+    was not measured, theirs has to do.
+    """
+    measured, apart = series.budget.waiting, (jitter.slowest(series.devices) - 1) * series.compute
+    return jitter.stretched(max(measured.value, 0.0) / apart) if measured and apart > 0 else jitter
 
 
 def _waiting(scenario: Scenario, ranks: int, seconds: float) -> Jitter:
@@ -348,10 +381,11 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[
     devices, network = series.devices, Network(Link(0.0, 0.0))
     if devices < 2:
         return None
-    cost = _of_networks(series, every)
-    if cost:
+    line = _of_networks(series, every)
+    if line:
+        cost, error = line
         source = f"link: comm_only of several networks on {devices} devices"
-        return KnownLink(network.link_of(devices, cost), 0.0, source)
+        return KnownLink(network.link_of(devices, cost), error, source)
     sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
     found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
     if found and found.beta and found.describes:
@@ -360,19 +394,27 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[
     if not whole or not size:
         return None
     source = f"link: comm_only on {devices} devices, as if it had no latency"
-    return KnownLink(network.link_of(devices, Cost(0.0, whole / size)), 0.0, source)
+    return KnownLink(network.link_of(devices, Cost(0.0, whole / size)), series.comm_only_error / whole, source)
 
 
-def _of_networks(series: Series, every: Sequence[Series]) -> Cost | None:
-    """The line through `comm_only` of the smallest and of the largest network that met the same link; None without."""
-    met = [(one.gradient_bytes, one.budget.comm_only) for one in every if one.link == series.link]
-    known = sorted((size, seconds) for size, seconds in met if size and seconds)
+def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] | None:
+    """The line through `comm_only` of the smallest and of the largest network that met the same link; None without.
+
+    With half of the 95 % interval of its seconds a byte, relative.
+    """
+    known = sorted(
+        (one.gradient_bytes, one.budget.comm_only, one.comm_only_error)
+        for one in every
+        if one.link == series.link and one.gradient_bytes and one.budget.comm_only
+    )
     if not known or known[0][0] == known[-1][0]:
         return None
-    (small, short), (large, long) = known[0], known[-1]
+    (small, short, short_error), (large, long, long_error) = known[0], known[-1]
     per_byte = (long - short) / (large - small)
     cost = Cost(short - per_byte * small, per_byte)
-    return cost if cost.start >= 0 < cost.per_byte else None
+    if cost.start < 0 or cost.per_byte <= 0:
+        return None
+    return cost, math.hypot(long_error, short_error) / (long - short)
 
 
 def _jitter(folder: RunFolder, base: Row) -> Jitter:

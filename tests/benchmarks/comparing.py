@@ -4,7 +4,9 @@
 
 The noise is that of real records: processes deviate from their case's median as those of the runs do. They are drawn
 with replacement and smoothed, since equal values do not happen (B. W. Silverman, G. A. Young, "The bootstrap: to smooth
-or not to smooth?", 1987). Give runs with ten processes a case or more. Shares of simulated comparisons:
+or not to smooth?", 1987). Processes that something else disturbed are left out of a case that has five others. Give
+runs with ten processes a case or more. `drawn_from` has the scatter of each case; the rest are shares of simulated
+comparisons:
 
 - `equal`: of runs without any change that end as faster or slower (a false verdict), by cases and processes; the same
   where runs differ by as much as processes do, with and without a history of so many runs;
@@ -20,6 +22,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from suite.analysis.change_points import change_points, noise
 from suite.analysis.power import MOST
+from suite.analysis.rows import Row
 from suite.analysis.stats import Rates, Values
 from suite.analysis.summary import summarise
 from suite.analysis.verdicts import SAME, SLOWER, Sides, judged
@@ -38,12 +42,27 @@ FEW = 5  # processes of a case whose median says little: it is not drawn from
 SMOOTHING = 0.3  # of their standard deviation
 
 
-def deviations(runs: Sequence[Path]) -> list[Values]:
-    """Of each case: logarithms of its processes' rates over their median, spread as those of as many draws."""
-    rows = [row for run in runs for row in summarise(RunFolder.open(run))]
-    rates = [np.array(list(row.rates.by_round.values())) for row in rows if row.rates]
-    several = [np.log(each / np.median(each)) for each in rates if each.size >= FEW]
-    return [each * np.sqrt(each.size / (each.size - 1)) for each in several]
+class Drawn(NamedTuple):
+    """A case that noise is drawn from."""
+
+    label: str
+    deviations: Values  # logarithms of its processes' rates over their median, spread as those of as many draws
+    left_out: int  # processes that were disturbed
+
+
+def case_of(row: Row) -> Drawn | None:
+    """None of a case of few processes; the disturbed ones are left out where enough others remain."""
+    every = [process.rate for process in row.measured if process.rate]
+    quiet = [process.rate for process in row.measured if process.rate and not process.noise.disturbed]
+    chosen = np.array(quiet if len(quiet) >= FEW else every)
+    if chosen.size < FEW:
+        return None
+    own = np.log(chosen / np.median(chosen)) * np.sqrt(chosen.size / (chosen.size - 1))
+    return Drawn(row.case.label, own, len(every) - chosen.size)
+
+
+def drawn_from(runs: Sequence[Path]) -> list[Drawn]:
+    return [found for run in runs for row in summarise(RunFolder.open(run)) if (found := case_of(row))]
 
 
 def rates(random: np.random.Generator, own: Values, count: int, level: float = 0.0) -> Rates:
@@ -135,14 +154,24 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders to draw from")
     parser.add_argument("--trials", type=int, default=1000)
     asked = parser.parse_args()
-    real = deviations(asked.runs)
-    if not real:
+    drawn = drawn_from(asked.runs)
+    if not drawn:
         parser.error(f"no case of these runs has the speeds of {FEW} processes; measure with --processes 10 or more")
+    real = [case.deviations for case in drawn]
     random, trials = np.random.default_rng(16), asked.trials
     found = {
         "trials": trials,
         "cases_drawn_from": len(real),
         "median_scatter": float(np.median([each.std(ddof=1) for each in real])),
+        "drawn_from": [
+            {
+                "case": case.label,
+                "processes": case.deviations.size,
+                "disturbed_left_out": case.left_out,
+                "scatter": float(case.deviations.std(ddof=1)),
+            }
+            for case in drawn
+        ],
         "equal": {
             f"cases: {cases}, processes: {count}": equal(random, real, cases, count, trials)
             for cases, count in ((1, 3), (1, 5), (1, 10), (8, 5), (30, 5))

@@ -168,6 +168,8 @@ def predicted(run: Path) -> Iterator[dict[str, Any]]:
             yield {
                 "case": answer["label"],
                 "predicted": one["rate"],
+                "rate_low": one["rate_low"],  # the prediction's 95 % interval
+                "rate_high": one["rate_high"],
                 "measured": answer["measured"]["4"],
                 "error": one["error"],
             }

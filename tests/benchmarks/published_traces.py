@@ -4,6 +4,8 @@ The folder holds B-Caffe's logs of GoogLeNet on K80s over 10 Gbit/s Ethernet, 64
 `logdata`): one line per parameter blob, [id, numbers, backward us, exchange us, ...]; weights and biases alternate, and
 what belongs to both stands at the weights or is repeated. The model is given what one node does and how long each
 layer's exchange took while the schedule was wait-free; it has no parameter that these measurements could tune.
+How long exchanges took is also known from the OSU benchmark of all-reduces on as many nodes (`allreduceN.log`: bytes,
+microseconds), which trained nothing.
 """
 
 import re
@@ -59,19 +61,31 @@ def logged(folder: Path, nodes: int) -> list[LoggedLayer]:
     ]
 
 
-def points(folder: Path, fit_nodes: int | None = None, algorithm: str = "ring") -> Iterator[Point]:
-    """Every measurement; the link as measured on as many nodes, or on `fit_nodes` for all."""
+def benchmarked(folder: Path, nodes: int, least: float) -> list[tuple[float, float]]:
+    """(bytes, seconds) of the OSU benchmark's all-reduces, from `least` bytes on."""
+    text = (folder / f"allreduce{nodes}.log").read_text()
+    found = re.findall(r"^(?:\d+,)?(\d+) +([\d.]+)$", text, re.MULTILINE)
+    return [(float(size), float(microseconds) / 1e6) for size, microseconds in found if float(size) >= least]
+
+
+def points(
+    folder: Path, fit_nodes: int | None = None, algorithm: str = "ring", benchmark: bool = False
+) -> Iterator[Point]:
+    """Every measurement; the link as measured on as many nodes, or on `fit_nodes` for all: by the benchmark or not."""
     alone = logged(folder, 1)
     forward = BATCH / ALONE - sum(layer.backward for layer in alone)  # and all else that a node does
     layers = tuple(
         LayerCost(str(index), forward / len(alone), layer.backward, layer.bytes) for index, layer in enumerate(alone)
     )
+    least = min(layer.bytes for layer in alone)  # what is smaller is never sent
     for nodes, measured in MEASURED.items():
-        exchanges = logged(folder, fit_nodes or nodes)
-        fit = fitted([layer.bytes for layer in exchanges], [layer.exchange for layer in exchanges])
+        over = fit_nodes or nodes
+        logs = [(layer.bytes, layer.exchange) for layer in logged(folder, over)]
+        exchanges = benchmarked(folder, over, least) if benchmark else logs
+        fit = fitted(*zip(*exchanges, strict=True))
         assert fit
         unknown = Network(Link(0.0, 0.0), algorithm=algorithm)
-        link = of_fit(fit, fit_nodes or nodes, unknown, "").link
+        link = of_fit(fit, over, unknown, "").link
         for schedule, rate in measured.items():
             scenario = Scenario(BATCH, joined(layers), Network(link, algorithm=algorithm), schedule)
             yield Point(nodes, schedule, rate, predict(scenario, nodes))

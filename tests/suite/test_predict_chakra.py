@@ -62,11 +62,16 @@ def test_every_rank_has_the_graph_with_its_seconds_and_its_bytes(tmp_path):
         "message layer2": 4000,
         "message layer1": 2000,
     }
+    last: dict[str, int] = {}  # node of each lane
     for node, span in zip(nodes, line.spans, strict=True):
         if node[3] == [4]:
             assert node[7][0] == pytest.approx(1e6 * (span.end - span.begin), abs=1)
         assert node.get(5, []) == list(span.after)
         assert all(each < node[1][0] for each in (*node.get(4, []), *node.get(5, [])))
+        assert node.get(4, []) == ([last[span.lane]] if span.lane in last else [])
+        last[span.lane] = node[1][0]
+    assert sorted(last) == ["device", "input", "link"]
+    assert [node[2][0] for node in nodes if attributes(node)["is_cpu_op"]] == [b"reading"]
     assert paths[1].read_bytes() == paths[0].read_bytes()
 
 

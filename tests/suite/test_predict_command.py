@@ -65,12 +65,17 @@ def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path
 
 
 def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) -> None:
-    stagebench(*NUMBERS, "--ranks", "2,8", "--trace", str(tmp_path / "trace.json"))
+    (found,) = printed(stagebench(*NUMBERS, "--ranks", "2,8", "--trace", str(tmp_path / "trace.json"), "--json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"device", "link"}
     messages = [event for event in events if event.get("cat") == "message"]
     assert len(messages) == 3 * 107
     assert messages[-1]["name"] == "message conv1"
+    ends = [0.0, 0.0, 0.0]  # of its iterations, in microseconds
+    for event in (event for event in events if event["ph"] == "X"):
+        number = event["args"]["iteration"]
+        ends[number] = max(ends[number], event["ts"] + event["dur"])
+    assert ends == pytest.approx([1e6 * number * found["predictions"][-1]["iteration"] for number in (1, 2, 3)])
 
 
 @pytest.fixture

@@ -176,6 +176,62 @@ def test_what_would_help_most_comes_first():
     assert (starving.change, starving.gain) == ("twice the readers", pytest.approx(1, abs=0.01))
 
 
+def gains_of(scenario, ranks=8):
+    return {gain.change: gain.gain for gain in helps(scenario, ranks)}
+
+
+def exchanged(per_byte, **network):
+    """(One message without a start-up; seconds that a device computes; seconds of its gradients on the link, once)."""
+    scenario = scenario_of(schedule="fused", network=Network(Link(0, per_byte), **network))
+    return scenario, scenario.own, per_byte * sum(layer.bytes for layer in scenario.layers)
+
+
+def test_without_a_start_up_half_the_bytes_are_twice_the_bandwidth():
+    scenario, own, moved = exchanged(1e-8)
+    gains = gains_of(scenario)
+    ring = 1.75 * moved
+    expected = pytest.approx((own + ring) / (own + ring / 2) - 1)
+    assert gains["twice the bandwidth"] == expected
+    assert gains["half the bytes, as gradients of 16 bits (compressing costs nothing here)"] == expected
+
+
+def test_more_servers_gain_what_they_share():
+    scenario, own, moved = exchanged(1e-8, algorithm="server", servers=2)
+    expected = (own + 8 * moved) / (own + 4 * moved) - 1  # each has what 4 of the 8 ranks send and get, then 2
+    assert gains_of(scenario)["twice the parameter servers"] == pytest.approx(expected)
+    assert "twice the parameter servers" not in gains_of(exchanged(1e-8)[0])
+
+
+def test_ranks_that_take_the_same_time_gain_what_the_slowest_took_longer():
+    words, jitter = "ranks that all take the same time", Jitter.normal(0.1)
+    free = scenario_of(network=Network(Link(0, 0)))
+    assert gains_of(free.but(jitter=jitter))[words] == pytest.approx(jitter.slowest(8) - 1)
+    assert words not in gains_of(free)
+
+
+@pytest.mark.parametrize(
+    ("link", "best", "steps"),
+    [(Link(1e-2, 0), "doubling", 14 / 3), (Link(0, 1e-7), "halving", 1.0)],
+)
+def test_of_flat_algorithms_only_the_best_is_named(link, best, steps):
+    """Of a ring of 8: 14 start-ups, or the fewest bytes that there are."""
+    scenario = scenario_of(schedule="fused", network=Network(link))
+    (named,) = [gain for gain in helps(scenario, 8) if gain.change.startswith("all-reduce by ")]
+    ring = predict(scenario, 8).exposed
+    assert named.change == f"all-reduce by {best}"
+    assert named.gain == pytest.approx((scenario.own + ring) / (scenario.own + ring / steps) - 1)
+
+
+@pytest.mark.parametrize("own", SCHEDULES)
+def test_of_other_schedules_only_the_best_is_named(own):
+    scenario = scenario_of(schedule=own, network=Network(Link(2e-4, 1e-9)))
+    rates = {name: predict(scenario.but(schedule=name), 8).rate for name in SCHEDULES}
+    (named,) = [gain for gain in helps(scenario, 8) if gain.change.startswith("schedule ")]
+    assert named.change != f"schedule {own}"
+    assert named.gain == pytest.approx(rates[named.change.removeprefix("schedule ")] / rates[own] - 1)
+    assert named.gain == pytest.approx(max(rate for name, rate in rates.items() if name != own) / rates[own] - 1)
+
+
 def test_on_one_rank_only_the_device_helps():
     faster = {gain.change: gain.gain for gain in helps(scenario_of(), 1)}
     assert faster["a device twice as fast"] == pytest.approx(1)

@@ -49,6 +49,38 @@ def test_replicas_exchange_and_cuts_are_crossed():
     assert twice.iteration == pytest.approx(alone.iteration + 2e-3)  # stage 0's, a ring of two
 
 
+@pytest.mark.parametrize(
+    ("ranks_per_node", "crossings", "two_replicas"),
+    [
+        (4, 2e-3, 2e-3),  # a node holds two replicas
+        (2, 2e-3, 8e-3),  # ... one
+        (1, 8e-3, 8e-3),  # ... one stage
+    ],
+)
+def test_stages_and_replicas_inside_a_node_use_its_own_link(ranks_per_node, crossings, two_replicas):
+    """It begins a message in 1 ms, and the one between nodes in 4; see the crossings above."""
+    sending = even(2, 4, network=Network(Link(4e-3, 0), Link(1e-3, 0), ranks_per_node))
+    alone, twice, four = (predict(sending, ranks) for ranks in (2, 4, 8))
+    assert alone.exposed == pytest.approx(crossings)
+    assert twice.iteration == pytest.approx(alone.iteration + two_replicas)
+    assert four.iteration == pytest.approx(alone.iteration + 6 * 4e-3)  # a ring of four, over several nodes
+
+
+@pytest.mark.parametrize(
+    ("read", "iteration", "waited", "exposed"),
+    [
+        (0.40, 0.200, 0.125, 0.0),  # the input takes longer than all else
+        (0.16, 0.083, 0.005, 0.003),  # ... longer than without sending
+        (0.10, 0.083, 0.0, 0.008),  # ... less than that
+    ],
+)
+def test_a_pipeline_waits_for_its_input(read, iteration, waited, exposed):
+    """Two readers. Computing takes 60 ms and the bubble 15; sending, 4 ms on the way there and 4 on the way back."""
+    found = predict(even(2, 4, network=Network(Link(4e-3, 0)), read=read, readers=2), 2)
+    parts = (found.stages, found.bubble, found.input_wait, found.exposed, found.iteration)
+    assert parts == pytest.approx((0.06, 0.015, waited, exposed, iteration))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_other_cut_has_a_faster_slowest_stage(seed):
     draw = random.Random(seed)

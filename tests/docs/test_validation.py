@@ -1,0 +1,62 @@
+"""What docs/validation.md shows keeps its bounds, and the page shows it."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.benchmarks.comparing import FEW, case_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+PREDICTION, COMPARING = (
+    json.loads((DOCS / "validation" / f"{name}.json").read_text()) for name in ("prediction", "comparing")
+)
+UNBOUNDED = "history of 0 runs"  # where runs differ as much as processes do, only a history tells
+
+
+def test_four_ranks_are_predicted_within_the_bounds():
+    errors = {(where, one["case"]): one["error"] for where, each in PREDICTION["settings"].items() for one in each}
+    assert len(errors) == 12
+    assert PREDICTION["median_error"] <= 0.05
+    assert PREDICTION["worst_error"] <= 0.15, errors
+    assert PREDICTION["worst_error"] == max(map(abs, errors.values()))
+
+
+def test_equal_runs_are_seldom_called_different():
+    assert COMPARING["trials"] >= 500
+    false = COMPARING["equal"] | COMPARING["equal_while_runs_differ"]
+    assert len(false) == 9
+    assert false.pop(UNBOUNDED) > 0.05
+    assert max(false.values()) <= 0.05, false
+
+
+def test_slow_downs_are_found():
+    found = {what: one["found"] for what, one in COMPARING["planted"].items()}
+    found |= {what: one["within_one_run"] for what, one in COMPARING["slow_downs"].items()}
+    assert len(found) == 12
+    assert min(found.values()) >= 0.9, found
+
+
+def test_the_page_shows_these_measurements():
+    page = (DOCS / "validation.md").read_text()
+    median, worst = PREDICTION["median_error"], PREDICTION["worst_error"]
+    assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
+    for several in PREDICTION["settings"].values():
+        for one in several:
+            assert any(one["case"] in line and f"{one['error']:+.1%} |" in line for line in page.splitlines()), one
+    for what, share in COMPARING["equal"].items():
+        assert f"| {what} | {share:.1%} |" in page
+
+
+def row_of(*processes):
+    measured = [SimpleNamespace(rate=rate, noise=SimpleNamespace(disturbed=disturbed)) for rate, disturbed in processes]
+    return SimpleNamespace(case=SimpleNamespace(label="a case"), measured=measured)
+
+
+def test_noise_is_drawn_from_undisturbed_processes_where_enough_remain():
+    quiet = [(rate, False) for rate in (98.0, 99.0, 100.0, 101.0, 102.0)]
+    found = case_of(row_of(*quiet, (50.0, True)))
+    assert (found.deviations.size, found.left_out) == (5, 1)
+    assert found.deviations.max() < 0.03
+    all_of_them = case_of(row_of(*quiet[1:], (50.0, True)))
+    assert (all_of_them.deviations.size, all_of_them.left_out) == (5, 0)
+    assert case_of(row_of(*quiet[: FEW - 1])) is None
