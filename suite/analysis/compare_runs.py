@@ -168,9 +168,12 @@ def _pair(
 def _why_missing(run: MeasuredRun, row: Row) -> str:
     key = same_but_sampling(row.case)
     there = next((each for each in run.rows if same_but_sampling(each.case) == key), None)
-    if there is None:
-        return f"{run.path} has no such case"
-    return f"{run.path}: {there.outcome}{': ' if there.reason else ''}{there.reason}"
+    if there is not None:
+        return f"{run.path}: {there.outcome}{': ' if there.reason else ''}{there.reason}"
+    other_networks = (replace(same_but_sampling(each.case), graph_digest=key.graph_digest) for each in run.rows)
+    if key in other_networks:
+        return f"{run.path} has another network by the name {row.case.workload}"
+    return f"{run.path} has no such case"
 
 
 def _between(

@@ -36,7 +36,8 @@ class Change:
 
     at: int  # the first point of it
     ratio: float  # of its median speed to that of the level before
-    differs: tuple[str, ...]  # in what that run is unlike the one before it
+    # In what that run is unlike the one before it; if in nothing, what changed a run earlier, or later.
+    differs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,22 @@ def _series(points: Sequence[Point], threshold: float) -> Series:
     changes = []
     for before, at, end in zip(ends, ends[1:], ends[2:], strict=False):
         ratio = median(speeds[at:end]) - median(speeds[before:at])
-        old, new = (each.run.conditions(each.row) for each in points[at - 1 : at + 1])
-        changes.append(Change(at, math.exp(ratio), tuple(differing(old, new, (*ALLOWED, *NAMED)))))
+        changes.append(Change(at, math.exp(ratio), tuple(_changed_with(points, at))))
     return Series(tuple(points), tuple(changes))
+
+
+def _changed_with(points: Sequence[Point], at: int) -> list[str]:
+    """What else changed at a new level's first run; if nothing, beside it, since that place may be one run off.
+
+    Every level has two runs or more, so that both neighbours are there.
+    """
+    beside = (("a run earlier", at - 1), ("a run later", at + 1))
+    return _unlike_before(points, at) or [
+        f"{when}: {what}" for when, place in beside for what in _unlike_before(points, place)
+    ]
+
+
+def _unlike_before(points: Sequence[Point], at: int) -> list[str]:
+    """In what a run is unlike the one before it."""
+    old, new = (each.run.conditions(each.row) for each in points[at - 1 : at + 1])
+    return differing(old, new, (*ALLOWED, *NAMED))

@@ -27,6 +27,13 @@ def further(processes: int) -> str:
     return f"a further round: {counted(processes, 'case')} cannot be told from another yet"
 
 
+def still_open(cases: int, processes: int, half_width: float) -> str:
+    """Which comparisons the most processes could not settle; `half_width` is a share of a ratio."""
+    are, whose = ("is", "its interval is") if cases == 1 else ("are", "their intervals are")
+    most = f"after {processes} processes, the most that a case gets"
+    return f"{counted(cases, 'case')} {are} still open {most}: {whose} wider than ±{100 * half_width:g}%"
+
+
 def mark(outcome: str) -> tuple[str, str]:
     """(symbol, colour) of an outcome."""
     return MARKS.get(outcome, ("✗", "red"))

@@ -131,6 +131,9 @@ class LiveDisplay(Observer[Case, Record]):
     def time_is_up(self) -> None:
         self._print("·", "cyan", formatting.TIME_IS_UP)
 
+    def still_open(self, cases: int, processes: int, half_width: float) -> None:
+        self._print("·", "cyan", formatting.still_open(cases, processes, half_width))
+
     def end(self) -> None:
         """Stop drawing and say how it ended."""
         self._live.stop()

@@ -75,6 +75,9 @@ class PlainDisplay(Observer[Case, Record]):
     def time_is_up(self) -> None:
         self._say(formatting.TIME_IS_UP)
 
+    def still_open(self, cases: int, processes: int, half_width: float) -> None:
+        self._say(formatting.still_open(cases, processes, half_width))
+
     def end(self) -> None:
         self._say(formatting.measured(self._estimate))
 

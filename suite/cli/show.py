@@ -93,7 +93,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
         _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:
-        _tell_power(measured)
+        _tell_power(measured, folder.about.until)
     note = unused_records(folder)
     if note:
         _say(note)
@@ -104,18 +104,20 @@ def _say(line: str) -> None:
     say(wrapped(line) if sys.stdout.isatty() else line)
 
 
-def _tell_power(rows: "list[Row]") -> None:
-    """How many processes a comparison of two such runs wants, where a case has fewer."""
+def _tell_power(rows: "list[Row]", until: float | None) -> None:
+    """How many processes a comparison of two such runs wants, where a case has fewer; `until`: the run's."""
     from suite.analysis.power import SMALL, processes_needed, processes_noise
 
+    change = until if until and until > 0 else SMALL
     noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]
-    needed = [(row, processes_needed(noise, SMALL)) for row, noise in noises if noise]
+    needed = [(row, processes_needed(noise, change)) for row, noise in noises if noise]
     few = [(row, count) for row, count in needed if count is None or count > len(row.measured)]
     if few:
         row, most = max(few, key=lambda each: each[1] or math.inf)
         cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
         many = f"{most} processes" if most else "more processes than is practical"
-        _say(f"{cases}: too few processes to see a change of {SMALL:.0%} in another run; {row.case.label} needs {many}")
+        seen = f"to see a change of {100 * change:g}% in another run"
+        _say(f"{cases}: too few processes {seen}; {row.case.label} needs {many}")
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:

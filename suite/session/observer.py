@@ -42,5 +42,8 @@ class Observer(Generic[C, R]):
     def time_is_up(self) -> None:
         """No further process is started; what is missing is measured when the run is resumed."""
 
+    def still_open(self, cases: int, processes: int, half_width: float) -> None:
+        """The rounds are over: so many cases have `processes`, the most, and intervals wider than ±`half_width`."""
+
     def end(self) -> None:
         """The session is over, also when it failed or was interrupted."""

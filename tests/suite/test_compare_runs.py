@@ -8,6 +8,7 @@ import pytest
 
 from suite.analysis.compare_runs import compare
 from suite.analysis.conditions import MeasuredRun
+from suite.analysis.history import history
 from suite.contracts.case import Sampling
 from suite.environments.commit import commit_of
 from suite.errors import RequestError
@@ -123,6 +124,32 @@ def test_cases_are_paired_by_what_they_train_not_by_how_long(tmp_path, changes, 
     assert [one.verdict for one in compare(*runs, 0.03).cases] == verdicts
 
 
+def test_other_knobs_are_compared_where_a_person_allows_it(command, before, tmp_path):
+    other = (case_of("pytorch", knobs={"memory_format": "contiguous"}), CASES[1])
+    after = made(tmp_path / "after", cases=other).folder.path
+    words = "knobs: memory_format channels_last → contiguous"
+    barred, allowed = (command("compare", before, after, *options) for options in ((), ("--across", "knobs")))
+    assert (barred.code, allowed.code) == (2, 0)
+    assert f"not comparable: {words}" in barred.out
+    assert f"not the same: {words}" in allowed.out
+
+
+def test_another_network_by_the_same_name_is_told(command, before, tmp_path):
+    other = [case.on(graph_digest="e" * 64) for case in CASES]
+    done = command("compare", before, made(tmp_path / "after", cases=other).folder.path)
+    assert done.code == 2
+    assert "has another network by the name alexnet (2 cases)" in done.out
+    assert "has no such case" not in done.out
+
+
+def test_only_cases_of_the_first_run_need_a_counterpart(command, before, tmp_path):
+    after = made(tmp_path / "after", cases=(*CASES, case_of("pytorch", batch=16))).folder.path
+    done = command("compare", before, after)
+    assert (done.code, done.out.splitlines()[-1]) == (0, SAME)
+    assert f"not comparable: {before} has no such case" in done.out.replace("\n", "")
+    assert command("compare", after, before).code == 2
+
+
 def test_runs_that_differ_among_themselves_hide_a_change(command, before, tmp_path):
     after = made(tmp_path / "after", 1.1, 1.0).folder.path
     levels = (1.0, 1.12, 0.95, 1.08, 0.9, 1.1)
@@ -157,9 +184,16 @@ def test_too_few_processes_are_told_with_how_many_it_takes(command, tmp_path):
     assert all(int(line.split()[-1]) > 2 for line in out.splitlines()[1:3])
 
 
-def test_show_says_what_it_takes_to_see_a_small_change(command, tmp_path):
-    out = command("show", made(tmp_path / "run", repeats=2).folder.path).out
-    assert "2 cases: too few processes to see a change of 3% in another run; " in out
+@pytest.mark.parametrize(("until", "told"), [(None, "3%"), (0.005, "0.5%"), (-1.0, "3%")])
+def test_show_says_what_it_takes_to_see_a_small_change(command, tmp_path, until, told):
+    """As small as the run was to show, where it was measured until then."""
+    folder = made(tmp_path / "run", repeats=2).folder
+    folder.write_about(folder.about.but(until=until))
+    out = command("show", folder.path).out
+    assert f"2 cases: too few processes to see a change of {told} in another run; " in out
+
+
+def test_show_says_nothing_of_cases_with_enough_processes(command, tmp_path):
     assert "too few" not in command("show", made(tmp_path / "long", repeats=40).folder.path).out
 
 
@@ -204,6 +238,27 @@ def test_a_history_names_the_first_run_of_a_change_and_what_changed_with_it(comm
     assert f"from {runs[6]} on; what changed there: versions: Python 3.11.7 → 3.12.1" in out
     assert "no change" in out
     assert "too few runs to tell a change: it takes 5" in command("history", *runs[:2]).out
+
+
+@pytest.mark.parametrize(
+    ("change", "since", "differs"),
+    [
+        (another_host, 16, ["system: hosts bench → other"]),
+        (another_framework, 15, ["a run earlier: versions: Python 3.11.7 → 3.12.1"]),
+        (another_framework, 17, ["a run later: versions: Python 3.11.7 → 3.12.1"]),
+        (another_framework, 14, []),
+    ],
+)
+def test_a_history_names_what_changed_at_the_place_or_a_run_beside_it(tmp_path, change, since, differs):
+    runs = []
+    for day in range(10, 22):
+        slower = (1.2 if day >= 16 else 1.0) * (1 + 0.01 * (day % 3))
+        run = made(tmp_path / f"day{day}", slower, 1.0, day=day)
+        if day >= since:
+            change(run)
+        runs.append(MeasuredRun.read(run.folder.path))
+    (found,) = history(runs, 0.03)[0].changes
+    assert (found.at, list(found.differs)) == (6, differs)
 
 
 def test_a_history_says_what_it_leaves_out(command, tmp_path):

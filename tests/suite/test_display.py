@@ -196,6 +196,22 @@ def test_what_the_disk_is_waited_for_is_a_line(make: Callable[[], Observer], cap
     assert capsys.readouterr().out.strip().removeprefix("· ") == "cannot write [a].json: it is full"
 
 
+@pytest.mark.parametrize(
+    ("cases", "half_width", "told"),
+    [
+        (1, 0.005, ("1 case is still open", "its interval is wider than ±0.5%")),
+        (2, 0.02, ("2 cases are still open", "their intervals are wider than ±2%")),
+    ],
+)
+@pytest.mark.parametrize("make", [PlainDisplay, lambda: LiveDisplay(Console(width=130))])
+def test_what_the_most_processes_leave_open_is_a_line(
+    make: Callable[[], Observer], cases: int, half_width: float, told: tuple[str, str], capsys: pytest.CaptureFixture
+) -> None:
+    make().still_open(cases, 50, half_width)
+    line = " after 50 processes, the most that a case gets: ".join(told)
+    assert capsys.readouterr().out.strip().removeprefix("· ") == line
+
+
 @pytest.mark.parametrize(("refused", "ends"), [(errno.ENOSPC, False), (errno.EPIPE, True)])
 def test_a_log_on_a_full_disk_ends_no_run(refused: int, ends: bool) -> None:
     """What is written may come later; a reader that has gone does not."""

@@ -103,13 +103,16 @@ class Rounds(Session):
 
 class Listener(Observer):
     def __init__(self):
-        self.rounds, self.up = [], 0
+        self.rounds, self.up, self.open = [], 0, []
 
     def further(self, processes):
         self.rounds.append(processes)
 
     def time_is_up(self):
         self.up += 1
+
+    def still_open(self, *what):
+        self.open.append(what)
 
 
 CASES = [case(2, 1, batch=1), case(2, 1, batch=2)]
@@ -126,7 +129,7 @@ def test_without_a_rule_nobody_is_asked(tmp_path):
     listener = Listener()
     session = Rounds(tmp_path, CASES, listener, EndRule(), only(1, 2))
     session.run()
-    assert (session.there, listener.rounds) == (PLANNED, [])
+    assert (session.there, listener.rounds, listener.open) == (PLANNED, [], [])
 
 
 def test_who_wants_more_gets_rounds_until_it_is_clear(tmp_path):
@@ -137,10 +140,20 @@ def test_who_wants_more_gets_rounds_until_it_is_clear(tmp_path):
     assert (listener.rounds, listener.up) == ([1, 1, 1], 0)
 
 
-def test_what_never_becomes_clear_ends(tmp_path):
-    session = Rounds(tmp_path, CASES[:1], Listener(), EndRule(precision=0.001), lambda items, there: items)
+def test_what_never_becomes_clear_ends_and_is_told(tmp_path):
+    listener = Listener()
+    session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), lambda items, there: items)
     session.run()
     assert len(session.there) == MOST_PROCESSES
+    assert listener.open == [(1, MOST_PROCESSES, 0.001)]
+
+
+def test_what_the_last_process_makes_clear_is_not_open(tmp_path):
+    listener = Listener()
+    session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), only(1, MOST_PROCESSES - 2))
+    session.run()
+    assert len(session.there) == MOST_PROCESSES
+    assert listener.open == []
 
 
 def test_no_process_begins_when_the_time_is_up(tmp_path, monkeypatch):
@@ -149,7 +162,7 @@ def test_no_process_begins_when_the_time_is_up(tmp_path, monkeypatch):
     listener = Listener()
     session = Rounds(tmp_path, CASES, listener, EndRule(seconds=3), lambda items, there: items)
     session.run()
-    assert (session.there, listener.up) == (PLANNED[:2], 1)
+    assert (session.there, listener.up, listener.open) == (PLANNED[:2], 1, [])
 
 
 def test_open_cases_are_those_that_cannot_be_told_apart(tmp_path):
