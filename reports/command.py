@@ -58,10 +58,10 @@ def report(
 def _inside(run: Path, name: str) -> Path:
     """The folder within a run that is written to unless another is named; RequestError for links that came with it."""
     from suite.errors import RequestError
-    from suite.results.run_folder import links
+    from suite.results.run_folder import strangers
 
-    for link in links(run / name):
-        raise RequestError(f"{link} is a link, and what is written there leaves the run; remove it, or give -o")
+    for other in strangers(run / name):
+        raise RequestError(f"{other} is a link or a pipe; what is written there leaves the run: remove it, or give -o")
     return run / name
 
 

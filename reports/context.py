@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
-from reports import charts, facts, overview, parts
+from reports import charts, facts, findings, overview, parts
 from reports.best import answers, configuration, plan_of, remarks, winners_of
 from reports.devices import over_devices
 from reports.epochs import epochs_of
@@ -37,7 +37,6 @@ from suite.results.run_folder import RunFolder
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 STUDY = "paper"  # the plan whose page has the study's tables
-SEARCH = "autotune"  # the plan whose page begins with what the search found
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     devices, lessons = over_devices(every), lessons_of(every)
     exchanged, slowed = exchanges_of(every), stragglers_of(every)
     winners, groups = winners_of(every), overview.groups_of(every)
-    leaders, searched = [overview.sentence(group) for group in groups[:IN_WORDS]], answers(winners)
+    fed = inputs_of([row for row in every if row.measured])
     return {
         "title": _title(folder, plan),
         "imported": imported,
@@ -80,14 +79,23 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "software": facts.software_of(every),
         "unused_records": unused_records(folder),
         "progress": facts.progress_of(every, folder.about.command),
-        "findings": [
-            *(searched + leaders if plan.name == SEARCH else leaders + searched),
-            *(devices.answers if devices else []),
-            *(f"{one.title}: {answer}" for one in lessons for answer in one.answers),
-            *(f"{one.title}. {answer}" for one in slowed for answer in one.answers),
-            *(f"{one.title}. {one.answer}" for one in exchanged if one.answer),
-        ],
+        "findings": findings.ordered(
+            plan.name,
+            {
+                findings.LED: [overview.sentence(group) for group in groups[:IN_WORDS]],
+                "devices": devices.answers if devices else [],
+                "lessons": [f"{one.title}: {answer}" for one in lessons for answer in one.answers],
+                "slowed": [f"{one.title}. {answer}" for one in slowed for answer in one.answers],
+                "exchanged": [f"{one.title}. {one.answer}" for one in exchanged if one.answer],
+                findings.PARTED: parts.answers(parted),
+                findings.SCALED: list(findings.speed_ups(every)),
+                findings.MODEL: findings.modelled(predicted),
+                findings.READ: findings.read(fed),
+                findings.SEARCHED: answers(winners),
+            },
+        ),
         "first_chart": overview.chart(groups[:FIRST], adapters),
+        "compared_proofs": overview.proven(groups),
         "compared": shades([row for group in groups[:FIRST] for row in group.rows]),
         "set_aside": set_aside(fast.rows),
         "full": Sampling(),
@@ -138,7 +146,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "adapter_colours": shades([row for panel in panels for row in panel.rows]),
         "step_facts": step_facts,
         "gradient_bytes": gradient_bytes,
-        "inputs": inputs_of([row for row in every if row.measured]),
+        "inputs": fed,
         "mode_colours": MODE_COLOURS,
         "read_colours": {mode: MODE_COLOURS[mode] for mode in ("memory", "disk")},
         "bottleneck": words,

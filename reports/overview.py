@@ -134,6 +134,20 @@ def _seconds(budget: Budget, stage: str | None) -> float:
     return (getattr(budget, stage) or 0.0) if stage else 0.0
 
 
+def proven(groups: Sequence[Group]) -> str:
+    """What the proofs of all rows that are compared say together; nothing where there is none."""
+    rows = [row for group in groups for row in group.rows]
+    found = [row.proof.worst for row in rows if row.proof and row.proof.worst]
+    if not found:
+        return ""
+    alone = sum(bool(row.proof and row.proof.scope) for row in rows)
+    worst = max(found, key=lambda one: one.error / one.tolerance if one.tolerance else one.error)
+    return (
+        f"Each of the {len(rows)} rows that are compared is proven to train its network as the oracle does. The error "
+        f"nearest to its bound is {scientific(worst.error)}, where {scientific(worst.tolerance)} is allowed."
+    ) + (f" The proofs of {alone} of them leave something open, as they say." if alone else "")
+
+
 def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
     """Each group's fastest rows against its leader, in per cent, coloured by adapter."""
     if not groups:

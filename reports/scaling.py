@@ -97,15 +97,21 @@ def _predicted(index: int, rows: list[Row], title: str, answers: Sequence[Answer
             continue
         base = answer.asked.measured[answer.asked.fitted_to]
         rates = [base, *(Interval(one.rate, *one.rates, 1) for one in answer.predictions)]
-        errors = ["fitted to", *(f"error {share(answer.error(one))}" for one in answer.predictions)]
+        wrong = [answer.wrong(one) for one in answer.predictions]
+        errors = [f"error {share(answer.error(one))}" for one in answer.predictions]
+        told = [f"{error}: the model is wrong" if bad else error for error, bad in zip(errors, wrong, strict=True)]
         yield {
             "type": "scatter",
             "mode": "lines+markers",
             "x": [answer.asked.fitted_to, *(one.ranks for one in answer.predictions)],
             "y": [rate.value for rate in rates],
-            "customdata": errors,
+            "customdata": ["fitted to", *told],
             "line": {"color": colour(index), "dash": "dash", "width": 1.5},
-            "marker": {"size": 11, "symbol": "diamond-open"},
+            "marker": {
+                "size": 11,
+                "symbol": "diamond-open",
+                "color": [colour(index), *("--bad" if bad else colour(index) for bad in wrong)],
+            },
             "error_y": whiskers(rates),
             "hovertemplate": f"{title}<br>predicted for %{{x}}: %{{y:.4g}} samples/s, %{{customdata}}<extra></extra>",
             "showlegend": False,

@@ -17,7 +17,7 @@ FRAMEWORKS = {
     "learning": EVERYWHERE,
     "model-parallel": {"pytorch", "tensorflow"},
     "networks": EVERYWHERE,
-    "paper": EVERYWHERE - {"jax"},
+    "paper": EVERYWHERE | {"horovod-mxnet"},
     "prediction": {"pytorch", "caffempi"},
     "quick": EVERYWHERE,
     "readers": {"pytorch", "mxnet"},

@@ -1,6 +1,8 @@
 """The README's pictures: pages of a report, as a browser shows them; `tox run -e sample` makes both.
 
-python tests/reports/sample.py REPORT FOLDER
+python tests/reports/sample.py REPORT FOLDER [--all]
+
+--all: every page of the report, whole, at three widths: to look at before a release.
 """
 
 import os
@@ -12,6 +14,7 @@ from typing import Any
 CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
 WIDTH, HEIGHT = 1000, 1100  # CSS pixels
+WIDTHS = (360, 1000, 1600)
 
 
 def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
@@ -26,9 +29,22 @@ def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
     return [folder / name for name in PAGES.values()]
 
 
+def every_picture(browser: Any, report: Path, folder: Path) -> None:
+    """PAGE-WIDTH.png of every page, from its top to its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for width in WIDTHS:
+        page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme="light")
+        for path in sorted(report.glob("*.html")):
+            page.goto(path.resolve().as_uri())
+            page.wait_for_timeout(2000)  # for its charts
+            page.screenshot(path=folder / f"{path.stem}-{width}.png", full_page=True)
+        page.close()
+
+
 if __name__ == "__main__":
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        pictures(chromium, Path(sys.argv[1]), Path(sys.argv[2]))
+        drawn = every_picture if "--all" in sys.argv else pictures
+        drawn(chromium, Path(sys.argv[1]), Path(sys.argv[2]))

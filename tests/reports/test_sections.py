@@ -8,7 +8,7 @@ from reports.charts import aggregation
 from reports.figure import colour, from_zero
 from reports.heat import heat_maps
 from reports.lines import LEGEND_ROW, Line, lines_figure
-from reports.overview import chart, groups_of, sentence
+from reports.overview import chart, groups_of, proven, sentence
 from reports.panels import for_charts
 from reports.scaling import scaling
 from reports.site import render, write, write_single
@@ -67,6 +67,7 @@ def text_of(made):
 def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(tmp_path):
     made = MadeRun(tmp_path / "run")
     resnet = partial(case_of, "pytorch", "resnet50", graph_digest=resnet50().digest)
+    made.proven(resnet())
     made.proven(resnet(2))
     assert "nothing says how good its predictions are" in text_of(made)
     made.proven(resnet(4))
@@ -74,7 +75,13 @@ def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(tmp_
     assert "Measured beside predicted" in right
     assert "The model is wrong here" not in right
     made.changed(resnet(4), taking_twice_as_long)
-    assert "The model is wrong here: 1 of 1 predictions is more than 10 % away" in text_of(made)
+    wrong = "The model is wrong here: 1 of 1 predictions is more than 10 % away"
+    assert wrong in text_of(made)
+    page = Page(render(made.folder, summarise(made.folder)))
+    assert page.text.count(wrong) == 2, "beside the charts of scaling, too"
+    (drawn,) = (one for one in traces(page, "scatter") if one.get("marker", {}).get("symbol") == "diamond-open")
+    assert drawn["marker"]["color"][-1] == "--bad"
+    assert drawn["customdata"][-1].endswith("%: the model is wrong")
     made.changed(resnet(2), lambda record: [rank["passes"].pop("comm_only") for rank in record["ranks"]])
     why = text_of(made)
     assert "Not predicted" in why
@@ -112,6 +119,20 @@ def test_a_large_group_has_its_fastest_rows_in_words_and_in_the_chart(tmp_path):
     assert sentence(group).endswith("; 3 more are behind them.")
     (trace,) = chart([group], ["pytorch"])["data"]
     assert len(trace["x"]) == 8
+
+
+def test_the_first_screen_tells_what_its_proofs_say(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    assert proven([]) == ""
+    for adapter in ("pytorch", "caffempi"):
+        made.proven(case_of(adapter), repeats=2)
+    rows = summarise(made.folder)
+    told = (
+        "Each of the 2 rows that are compared is proven to train its network as the oracle does. The error nearest to "
+        "its bound is 3.1e-06, where 1.0e-05 is allowed."
+    )
+    assert proven(groups_of(rows)) == told
+    assert told in Page(render(made.folder, rows)).text
 
 
 def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(tmp_path):
