@@ -1,5 +1,6 @@
 """Files written whole or not at all, and folders that people name."""
 
+import errno
 import math
 import os
 import re
@@ -86,6 +87,9 @@ def flush_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot flush folders
+            raise
     finally:
         os.close(descriptor)
 

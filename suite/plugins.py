@@ -25,6 +25,7 @@ from workloads.graph import Graph
 T = TypeVar("T", Adapter, Launcher, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
+NAMING = "take letters, digits, '.', '_' and '-', a letter or a digit first, 64 at most"
 
 
 @cache
@@ -112,8 +113,16 @@ def adapters() -> dict[str, Adapter]:
                 "install a newer stagebench, or uninstall the adapter"
             )
         with blamed(f"the adapter {name!r}"):
+            _check_hashable(adapter)
             _check_adapter(adapter)
     return found
+
+
+def _check_hashable(plugin: object) -> None:
+    try:
+        hash(plugin)
+    except TypeError as error:
+        raise TypeError(f"it cannot be hashed ({error}); write @dataclass(eq=False)") from None
 
 
 @cache
@@ -132,12 +141,20 @@ def _check_adapter(adapter: Adapter) -> None:
                 raise ValueError(
                     f"its strategy {strategy.name!r} names the knob {shown(knob)}; {known(knob, able.knobs)}"
                 )
+    _check_names(able)
     names = [strategy.name for strategy in able.strategies]
     for backend in adapter.backends:
         if backend.strategy not in names:
             right = known(backend.strategy, names)
             raise ValueError(f"its backend {backend.name!r} names the strategy {shown(backend.strategy)}; {right}")
     hold(type(adapter), Adapter)
+
+
+def _check_names(able: Capabilities) -> None:
+    kinds = {"strategy": [each.name for each in able.strategies], "format": [each.name for each in able.formats]}
+    for kind, name in ((kind, name) for kind, several in kinds.items() for name in several):
+        if not NAME.fullmatch(name):  # a folder of records is called by its format
+            raise ValueError(f"its {kind} is called {shown(name)}; {NAMING}")
 
 
 @cache
@@ -160,6 +177,7 @@ def launchers() -> dict[str, Launcher]:
     found = dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
     for name, launcher in found.items():
         with blamed(f"the launcher {name!r}"):
+            _check_hashable(launcher)
             _check_launcher(launcher)
     return found
 
@@ -184,10 +202,7 @@ def _named(kind: str, of: type[T]) -> dict[str, T]:
                 raise TypeError(f"among its {kind}s is {shown(thing)}, no instance of {of.__module__}.{of.__name__}")
             name = getattr(thing, "name", None)
             if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise TypeError(
-                    f"one of its {kind}s has name = {shown(name)}; take letters, digits, '.', '_' and '-', "
-                    "a letter or a digit first, 64 at most"
-                )
+                raise TypeError(f"one of its {kind}s has name = {shown(name)}; {NAMING}")
         if name in found:
             raise RequestError(f"two plugins bring the {kind} {name!r}; uninstall or rename one of them")
         found[name] = thing

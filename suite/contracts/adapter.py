@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
-from suite.contracts.deep import DEEP, Between
+from suite.contracts.deep import DEEP, Between, Environ
 from suite.contracts.knobs import Knob
 
 Share = Annotated[float, Between(0, 1)]
@@ -174,7 +174,7 @@ class Adapter(ABC):
         """
         return None
 
-    def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
+    def environ(self, case: Configuration, interpreter: Path) -> Environ:
         """Environment variables that its processes need, beyond thread counts."""
         return {}
 

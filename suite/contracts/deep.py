@@ -1,7 +1,8 @@
 """How pydantic holds the contracts against their types. It is not imported here: a plugin is also read without it."""
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 # A dataclass's `__pydantic_config__`: one that stands in another is looked into however it was made, and nothing is
 # taken for another type.
@@ -19,3 +20,28 @@ class Between:
         """The type's schema with the bounds; pydantic asks for it by this name."""
         bounds = {"ge": self.least, **({} if self.most is None else {"le": self.most})}
         return {**handler(source), **bounds}
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A text's pattern, beside its type.
+
+    Python's: pydantic's own refuses whatever is no UTF-8, and a folder's name may be none.
+    """
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """The type's schema, then the pattern; pydantic asks for it by this name."""
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"it should match {self.pattern}")
+        return text
+
+
+# Variables of a process's environment by name, as a shell and the kernel take them.
+Environ = dict[Annotated[str, Spelled("[A-Za-z_][A-Za-z0-9_]*")], Annotated[str, Spelled(r"[^\x00]*")]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from suite.contracts.adapter import Strategy
 from suite.contracts.case import Placement
-from suite.contracts.deep import DEEP
+from suite.contracts.deep import DEEP, Environ
 
 LIMITED = "suite/worker/memory_limit.py"  # of a bundle: starts another one of its files with a limit of memory
 LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
@@ -65,7 +65,7 @@ class Process:
     __pydantic_config__ = DEEP
 
     tokens: tuple[str, ...]
-    environ: dict[str, str] = field(default_factory=dict)
+    environ: Environ = field(default_factory=dict)
     rank: int | None = None  # None: an engine that starts the ranks, or a sidecar
     sidecar: bool = False  # runs beside the ranks and is ended when they are done
     known_by: tuple[str, ...] = ()  # tokens to call an engine or sidecar by, where others start it

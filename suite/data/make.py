@@ -5,6 +5,7 @@ ends with the same files.
 """
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,9 +53,10 @@ def photographs(wanted: Photographs) -> Iterator[Path]:
             folder.mkdir(exist_ok=True)
             for index in range(wanted.images):
                 path = folder / f"image{index:05d}.jpg"
-                if not path.exists():
+                if not path.exists() or not path.stat().st_size:  # empty where the power failed
                     _save(_cut(originals, wanted, label, index), path)
                 yield path
+        os.sync()  # at once for all: thousands of files
         _mark(wanted, complete=True)
 
 
@@ -68,6 +70,7 @@ def digits(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:
             np.savez_compressed(stream, images=images, labels=data.target.astype(np.uint8))
+            os.fsync(stream.fileno())
         partial.replace(path)
     return len(images)
 

@@ -179,8 +179,11 @@ def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
 
 def _digest_of(folder: Path) -> str | None:
     """That of what was written there; None where that cannot be read any more."""
+    path = folder / "bundle.json"
+    if not path.is_file():  # reading from a pipe would never end
+        return None
     try:
-        return str(json.loads((folder / "bundle.json").read_text())["digest"])
+        return str(json.loads(path.read_text())["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -20,7 +20,7 @@ from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
-LARGEST = 1 << 26  # bytes of a plan, or of a network's file
+LARGEST = 1 << 22  # bytes of a plan, or of a network's file: read in seconds, whatever they say
 REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
 WORDED = dict.fromkeys(  # pydantic's problems that it does not word as what should be
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,11 +42,15 @@ def _take(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
+        holder = os.pread(descriptor, 128, 0).decode(errors="replace").strip() or "unknown"
         raise RequestError(
             f"{folder} is in use by another session (process {holder}); wait for it, end it, "
             "or name another folder with -o"
         ) from None
+    except OSError as error:  # of some file systems over a network
+        raise RequestError(
+            f"{folder} cannot be locked: {error.strerror}; name one with -o on a file system that has locks"
+        ) from error
     with usable(folder):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)

@@ -38,7 +38,7 @@ from suite.results.identity import Identity
 from suite.results.invariants import broken
 from suite.results.proof import SEALED, Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
-from suite.results.stored import CASES, SMALL, intact, object_of, sealed, text_of
+from suite.results.stored import CASES, MEMORY, SMALL, intact, memory, object_of, readable, sealed, text_of
 from suite.suggest import shown
 from workloads.graph import Graph
 
@@ -189,8 +189,8 @@ class ResultFolder(Generic[Entry, Measured]):
         """The folder of an attempt, made when needed, without links; StoreError when the disk refuses, or is full."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         with disk(f"cannot make {folder}", ROOM):
-            for link in links(folder):
-                link.unlink()
+            for other in strangers(folder):
+                other.unlink()
             folder.mkdir(exist_ok=True)
             probe(folder)
         return folder
@@ -253,17 +253,19 @@ class ResultFolder(Generic[Entry, Measured]):
     def write_record(self, record: Measured) -> None:
         """Write a record as this run's, and what its ranks reported of hosts that are not known yet.
 
-        What stands in its place and is invalid is kept in `invalid/`.
+        What stands in its place and is invalid is kept in `invalid/`. Outsized for a record that is too large to be
+        read again.
         """
         path = self._place(record.case_id, record.repeat)
         if not stands(path.parent):
             raise StoreError(
                 f"{path.parent} is gone, and {path.name} cannot be written; put the run folder back to go on"
             )
+        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan)
+        text = readable(sealed(named.model_dump_json(indent=1) + "\n"))
         if os.path.lexists(path) and self._valid(path) is None:
             self._keep_aside(path)
-        named = record.but(digest="", run=self._identity.run, plan=self._identity.plan)
-        write_whole(path, sealed(named.model_dump_json(indent=1) + "\n"))
+        write_whole(path, text)
         self.invalid.pop(path.name, None)
         for hello in (rank.hello for rank in record.ranks if rank.hello):
             name = file_name(hello.host)
@@ -348,7 +350,7 @@ class ResultFolder(Generic[Entry, Measured]):
         if name in ("run.json", "cases.json"):
             self.__dict__.pop("_identity", None)
         text, path = content.model_dump_json(indent=1) + "\n", self.path / name
-        if (size := len(text.encode())) > CASES:  # no other file grows so
+        if (size := len(text.encode())) > CASES or memory(text.encode()) > MEMORY:  # no other file grows so
             raise RequestError(f"{path} would have {size} bytes, and {CASES} are read; make several runs of its cases")
         write_whole(path, text)
 
@@ -375,10 +377,17 @@ def about_of(path: Path) -> About:
     return about
 
 
-def links(folder: Path) -> list[Path]:
-    """Every symbolic link at a place or below it: what is written through one leaves the folder."""
+def strangers(folder: Path) -> list[Path]:
+    """What is neither a folder nor a regular file, at a place or below it.
+
+    What is written through a link leaves the folder, and whoever opens a pipe waits for ever.
+    """
     below = (Path(root) / name for root, folders, files in os.walk(folder) for name in (*folders, *files))
-    return [path for path in (folder, *below) if path.is_symlink()]
+    return [
+        path
+        for path in (folder, *below)
+        if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir()))
+    ]
 
 
 def case_of(record: str) -> str:

@@ -31,11 +31,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Bytes of a file in a run folder. In memory, JSON can be many times as large.
+# Bytes of a file in a run folder.
 LARGEST = 1 << 28  # a record of an hour of half-millisecond steps has 100 MB
 CASES = 1 << 26  # cases.json: 30,000 cases
 SMALL = 1 << 24  # the others: a proof of a network of a thousand layers has 1 MB
 
+MEMORY = 1_000_000_000  # bytes that the values of a file may take: those of a record of 230 MB
 DIGITS = 30  # of a whole number, with its sign
 
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
@@ -60,7 +61,26 @@ def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
             raise StoreError(f"{path} is no file; {remedy}")
         if (size := path.stat().st_size) > largest:
             raise StoreError(f"{path} has {size} bytes, more than any that was written; {remedy}")
-        return path.read_bytes()
+        text = path.read_bytes()
+    if memory(text) > MEMORY:
+        raise StoreError(f"{path} has more values than any that was written; {remedy}")
+    return text
+
+
+class Outsized(StoreError):
+    """A record that could be written and not be read again."""
+
+
+def readable(text: str) -> str:
+    """The same text; Outsized when `text_of` would refuse it."""
+    if (size := len(text.encode())) > LARGEST or memory(text.encode()) > MEMORY:
+        raise Outsized(f"it has {size} bytes, more than are read again", "lower `steps`, `seconds` or `epochs`")
+    return text
+
+
+def memory(text: bytes) -> int:
+    """Bytes that a JSON text and its values may take at most, roughly: an object's 240, another value's 64."""
+    return 2 * len(text) + 64 * (text.count(b",") + text.count(b"[")) + 240 * text.count(b"{")
 
 
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:

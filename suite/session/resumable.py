@@ -29,7 +29,7 @@ from suite.results.lock import held
 from suite.results.rank_report import AnyRank
 from suite.results.records import CANCELLED, Entry, Measured
 from suite.results.run_folder import ResultFolder
-from suite.results.stored import misfit
+from suite.results.stored import Outsized, misfit
 from suite.results.this_host import load, this_host
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
@@ -175,7 +175,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, list[Runnable[C]]]]:
         """What to measure next, and side by side if there is room: the plan's rounds, then what `wanting` asks for."""
         planned = max(self.processes(item.case) for item in items)
-        for repeat in range(self._most(planned)):
+        for repeat in range(most := self._most(planned)):
             wanting = [item for item in items if repeat < self.processes(item.case)]
             if repeat >= planned:
                 wanting = self.wanting(items, repeat)
@@ -187,6 +187,8 @@ class Session(ABC, Generic[C, Entry, Measured]):
             for joined in grouped(todo, lambda item: self.beside(item) or item.case.id).values():
                 for several in self.side_by_side(joined):
                     yield repeat, several
+        if self._end.goes_on and (still := self.wanting(items, most)):
+            self._observer.still_open(len(still), most, self._end.clear)
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
@@ -244,17 +246,24 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "evidence": attempt.evidence or None,
             }
             kind, problem = self._folder.record_type, None
+
+            def crashed(reason: str) -> Measured:
+                return kind.model_validate(
+                    {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
+                )
+
             try:
                 record = kind.model_validate({**values, "ranks": self.ranks(attempt)})
                 problem = self._folder.broken(record) if record.outcome == "ok" else None
             except ValidationError as error:  # an adapter, or an engine, reported what is no figure
                 problem = misfit(error)
             if problem:
-                reason = f"what its ranks reported cannot be kept: {problem}; mend the adapter"
-                record = kind.model_validate(
-                    {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
-                )
-            self._folder.write_record(record)
+                record = crashed(f"what its ranks reported cannot be kept: {problem}; mend the adapter")
+            try:
+                self._folder.write_record(record)
+            except Outsized as error:
+                record = crashed(f"its record cannot be kept: {error}")
+                self._folder.write_record(record)
             return record
 
         try:

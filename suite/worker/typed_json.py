@@ -79,6 +79,8 @@ def store(value: Any, path: str) -> None:
     """Write a NamedTuple to a file, which is whole or not there."""
     with open(path + ".partial", "w") as stream:
         json.dump(to_json(value), stream, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
     os.rename(path + ".partial", path)
 
 

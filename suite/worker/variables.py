@@ -51,7 +51,9 @@ COMMON = Variables(
     neither=["CUDA_CACHE_PATH", "CUDA_VISIBLE_DEVICES", *THREADS],  # the number of threads is the placement's
 )
 # Whatever the prefix: HOROVOD_SECRET_KEY, TF_API_TOKEN, OMP_password, ...
-SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|(^|_)(API_?)?KEY(_|$)", re.IGNORECASE)
+SECRET = re.compile(
+    r"SECRET|TOKEN|PASSW|PASSPHRASE|PRIVATE|CREDENTIAL|(^|_)AUTH(_|$)|(^|_)(API_?)?KEY(_|$)", re.IGNORECASE
+)
 
 
 def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:

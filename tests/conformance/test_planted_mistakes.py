@@ -5,6 +5,7 @@ The mistakes are planted in the reference, one a class; a proof and the look at 
 
 import hashlib
 import mmap
+import os
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from suite.plugins import workloads
 from suite.proofs.judgement import judge
 from suite.results.rank_report import HostUse
 from suite.supervision import Attempt
-from suite.worker import behaviour, busy_threads, evidence, messages
+from suite.worker import behaviour, busy_threads, evidence, messages, noise
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
 from suite.worker.schedule import Schedule
@@ -376,11 +377,12 @@ ALONE = {
     )
 }
 THREADED = {"one thread of two": (hashes_in(1), "step: of 2 threads 1.")}
+CROWDED = {"two threads of one": (hashes_in(2), ("1.", "2."))}
 TRAINED = {
     "an update skipped now and then": (instead("step", skips_updates), "train: the loss after epoch 1 is"),
     "another rule in training": (instead("begin_training", begins_another), "train: the loss after epoch 1 is"),
 }
-MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **THREADED, **TRAINED}
+MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **THREADED, **CROWDED, **TRAINED}
 PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.md"
 MEASURED = re.compile(r"off by \S+|\d+\.\d+")  # other libraries give other last digits
 
@@ -464,6 +466,29 @@ def test_the_pass_train_catches_and_names_it(mistake, tmp_path):
     (found,) = messages.of_type(messages.Training, outbox.sent)
     problem, _, _ = strayed([epoch.loss for epoch in found.epochs]).partition("; ")  # where to look comes after it
     caught(mistake, [problem] if problem else [], words)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads at once take two cores")
+@pytest.mark.parametrize("mistake", ["none", *CROWDED])
+def test_a_native_pass_shows_more_threads_than_were_asked_for(mistake, monkeypatch):
+    """By the processor time of its steps; a busy machine hides it: it is given several tries."""
+    monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")
+    how, words = CROWDED.get(mistake, (hashes_in(1), ""))
+    trainer, batch, meter = made(how, RULE), Batch(np.zeros((1, 1)), np.zeros(1, np.int64)), noise.Meter()
+    problems = []
+    for _ in range(1 if mistake == "none" else 20):
+        meter.begin()
+        for _ in range(10):
+            trainer.step(batch)
+        use = meter.end()
+        try:
+            Measured()._threads_of(HostUse(**use._asdict()), Case("odd", "single", "probe"))
+        except AssertionError as noticed:
+            problems = [str(noticed)]
+            break
+    if not problems and use.busy_cpu_s - use.own_cpu_s > 0.5 * use.seconds:
+        pytest.skip("others had a processor of two in every try")
+    caught(mistake, problems, words)
 
 
 def test_more_threads_than_were_asked_for_are_noticed():

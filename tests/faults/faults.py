@@ -218,7 +218,7 @@ def rival(run: Run, controller: Controller) -> bool:
     second = run.start(output="second")
     alive = controller.poll() is None
     code = second.wait(PATIENCE)
-    refused = code == 2 and f"is in use by another session (process {controller.pid})" in run.output("second")
+    refused = code == 2 and f"is in use by another session (process {controller.pid} on " in run.output("second")
     if controller.poll() is None and not refused:
         run.problems.append(f"a second controller ended with {code} beside the first: {run.output('second')[-300:]}")
     return alive and refused

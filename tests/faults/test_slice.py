@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import re
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults import campaign, machine
-from tests.faults.faults import FAULTS
+from tests.faults.campaign import speed
+from tests.faults.faults import FAULTS, damage_noticed
 from tests.faults.run import ONE, Run
 from tests.faults.witness import Records
 
@@ -75,6 +77,33 @@ def test_a_finished_record_that_does_not_stay_is_seen(tmp_path: Path, then: str 
     path.write_text(GOOD)
     (problem,) = records.harm()
     assert problem.startswith("0123-r0.json, which was finished, ")
+
+
+def test_a_row_that_is_not_what_its_records_say_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
+    run.prepare()
+    assert run.start().wait(campaign.PATIENCE) == 0
+    assert not list(campaign.wrong_rows(run))
+    monkeypatch.setattr(campaign, "speed", lambda record: 1.001 * speed(record))
+    (problem,) = campaign.wrong_rows(run)
+    assert "samples/s, and its records have" in problem
+    monkeypatch.setattr(campaign, "speed", speed)
+    run.cases = (ONE, ONE)
+    assert list(campaign.wrong_rows(run)) == ["1 rows of 2 cases"]
+    run.cases = (ONE,)
+    next(iter((run.path / "records").iterdir())).unlink()
+    assert any(re.search("row .*: (ok|incomplete), 1 processes", problem) for problem in campaign.wrong_rows(run))
+
+
+def test_damage_that_nobody_noticed_is_seen(tmp_path: Path) -> None:
+    run = run_in(tmp_path, "a damaged record")
+    (tmp_path / "output").write_text("")
+    run.damaged["0123-r0.json"] = b"{"
+    assert list(damage_noticed(run)) == [
+        "the damage of 0123-r0.json was not named",
+        "the damaged 0123-r0.json was not kept in invalid/",
+        "the damaged 0123-r0.json was not measured again",
+    ]
 
 
 def test_blame_of_another_is_seen(tmp_path: Path) -> None:

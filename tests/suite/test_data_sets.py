@@ -77,6 +77,14 @@ def test_an_interrupted_making_continues(folder: Path, data_home: Path) -> None:
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items()), "what was there is not made again"
 
 
+def test_an_image_that_a_power_failure_left_empty_is_made_again(folder: Path, data_home: Path) -> None:
+    unfinished = data_home / "imagenet-like"
+    list(islice(photographs(small(unfinished)), 3))
+    images_so_far(unfinished)[0].write_bytes(b"")
+    list(photographs(small(unfinished)))
+    assert hashes(unfinished) == hashes(folder)
+
+
 def images_so_far(folder: Path) -> list[Path]:
     found = list(folder.rglob("*.jpg"))
     assert len(found) == 3

@@ -271,6 +271,15 @@ def test_a_run_is_not_measured_through_links(
     assert {path: path.read_bytes() for path in (elsewhere, *elsewhere.rglob("*")) if path.is_file()} == before
 
 
+@pytest.mark.parametrize("place", ["attempts/*/job.json", "attempts/*/rank-0.log", "bundles/*/bundle.json"])
+def test_a_run_is_measured_again_beside_pipes(measured: SimpleNamespace, unmeasured: Path, place: str) -> None:
+    """Whoever opens one waits for ever."""
+    (pipe,) = unmeasured.glob(place)
+    pipe.unlink()
+    os.mkfifo(pipe)
+    assert "1 ok" in ends_well(*measured.command, unmeasured)
+
+
 @pytest.mark.parametrize(
     ("command", "place"), [("report", "report"), ("report", "report/assets"), ("export", "export")]
 )

@@ -1,6 +1,9 @@
 """Places that a person names: unusable ones, and one that another session holds."""
 
+import errno
+import fcntl
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -107,18 +110,31 @@ with held(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.parametrize("refused", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(refused, os.strerror(refused))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    told = f"{tmp_path} cannot be locked: {os.strerror(refused)}; name one with -o on a file system that has locks"
+    with pytest.raises(RequestError, match=re.escape(told)), held(tmp_path):
+        pass
+
+
 def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
     place = tmp_path / "run"
     command = [sys.executable, "-c", HOLD, str(place)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(RequestError, match=rf"in use by another session \(process {other.pid}\)"), held(place):
+        with pytest.raises(RequestError, match=rf"by another session \(process {other.pid} on .+\); wait"), held(place):
             pass
         (place / ".lock").write_text("")
         with pytest.raises(RequestError, match=r"\(process unknown\); wait for it"), held(place):
             pass
         other.communicate("\n")
     with held(place):  # it has ended: nothing is left to clean up
-        assert (place / ".lock").read_text() == f"{os.getpid()}\n"
+        assert (place / ".lock").read_text() == f"{os.getpid()} on {socket.gethostname()}\n"
         assert RunFolder(place).path.is_dir()

@@ -82,6 +82,9 @@ def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
         "HOROVOD_SECRET_KEY": "1",
         "TF_API_TOKEN": "1",
         "TF_db_password": "1",
+        "TF_passphrase": "1",
+        "HOROVOD_AUTH": "1",
+        "HOROVOD_PRIVATE_PEM": "1",
         "NCCL_DEBUG": "INFO",
         "LD_PRELOAD": "/home/ada/x.so",
     }

@@ -6,7 +6,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import pluggy
 import pytest
 
 from suite import plugins
-from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.adapter import Adapter, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.launcher import Launcher, Process
@@ -115,6 +115,8 @@ def raising() -> Alpha:
         (lambda: [declaring(devices="cpu")], "devices is 'cpu'; it should be a valid tuple"),
         (lambda: [declaring(knobs={"a": 3})], "knobs.a is 3; it should be an instance of Knob"),
         (lambda: [with_(oracle="no")], "its oracle is 'no'; it should be a valid boolean"),
+        (lambda: [declaring(strategies=(Strategy("a/b", ""),))], "its strategy is called 'a/b'; take letters"),
+        (lambda: [declaring(formats=(Format("../x", ""),))], "its format is called '../x'; take letters"),
         (lambda: [declaring(strategies=())], "its capabilities name no strategy; it needs one at least"),
         (
             lambda: [declaring(strategies=(Strategy("pipe", "parts", microbatches="pieces"),))],
@@ -128,6 +130,10 @@ def raising() -> Alpha:
         (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
+        (
+            lambda: [dataclass(type("Odd", (Alpha,), {}))()],
+            "cannot be hashed (unhashable type: 'Odd'); write @dataclass",
+        ),
     ],
 )
 def test_what_a_plugin_brings_is_checked_by_type_and_name(
@@ -182,6 +188,8 @@ def leaving(case: object) -> str:
         ),
         ("missing", lambda self, interpreter: 3, "what it returned is 3; it should be a valid string"),
         ("environ", lambda self, case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
+        ("environ", lambda self, case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match \[A-Za-z_\]"),
+        ("environ", lambda self, case, interpreter: {"A": "\0"}, "A is .* it should match "),
         ("sidecars", lambda self, case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
         ("model_parallel_size", lambda self, case: 0, "returned is 0; it should be greater than or equal to 1"),
         ("microbatches", lambda self, case: None, "returned is None; it should be a valid integer"),
@@ -205,6 +213,7 @@ def test_what_an_adapter_s_method_does_wrong_is_its_own(method: str, answer: Cal
         (None, "what it returned is None; it should be a valid list"),
         ([3], "0 is 3; it should be an instance of Process"),
         ([Process("srun")], "0.tokens is 'srun'; it should be a valid tuple"),  # type: ignore[arg-type]
+        ([Process(("srun",), {"A;id": "b"})], r"is 'A;id'; it should match \[A-Za-z_\]"),
         ([Process(("srun", Path("x")))], r"0.tokens.1 is .*Path\('x'\); it should be a valid string"),  # type: ignore[arg-type]
     ],
 )

@@ -56,6 +56,22 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, calls: Cal
     assert calls == whole(tmp_path / "file", "new")
 
 
+@pytest.mark.parametrize("refused", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_flush_folders_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(refused, os.strerror(refused))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_whole(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
 @pytest.mark.parametrize("refused", [1, 2])
 def test_a_disk_that_cannot_flush_leaves_a_whole_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int

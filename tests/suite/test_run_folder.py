@@ -12,13 +12,13 @@ import pytest
 from reports import site
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
-from suite.results import older, run_folder, this_host
+from suite.results import older, run_folder, stored, this_host
 from suite.results.formats import read
 from suite.results.invariants import broken
 from suite.results.rank_report import models
 from suite.results.records import FORMAT, About, Host
 from suite.results.run_folder import RunFolder
-from suite.results.stored import CASES, LARGEST, SMALL, parsed, text_of
+from suite.results.stored import CASES, LARGEST, SMALL, Outsized, parsed, readable, text_of
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -221,7 +221,7 @@ def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: 
         run.folder.write_cases(cases)
 
 
-def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> None:
+def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError) as refused:
         read(tmp_path, About, older.about, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
@@ -232,6 +232,13 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path) -> N
         StoreError, match=rf"^{large} has {LARGEST + 1} bytes, more than any that was written; mend it$"
     ):
         text_of(large, "mend it")
+    large.write_bytes(b"[" + 5_000_000 * b"{}," + b"{}]")  # 15 MB, and more than 1 GB in memory
+    with pytest.raises(StoreError, match=rf"^{large} has more values than any that was written; mend it$"):
+        text_of(large, "mend it")
+    monkeypatch.setattr(stored, "MEMORY", 3000)
+    assert readable(20 * "[1]") == 20 * "[1]"
+    with pytest.raises(Outsized, match=r"^it has 90 bytes, more than are read again; lower `steps`"):
+        readable(30 * "[1,")
     for text, problem in (
         ("[]", "the whole: Input should be an object"),
         ('{"format": 4, "id": 3}', "id: Input should be a valid string"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from suite.errors import RequestError, StoreError
+from suite.results import stored
 from suite.results.collect import collect
 from suite.results.lock import held
 from suite.results.records import About
@@ -92,6 +93,18 @@ def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeyp
     assert broken.reason.startswith("what its ranks reported cannot be kept: ")
     assert "step_s.0: Input should be a finite number" in broken.reason
     assert broken.ranks == ()
+
+
+def test_a_record_that_would_be_too_large_to_read_again_is_a_crash_by_name(folder, monkeypatch):
+    """And no end of the run, and not measured again at every resume."""
+    run(folder, [case()])
+    without_figures = folder.record(case().id, 0).but(ranks=(), evidence=None, reason="x" * 300)
+    monkeypatch.setattr(stored, "LARGEST", len(without_figures.model_dump_json(indent=1)))
+    assert run(folder, [case(batch=3)]) == {"crash": 2}
+    reason = folder.record(case(batch=3).id, 0).reason
+    assert re.fullmatch(
+        r"its record cannot be kept: it has \d+ bytes, more .*; lower `steps`, `seconds` or `epochs`", reason
+    )
 
 
 class Remover(Listener):

@@ -42,6 +42,32 @@ def test_without_a_snapshot_it_says_so(monkeypatch, capsys):
     assert "no snapshot, so no advisories and no yanked versions were looked at" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["", "absent"])
+def test_a_folder_without_advisories_is_not_taken_for_a_clean_one(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path / name))
+    with pytest.raises(SystemExit, match=r"STAGEBENCH_ADVISORIES names .*, where no .json file is: name the folder"):
+        supply.advisories()
+
+
+def test_a_snapshot_can_be_pinned(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))
+    (tmp_path / "A-1.json").write_text(json.dumps(advisory(withdrawn="2026-01-01", modified="2026-01-02T00:00:00Z")))
+    (tmp_path / "A-2.json").write_text(json.dumps({"name": "jax", "files": []}))
+    assert supply.advisories() == 0
+    told = capsys.readouterr().out
+    digest = re.search(r"2 files, the newest 2026-01-02T00:00:00Z, digest ([0-9a-f]{32})\n", told)[1]
+    assert supply.advisories(digest) == 0
+    (tmp_path / "A-2.json").rename(tmp_path / "A-3.json")
+    for other in ("", digest[:8]):
+        with pytest.raises(SystemExit, match=f", not {other}: "):
+            supply.advisories(other)
+    with pytest.raises(SystemExit, match=f", not {digest}: name the folder that was pinned, or pin this one"):
+        supply.advisories(digest)
+    monkeypatch.delenv("STAGEBENCH_ADVISORIES")
+    with pytest.raises(SystemExit, match="there is none: name its folder with STAGEBENCH_ADVISORIES"):
+        supply.advisories(digest)
+
+
 def test_a_locked_version_of_an_advisory_is_named(monkeypatch, capsys, tmp_path):
     affected = [{"package": {"name": "JAX", "ecosystem": "PyPI"}, "versions": ["0.10.2"]}]
     (tmp_path / "PYSEC-1.json").write_text(json.dumps({"id": "PYSEC-1", "affected": affected}))
@@ -103,7 +129,7 @@ def test_every_package_of_every_lock_is_looked_at(monkeypatch, capsys, tmp_path)
 
 
 def test_a_locked_version_that_was_yanked_is_named(monkeypatch, capsys, tmp_path):
-    yanked = {"mpi4py-4.1.2-cp311.whl": "wrong ABI", "mpi4py-4.1.2.tar.gz": "wrong ABI", "mpi4py-4.0.0.tar.gz": False}
+    yanked = {"mpi4py-4.1.2.0-cp311.whl": "wrong ABI", "mpi4py-4.1.2.tar.gz": "wrong ABI", "mpi4py-4.0.0.tar.gz": False}
     page = {"name": "mpi4py", "files": [{"filename": name, "yanked": why} for name, why in yanked.items()]}
     (tmp_path / "mpi4py.json").write_text(json.dumps(page))
     monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path))

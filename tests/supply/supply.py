@@ -4,7 +4,8 @@
     python tests/supply/supply.py sbom        sbom/ENV.json (CycloneDX) of the environments that stand in .tox
     python tests/supply/supply.py licences    a table of them
     python tests/supply/supply.py advisories  locked versions against a folder (STAGEBENCH_ADVISORIES) of OSV files, and
-                                              of an index's own pages as JSON, which say what was yanked (PEP 691)
+                                              of an index's own pages as JSON, which say what was yanked (PEP 691);
+                                              --digest D: only if the folder still has what had that digest
 
 uv (for CNTK pip) resolves, cyclonedx-py writes the bills; nothing here asks an index by itself.
 """
@@ -20,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -182,19 +182,47 @@ def named(content: dict[str, Any]) -> Iterator[tuple[str, Warned]]:
     for file in content.get("files", []):
         if file.get("yanked"):
             reason = f" ({file['yanked']})" if isinstance(file["yanked"], str) else ""
-            yield content["name"], (f"yanked{reason}", partial(eq, pin_of(file["filename"])[1]))
+            yield content["name"], (f"yanked{reason}", partial(same, pin_of(file["filename"])[1]))
 
 
-def advisories() -> int:
+def same(one: str, other: str) -> bool:
+    """Whether two spellings mean one version: 1.0 and 1.0.0 do."""
+    return order(one) == order(other)
+
+
+def snapshot(place: Path, wanted: str | None) -> dict[Path, dict[str, Any]]:
+    """The snapshot's files; SystemExit for a folder without any, and for one that is not as it was pinned."""
+    files = {path: path.read_bytes() for path in sorted(place.rglob("*.json"))}
+    if not files:
+        sys.exit(
+            f"STAGEBENCH_ADVISORIES names {place}, where no .json file is: name the folder that osv.dev's export was "
+            "unpacked into, or unset it"
+        )
+    whole = hashlib.sha256()
+    for path, content in files.items():
+        whole.update(f"{path.relative_to(place)} {hashlib.sha256(content).hexdigest()}\n".encode())
+    digest = whole.hexdigest()[:32]
+    if wanted not in (None, digest):
+        sys.exit(f"{place} has the digest {digest}, not {wanted}: name the folder that was pinned, or pin this one")
+    read = {path: json.loads(content) for path, content in files.items()}
+    if strange := [str(path) for path, content in read.items() if not isinstance(content, dict)]:
+        sys.exit(f"{strange[0]} holds no advisory and no page of an index: remove it from the snapshot")
+    newest = max(str(content.get("modified") or "") for content in read.values()) or "of no known date"
+    sys.stdout.write(f"snapshot {place}: {len(read)} files, the newest {newest}, digest {digest}\n")
+    return read
+
+
+def advisories(digest: str | None = None) -> int:
     """Those of the snapshot that affect a locked version; likewise what was yanked."""
     place = os.environ.get("STAGEBENCH_ADVISORIES", "")
-    files = sorted(Path(place).rglob("*.json")) if place else []
-    if not files:
+    if not place and digest is not None:
+        sys.exit("--digest pins a snapshot, and there is none: name its folder with STAGEBENCH_ADVISORIES")
+    if not place:
         sys.stdout.write(NO_SNAPSHOT + "\n")
         return 0
     known: dict[str, list[Warned]] = {}
-    for path in files:
-        for package, warned in named(json.loads(path.read_text())):
+    for content in snapshot(Path(place), digest).values():
+        for package, warned in named(content):
             known.setdefault(normal(package), []).append(warned)
     pins, found = list(locked()), 0
     for environment, name, version in pins:
@@ -202,17 +230,23 @@ def advisories() -> int:
         found += bool(why)
         if why:
             sys.stdout.write(f"{environment}: {name} {version}: {', '.join(why)}\n")
-    sys.stdout.write(f"{found} of {len(pins)} locked versions have advisories in {place} ({len(files)} files)\n")
+    sys.stdout.write(f"{found} of {len(pins)} locked versions have advisories\n")
     return int(bool(found))
 
 
-COMMANDS = {"lock": lock, "sbom": sbom, "licences": licences, "advisories": advisories}
+COMMANDS: dict[str, Callable[[], int]] = {"lock": lock, "sbom": sbom, "licences": licences, "advisories": advisories}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("command", choices=COMMANDS)
-    return COMMANDS[parser.parse_args().command]()
+    parser.add_argument("--digest", help="of the snapshot of advisories, as it was told when it was pinned")
+    given = parser.parse_args()
+    if given.command == "advisories":
+        return advisories(given.digest)
+    if given.digest is not None:
+        parser.error("--digest is of `advisories`")
+    return COMMANDS[given.command]()
 
 
 if __name__ == "__main__":

@@ -221,6 +221,15 @@ def test_a_marker_of_another_shape_is_refused_by_its_field(complete):
         RecordSource(complete)
 
 
+@pytest.mark.parametrize("changes", [{"samples": 0}, {"classes": 1}, {"samples": -1}])
+def test_a_set_that_nothing_can_be_learnt_from_is_refused(complete, changes):
+    change(complete, **changes)
+    with pytest.raises(
+        ValueError, match=r"records.json has -?\d+ samples of \d classes?.*; remove it and pack it again"
+    ):
+        RecordSource(complete)
+
+
 @pytest.mark.parametrize(
     "changes", [{"parts": ["../elsewhere"]}, {"parts": ["/etc"]}, {"files": {"part-00000/../../secret": 3}}]
 )
