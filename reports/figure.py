@@ -7,6 +7,7 @@ above the bars: beside them they would leave no room on a phone.
 
 from collections.abc import Sequence
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 from reports.panels import Panel
@@ -58,12 +59,14 @@ def rows_figure(panel: Panel, traces: list[Figure], unit: str, values: list[str]
     return {"data": traces, "layout": frame}
 
 
-def wrapped(name: str) -> str:
+def wrapped(name: str, longest: int = WRAP) -> str:
     """A name for a chart: on lines short enough for a phone, with nothing that plotly takes for markup."""
     lines = [""]
     for part in name.split(" · "):
-        longer = f"{lines[-1]} · {part}" if lines[-1] else part
-        lines[-1:] = [longer] if len(longer) <= WRAP or not lines[-1] else [lines[-1], part]
+        first, *rest = wrap(part, longest) or [""]
+        longer = f"{lines[-1]} · {first}" if lines[-1] else first
+        lines[-1:] = [longer] if len(longer) <= longest or not lines[-1] else [lines[-1], first]
+        lines += rest
     return "<br>".join(escape(line) for line in lines)
 
 

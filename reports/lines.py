@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeVar
 
-from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout
+from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout, wrapped
 from suite.analysis.spread import Spread
 
 # Seven beside ten colours: the two together come again after seventy series.
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot")  # of lines without symbols, where colours come again
 LEGEND_ROW = 20  # pixels
+LEGEND_WRAP = 32  # characters of a name that fit beside its line on a phone
 POINTS = 300  # of a curve: the eye tells no more apart
 
 T = TypeVar("T")
@@ -36,12 +37,14 @@ class Line:
 
 def lines_figure(lines: Sequence[Line], across: str, up: str, mode: str = "lines", log: bool = False) -> Figure:
     """All lines on the same axes; `log`: a logarithmic abscissa with a tick at every value."""
-    frame = with_legend(len(lines))
+    called = [wrapped(line.name, LEGEND_WRAP) for line in lines]
+    frame = with_legend(called)
     frame |= {"xaxis": axis(across), "yaxis": axis(up)}
     if log:
         values = sorted({value for line in lines for value in line.x})
         frame["xaxis"] |= {"type": "log", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
-    return {"data": [_trace(index, line, across, mode) for index, line in enumerate(lines)], "layout": frame}
+    named = zip(lines, called, strict=True)
+    return {"data": [_trace(index, *each, across, mode) for index, each in enumerate(named)], "layout": frame}
 
 
 def thinned(points: Sequence[T]) -> list[T]:
@@ -56,8 +59,9 @@ def from_zero_up(figure: Figure) -> Figure:
     return figure
 
 
-def with_legend(lines: int) -> Figure:
-    """A layout whose legend of so many lines stands under the axis and its title."""
+def with_legend(called: Sequence[str]) -> Figure:
+    """A layout whose legend of these names, wrapped, stands under the axis and its title."""
+    lines = sum(1 + name.count("<br>") for name in called)
     frame = layout(320 + LEGEND_ROW * lines)
     frame["margin"] = {"l": 60, "r": 16, "t": 12, "b": 42 + LEGEND_ROW * lines}
     return frame | {"showlegend": True, "legend": legend(lines)}
@@ -70,11 +74,11 @@ def legend(lines: int) -> Figure:
     return place | {"maxheight": LEGEND_ROW * (lines + 1)}
 
 
-def _trace(index: int, line: Line, across: str, mode: str) -> Figure:
+def _trace(index: int, line: Line, called: str, across: str, mode: str) -> Figure:
     trace: Figure = {
         "type": "scatter",
         "mode": mode,
-        "name": escape(line.name),
+        "name": called,
         "x": list(line.x),
         "y": list(line.y),
         "line": {"color": colour(index), "width": 1.5, "dash": DASHES[index // len(SERIES_COLOURS) % len(DASHES)]},

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from html import escape
 
-from reports.figure import Figure, axis, colour, from_zero, whiskers
-from reports.lines import SYMBOLS, with_legend
+from reports.figure import Figure, axis, colour, from_zero, whiskers, wrapped
+from reports.lines import LEGEND_WRAP, SYMBOLS, with_legend
 from reports.names import names
 from reports.panels import Panel
 from reports.text import share
@@ -32,7 +31,9 @@ def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] =
     if not series:
         return None
     called = names([_without_place(rows[-1].case) for rows in series.values()])
-    titles = [escape(on_nodes(name, devices)) for name, (_, _, devices, _) in zip(called, series, strict=True)]
+    titles = [
+        wrapped(on_nodes(name, devices), LEGEND_WRAP) for name, (_, _, devices, _) in zip(called, series, strict=True)
+    ]
     places = [adapters.index(rows[-1].case.adapter) for rows in series.values()]
     if len({colour(place) for place in places}) < len(places):
         places = list(range(len(places)))
@@ -42,7 +43,7 @@ def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] =
         for trace in (_ideal(index, rows), _line(index, rows, title), *_predicted(index, rows, title, predicted))
     ]
     devices = sorted({count for trace in traces for count in trace["x"]})
-    frame = with_legend(len(series))
+    frame = with_legend(titles)
     frame["xaxis"] = {**axis("devices"), "tickvals": devices, "range": [0.8, max(devices) + 0.2]}
     rates = [row.rate for rows in series.values() for row in rows if row.rate]
     lines = [y for trace in traces for y in trace["y"]]

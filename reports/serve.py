@@ -18,8 +18,14 @@ HERE = ("127.0.0.1", "localhost")  # whom it answers to: a name that leads here 
 SOON = 5  # seconds until a browser asks again for pages that could not be made
 EVERY = 30  # seconds between an open page's questions: making pages takes time from what is being measured
 FOLLOWING = """
-stagebench.changed = (last) => last !== "{last}" && location.reload();
-setInterval(() => document.head.append(stagebench.el("script", {{ src: "{changed}" }})), {every}000);
+{{
+  const asking = setInterval(() => document.head.append(stagebench.el("script", {{ src: "{changed}" }})), {every}000);
+  stagebench.changed = (last) => {{
+    if (last === "{last}") return;
+    clearInterval(asking); // a page may take longer to make than until the next question, which would begin it anew
+    location.reload();
+  }};
+}}
 """
 
 
@@ -79,8 +85,9 @@ class Pages(SimpleHTTPRequestHandler):
 class Site:
     """The pages of the runs below a folder."""
 
-    def __init__(self, directory: Path, output: Path) -> None:
+    def __init__(self, directory: Path, output: Path, every: int = EVERY) -> None:
         self.directory, self.output = directory, output
+        self.every = every  # seconds between an open page's questions
         self._made, self._lock = -1.0, Lock()
 
     def last(self) -> float:
@@ -94,14 +101,17 @@ class Site:
             last = self.last()
             if last > self._made:
                 write(runs_in(self.directory), self.output)
-                follow = FOLLOWING.format(last=last, changed=CHANGED, every=EVERY)
+                follow = FOLLOWING.format(last=last, changed=CHANGED, every=self.every)
                 (self.output / "assets" / "site.js").write_text(asset("site.js") + follow)
                 self._made = last
 
 
-def server(directory: Path, output: Path, port: int) -> ThreadingHTTPServer:
-    """A server on this machine alone (port 0: a free one); RequestError for a port that is taken."""
-    site = Site(directory, output)
+def server(directory: Path, output: Path, port: int, every: int = EVERY) -> ThreadingHTTPServer:
+    """A server on this machine alone (port 0: a free one); RequestError for a port that is taken.
+
+    An open page asks whether it has changed, with `every` seconds between its questions.
+    """
+    site = Site(directory, output, every)
     with suppress(StoreError):  # which a browser is told
         site.update()
     try:

@@ -106,5 +106,5 @@ def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figur
         across = [load.value if load else share for load, share in zip(taken, shares, strict=True)]
         lines.append(Line.of(name, across, [variant.spread(share) for share in shares]))
     return lines_figure(
-        lines, "share of its time that the straggler's load took", "seconds to the loss", "lines+markers"
+        lines, "share of time that the load took", "seconds to the loss", "lines+markers"
     )

@@ -27,7 +27,6 @@
   const MOST = 100; // rows at first
   const rows = [];
   let state = new URLSearchParams(location.hash.slice(1));
-  let all = false;
   let loaded = 0;
 
   const form = document.querySelector(".filters");
@@ -43,7 +42,7 @@
     const wanted = asked();
     const found = rows.filter((row) => wanted.every(([name, value]) => String(row[at[name]]) === value) && (!words.length || words.every((word) => row.join(" ").toLowerCase().includes(word))));
     const [, down, by] = /^(-?)(.*)$/.exec(state.get("sort") ?? "");
-    if (by in at) found.sort((a, b) => order(a[at[by]], b[at[by]], down ? -1 : 1));
+    if (Object.hasOwn(at, by)) found.sort((a, b) => order(a[at[by]], b[at[by]], down ? -1 : 1));
     return found;
   }
   // What is not known stands last, whichever way.
@@ -69,7 +68,7 @@
             el("option", { value: "" }, "all"),
             ...values(column).map((value) => el("option", { value, selected: state.get(column.name) === String(value) }, value))))),
       el("label", {}, "search", el("input", { type: "search", name: "q", value: state.get("q") ?? "", oninput: ({ target }) => choose("q", target.value) })),
-      el("button", { type: "reset", onclick: () => { state = new URLSearchParams(); history.replaceState(null, "", "#"); filters(); draw(); } }, "Show everything"),
+      el("button", { type: "reset", onclick: () => { state = new URLSearchParams(state.has("all") ? { all: 1 } : {}); history.replaceState(null, "", "#" + state); filters(); draw(); } }, "Show everything"),
     );
     if (held) form.elements[held]?.focus();
   }
@@ -94,7 +93,7 @@
 
   function draw() {
     const found = matching(), columns = shown();
-    const some = all ? found : found.slice(0, MOST);
+    const some = state.has("all") ? found : found.slice(0, MOST);
     table.replaceChildren(
       el("thead", {}, el("tr", {}, ...columns.map(head))),
       el("tbody", {}, ...some.map((row) => el("tr", {}, ...cells(row, columns)))),
@@ -107,18 +106,20 @@
   function load() {
     document.head.append(el("script", { src: `data/cases-${loaded++}.js` }));
   }
-  // Pieces come one after the other; the first can be used while the rest is on its way.
+  // The first piece is shown at once. The others come one after the other when the browser has nothing else to do, in a
+  // second at the latest.
+  const later = window.requestIdleCallback ? (task) => requestIdleCallback(task, { timeout: 1000 }) : setTimeout;
   stagebench.cases = (piece) => {
     rows.push(...piece.rows);
     const whole = rows.length >= piece.of;
-    if (!whole) load();
     if (whole || loaded === 1) {
       filters();
       draw();
     }
+    if (!whole) later(load);
   };
   form.addEventListener("submit", (event) => event.preventDefault());
-  more.addEventListener("click", () => { all = true; draw(); });
+  more.addEventListener("click", () => choose("all", 1));
   document.getElementById("copy").addEventListener("click", ({ target }) => {
     const names = COLUMNS.map(({ name, title }) => title ?? name);
     stagebench.copy([names, ...matching().map((row) => row.map((value) => (Array.isArray(value) ? value.join(" ") : value)))], target);

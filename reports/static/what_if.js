@@ -23,7 +23,8 @@
   };
   const outputs = Object.fromEntries(["bandwidth", "latency", "compute"].map((name) => [name, el("output")]));
   const words = { training: "training", schedule: "schedule", algorithm: "all-reduce", bandwidth: "bandwidth", latency: "latency", compute: "device speed" };
-  place.append(...Object.entries(inputs).map(([name, input]) => el("label", {}, words[name], input, outputs[name])));
+  const titles = Object.fromEntries(Object.entries(words).map(([name, text]) => [name, el("span", {}, text)]));
+  place.append(...Object.entries(inputs).map(([name, input]) => el("label", {}, titles[name], input, outputs[name])));
 
   // As it was fitted; a link without latency or without cost stands at the slider's end.
   function fitted() {
@@ -33,9 +34,12 @@
     inputs.bandwidth.value = Math.log10(1 / (scenario.network.between.beta || 1e-12));
     inputs.latency.value = Math.log10(scenario.network.between.alpha || 1e-7);
     inputs.compute.value = 0;
+    // A link within a node that was measured by itself stays as it is.
+    for (const name of ["bandwidth", "latency"]) titles[name].textContent = words[name] + (scenario.network.within ? " between nodes" : "");
     draw();
   }
 
+  // The scenario that the controls make of the training.
   function chosen() {
     const { scenario } = asked[inputs.training.value];
     const { between } = scenario.network;
@@ -52,6 +56,8 @@
       network: { ...scenario.network, algorithm: inputs.algorithm.value, between: link },
     };
   }
+
+  stagebench.chosen = chosen;
 
   function draw() {
     const one = asked[inputs.training.value], now = chosen();

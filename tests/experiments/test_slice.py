@@ -24,7 +24,7 @@ def test_a_plan_that_measures(look):
     assert {row.case.strategy for row in rows} >= {"parameter_server", "data_parallel"}
     if not CHROMIUM:
         pytest.skip("no chromium on the path; STAGEBENCH_CHROMIUM may name one")
-    with chromium() as browser, tab(browser, measured.site) as page:
+    with chromium() as browser, tab(browser, measured.site.as_uri()) as page:
         for path in sorted(measured.site.glob("*.html")):
             opened(page, path)
             fits(page)

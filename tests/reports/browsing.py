@@ -1,7 +1,7 @@
 """Pages in a real browser: opened until their charts stand, at every width, by a tab that forgives nothing."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,12 @@ from tests.reports.sample import CHROMIUM
 
 WIDTHS = (360, 768, 1000, 1280, 2000)  # CSS pixels
 TABLES = 1000
+# The words of drawn texts that reach beyond their charts by more than a pixel; what is folded away has no box.
+CUT_OFF = """[...document.querySelectorAll('.chart svg text')].filter((text) => {
+  const box = text.getBoundingClientRect(), chart = text.closest('.chart').getBoundingClientRect();
+  const beyond = [chart.left - box.left, chart.top - box.top, box.right - chart.right, box.bottom - chart.bottom];
+  return box.width && Math.max(...beyond) > 1;
+}).map((text) => text.textContent)"""
 
 
 @contextmanager
@@ -24,14 +30,14 @@ def chromium() -> Iterator[Any]:
 
 
 @contextmanager
-def tab(browser: Any, root: Path) -> Iterator[Any]:
-    """AssertionError at its end for an error, a warning, or a request that leaves the folder `root`."""
+def tab(browser: Any, root: str) -> Iterator[Any]:
+    """AssertionError at its end for an error, a warning, or a request that leaves what begins with the address."""
     faults: list[str] = []
     page = browser.new_page()
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("requestfailed", lambda request: faults.append(request.url))
-    page.on("request", lambda one: None if one.url.startswith((root.as_uri(), "data:")) else faults.append(one.url))
+    page.on("request", lambda one: None if one.url.startswith((root, "data:")) else faults.append(one.url))
     yield page
     page.close()
     assert faults == []
@@ -52,12 +58,18 @@ def until(page: Any, condition: str) -> None:
     raise AssertionError(f"never true of {page.url}: {condition}")
 
 
-def fits(page: Any) -> None:
-    """Nothing stands beyond the right edge, from a telephone to the widest screen; from TABLES on, no table scrolls."""
-    for width in WIDTHS:
+def fits(page: Any, widths: Sequence[int] = WIDTHS, tables: int = TABLES) -> None:
+    """Nothing stands beyond the right edge, from a telephone to the widest screen, and no text beyond its chart.
+
+    From the width `tables` on, no table scrolls.
+    """
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
-        boxes = "html, .scroll" if width >= TABLES else "html"
+        boxes = "html, .scroll" if width >= tables else "html"
         until(page, f"[...document.querySelectorAll('{boxes}')].every((box) => box.scrollWidth <= box.clientWidth)")
+        with suppress(AssertionError):  # the next line names the texts
+            until(page, f"!{CUT_OFF}.length")
+        assert (page.url, width, page.evaluate(CUT_OFF)) == (page.url, width, [])
 
 
 def _some_case(site: Path) -> str:

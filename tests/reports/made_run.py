@@ -272,17 +272,23 @@ def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
 
 
 def everything(path: Path, others: str = "") -> RunFolder:
-    """A run with one of everything that a page must show; words of `others` in reasons, a log and a layer's name."""
+    """A run with one of everything that a page must show.
+
+    Words of `others` in reasons, a log, the names of a layer, a host and a data set, and in a knob.
+    """
 
     def called(record: dict[str, Any]) -> None:
         for layers in (rank["layers"] for rank in record["ranks"] if rank["layers"]):
             layers[0]["layer"] += others
+        for rank in record["ranks"]:
+            rank["hello"]["host"] += others
 
     run = MadeRun(path, "paper")
     for workload, adapter, ranks in product(("alexnet", "resnet50"), ("pytorch", "caffempi"), (1, 2, 4)):
         run.changed(run.proven(case_of(adapter, workload, ranks)), called)
     run.add(case_of("reference", "mnist_small", data="/data/digits.npz"))
-    wrong = case_of("pytorch", "mnist_small", data="/data/digits.npz", knobs={"memory_format": "contiguous"})
+    knobs = {"memory_format": f"contiguous{others}"}
+    wrong = case_of("pytorch", "mnist_small", data=f"/data/digits.npz{others}", knobs=knobs)
     run.add(wrong, proof=proof_of(wrong, passed=False))
     run.proven(case_of("pytorch", "mnist_small", data="/data/digits.npz"), repeats=1)
     run.add(

@@ -16,20 +16,11 @@ from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_display import summary
 from suite.comm.cases import CommCase, gradient_tensors
-from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
-from suite.contracts.case import Placement
+from suite.comm.records import KIND, CommFolder
 from suite.errors import RequestError
 from suite.plugins import workloads
-from suite.results.records import About, Host
-
-ALPHA, BETA = 10e-6, 1e-9
-SIZES = [4**power for power in range(1, 9)]
-COUNTS = tuple(size // 4 for size in SIZES)
-TWO = Placement(ranks_per_node=2)
-
-
-def seconds(size):
-    return [ALPHA + BETA * size] * 5
+from suite.results.records import About
+from tests.reports.made_comm import ALPHA, BETA, SIZES, communication
 
 
 def disturbed(folder, operation):
@@ -53,71 +44,9 @@ def moved(folder, operation="", **changes):
             folder.write_record(record.but(digest="", ranks=ranks))
 
 
-def row(size, kind="single", operation="all-reduce", messages=1):
-    late = [] if operation == "point-to-point" else [0.0] * 5
-    found = {"kind": kind, "operation": operation, "bytes": size, "messages": messages, "late_s": late}
-    return {**found, "sample_s": seconds(size)}
-
-
-def overlap(size):
-    samples = {"exchange_s": [1e-3] * 5, "compute_s": [1e-3] * 5, "both_s": [1.5e-3] * 5, "progressed_s": [1.1e-3] * 5}
-    return {"kind": "overlap", "operation": "all-reduce", "bytes": size, "slices": 3, **samples}
-
-
-def tensor_rows(name):
-    counts = [count for _, count in gradient_tensors(workloads()[name])]
-    whole = 4 * sum(counts)
-    ways = [row(whole, "row", messages=len(counts)), row(whole, "together", messages=len(counts)), row(whole)]
-    return [row(4 * count) for count in sorted(set(counts))] + ways
-
-
 @pytest.fixture
 def folder(tmp_path):
-    """Two operations and a network's tensors over one backend; another one crashed; a third is not here."""
-    found = CommFolder(tmp_path / "run")
-    found.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00", command=("stagebench", "comm")))
-    found.write_host(Host(host="a", cpu="A <fast> one", cores=2))
-    digest = workloads()["mnist_small"].graph().digest
-    measured = [
-        (CommCase("wire", "all-reduce", TWO, 0.1, COUNTS), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
-        (
-            CommCase("wire", "point-to-point", TWO, 0.1, COUNTS),
-            [row(size, operation="point-to-point") for size in SIZES],
-            "ok",
-            "",
-        ),
-        (
-            CommCase("wire", "all-reduce", TWO, 0.1, workload="mnist_small", graph_digest=digest),
-            tensor_rows("mnist_small"),
-            "ok",
-            "",
-        ),
-        (CommCase("cut", "broadcast", TWO, 0.1, (1,)), [], "crash", "rank 1: the <wire> was cut"),
-    ]
-    cases = []
-    for case, rows, outcome, reason in measured:
-        joined = {"rank": 0, "world": 2, "transport": "copper"}
-        ranks = [{"rank": rank, "hello": {"host": "a"}, "joined": joined, "rows": rows} for rank in range(2)]
-        found.write_record(
-            CommRecord(
-                case_id=case.id,
-                case=case,
-                repeat=0,
-                outcome=outcome,
-                reason=reason,
-                ranks=ranks,
-                started="2026-11-20T12:00:00+00:00",
-                seconds=1.0,
-                bundle="b",
-                interpreter={"path": "/python", "origin": "here", "version": "3.11.7"},
-                load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
-            )
-        )
-        cases.append(CommEntry(id=case.id, case=case))
-    absent = CommCase("absent", "broadcast", TWO, 0.1, (1,))
-    cases.append(CommEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))
-    found.write_cases(cases)
-    return found
+    return communication(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("boots", "simulated"), [(("k", "k"), True), (("k", "l"), False), (("", ""), False)])
@@ -138,8 +67,9 @@ def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path)
     assert "All ranks begin a sample at the same time" in page
     assert "where servers sum (kvstore), it follows the same formula and is no wire" in page
     assert "non-blocking operations as they were begun" in page
-    for part in ("links", "fits", "gradients", "overlap", "outcomes", "method"):
+    for part in ("links", "fits", "gradients", "overlap", "outcomes", "method", "machine"):
         assert f'<section id="{part}">' in page
+    assert page.index('class="chart"') < page.index("Host a"), "charts come first"
     assert "the &lt;wire&gt; was cut" in page
     assert "A &lt;fast&gt; one" in page
     assert "tox run -e absent" in page

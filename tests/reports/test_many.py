@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports import many
+from reports import compared, many
 from reports.command import import_
 from reports.many import runs_in
 from reports.publish import ATOM, publish
@@ -109,6 +109,20 @@ def test_runs_of_the_same_cases_stand_beside_each_other(tmp_path: Path) -> None:
     assert "compared.html" in Page((tmp_path / "site" / "index.html").read_text()).addresses
 
 
+def test_a_history_that_draws_fewer_cases_than_it_has_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, day in (("before", 1), ("after", 2)):
+        run = MadeRun(tmp_path / name)
+        for adapter in ("pytorch", "caffempi"):
+            run.proven(case_of(adapter), repeats=2)
+        run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
+    for drawn, said in ((2, False), (1, True)):
+        monkeypatch.setattr(compared, "DRAWN", drawn)
+        publish(tmp_path, tmp_path / "site")
+        page = Page((tmp_path / "site" / "compared.html").read_text())
+        assert len(page.figures) == drawn
+        assert ("The first 1 of 2 cases are drawn" in page.text) == said
+
+
 def test_runs_without_any_proof_have_a_site_and_no_history(tmp_path: Path) -> None:
     for name in ("before", "after"):
         MadeRun(tmp_path / name).add(case_of())
@@ -197,7 +211,7 @@ def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:
 
         assert "1 case," in Page(read("/run/index.html")).text
         shown = last()
-        assert f'"{shown}" && location.reload()' in read("/assets/site.js"), "an open page waits for another moment"
+        assert f'last === "{shown}"' in read("/assets/site.js"), "an open page waits for another moment"
         run.proven(case_of("caffempi"))
         assert last() != shown
         assert "2 cases," in Page(read("/run/index.html")).text

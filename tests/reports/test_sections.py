@@ -304,6 +304,20 @@ def test_tables_hold_what_the_charts_draw(page, folder):
             assert f"{row.rate.value:.3g}" in page.text
 
 
+def test_a_chart_says_truly_where_its_numbers_are(source):
+    label = r'<section id="{}">.*?aria-label="Chart of [^"]*{}; ([^"]*)"'
+
+    def where(section, title=""):
+        return re.search(label.format(section, title), source, re.S).group(1)
+
+    assert where("speeds") == "its numbers are in the table below"
+    assert where("steps") == "the table below has medians, ends and the number of outliers"
+    for curve in ("loss by step", "accuracy by seconds of training"):
+        assert where("learning", curve) == "the table below has the last loss and the best accuracy of each curve"
+    assert where("scaling").endswith("“Measured beside predicted” what was predicted")
+    assert "every number is in the tables" not in source
+
+
 def test_unproven_rows_stand_in_no_chart_and_say_why(page, source):
     assert (
         "Not compared Nothing shows that it trains the same network ( no proof ): reference/single mnist_small"
