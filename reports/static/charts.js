@@ -2,6 +2,7 @@
 // a long page can be read meanwhile, and what is folded away when it is opened.
 "use strict";
 (() => {
+  const PAPER = 640; // CSS pixels of an A4 page between margins
   const style = getComputedStyle(document.documentElement);
   function themed(value) {
     if (typeof value === "string" && value.startsWith("--")) return style.getPropertyValue(value).trim();
@@ -37,7 +38,15 @@
     add(chart, JSON.parse(chart.previousElementSibling.textContent));
   next();
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", next));
-  addEventListener("beforeprint", () => waiting().forEach(draw));
+  // A chart is drawn as wide as its place; no event says how wide that is on paper.
+  addEventListener("beforeprint", () => {
+    waiting().forEach(draw);
+    for (const chart of drawn) if (chart.clientWidth > PAPER) Plotly.relayout(chart, { width: PAPER });
+  });
+  addEventListener("afterprint", () => {
+    drawn.clear();
+    next();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
   stagebench.chart = (chart, figure) => {
     drawn.delete(chart);

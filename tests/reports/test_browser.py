@@ -276,6 +276,16 @@ def test_what_is_folded_is_printed_and_folded_again(page: Any, site: Path) -> No
     assert closed.count() == before
 
 
+def test_a_chart_is_no_wider_than_paper_while_it_is_printed(page: Any, site: Path) -> None:
+    opened(page, site / "predicted.html")
+    width = "document.querySelector('#what-if svg').getBoundingClientRect().width"
+    before = page.evaluate(width)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(width) < PAPER < before
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    until(page, f"{width} === {before}")
+
+
 @pytest.mark.parametrize("run", ["run", "comm", "paper"])
 def test_paper_cuts_nothing_off(page: Any, site: Path, run: str) -> None:
     page.emulate_media(media="print")
