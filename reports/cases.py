@@ -4,7 +4,7 @@ Data are scripts, since a page that is opened from a disk may load nothing else.
 about one case of ten thousand loads a few.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -68,17 +68,20 @@ def digits_of(rows: Sequence[Row]) -> int:
     return 1 if len(rows) <= FEW else 2
 
 
-def details(rows: Sequence[Row]) -> Iterator[File]:
-    """case-0.js, ...: everything about the cases whose ids begin so."""
+def details(rows: Sequence[Row], own_networks: Collection[str] = ()) -> Iterator[File]:
+    """case-0.js, ...: everything about the cases whose ids begin so.
+
+    `own_networks` are kept in the run folder (`networks/NAME.json`): a plan names their files.
+    """
     digits = digits_of(rows)
     pieces: dict[str, dict[str, Any]] = {}
     for row in rows:
-        pieces.setdefault(row.id[:digits], {})[row.id] = _detail(row)
+        pieces.setdefault(row.id[:digits], {})[row.id] = _detail(row, row.case.workload in own_networks)
     for prefix, piece in sorted(pieces.items()):
         yield f"case-{prefix}.js", f"stagebench.details({script_json(piece)});\n"
 
 
-def _detail(row: Row) -> dict[str, Any]:
+def _detail(row: Row, own_network: bool) -> dict[str, Any]:
     """What case.js shows: every number in words already, but the steps of its charts, which are in units of 0.1 µs."""
     return {
         "label": row.case.label,
@@ -93,7 +96,8 @@ def _detail(row: Row) -> dict[str, Any]:
             if any(seconds)
         ],
         "logs": [log for process in row.processes for log in _logs(process)],
-        "plan": "" if FOREIGN in row.marks else _plan(row),
+        "plan": "" if FOREIGN in row.marks else _plan(row, own_network),
+        "place": "beside run.json, which has the network," if own_network else "",
     }
 
 
@@ -103,8 +107,9 @@ def _ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _plan(row: Row) -> str:
-    return plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")])
+def _plan(row: Row, own_network: bool) -> str:
+    case = row.case.on(workload=f"networks/{row.case.workload}.json") if own_network else row.case
+    return plan_text(case.adapter, row.case.label, "One case of a run.", [Block(case, "")])
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:
@@ -178,6 +183,9 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "hosts", ", ".join(about.hosts)
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
+    for values in about.environments.values():
+        told = [f"{name}={value}" for name, value in values.items() if value]
+        yield "variables that change what is computed", ", ".join(told) or "none is set"
     if about.turns_with:
         yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
@@ -204,6 +212,6 @@ def _process(process: Process) -> Iterator[Fact]:
 
 def _logs(process: Process) -> list[list[str]]:
     evidence = process.about.evidence
-    if process.outcome == "ok" or evidence is None:
+    if evidence is None:
         return []
     return [[f"process {process.repeat}: {name}", "\n".join(lines)] for name, lines in evidence.logs.items()]

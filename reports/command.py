@@ -29,7 +29,11 @@ def report(
         Path | None, typer.Option("-o", "--output", help="Folder of the pages; default: `report` in the run folder.")
     ] = None,
     single: Annotated[
-        bool, typer.Option("--single", help="One file that holds everything but the pages of single cases.")
+        bool,
+        typer.Option(
+            "--single",
+            help="One file that holds all but the table of all cases, What if and the pages of single cases.",
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:

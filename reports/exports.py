@@ -39,6 +39,10 @@ LATEX = {
     "…": r"\ldots{}",
     "\u202f": r"\,",
     "µ": r"$\mu$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
 }
 SKIPPED = (FOREIGN, "unsupported", "unavailable", "not measured", "cancelled")
 
@@ -92,7 +96,8 @@ def as_latex(found: Sheet) -> str:
     head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
     body = [" & ".join(line) + r" \\" for line in lines]
     frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
-    return "\n".join([f"% {_latex(found.note)}", *frame, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    note = rf"\multicolumn{{{len(head)}}}{{l}}{{\footnotesize {_latex(found.note)}}} \\"
+    return "\n".join([*frame, *body, r"\bottomrule", note, r"\end{tabular}"]) + "\n"
 
 
 def _latex(text: str) -> str:

@@ -42,19 +42,26 @@ class Entry:
         return f"badges/{self.folder}.svg"
 
 
-def write(runs: Sequence[Path], directory: Path, docs: Path | None = None, published: bool = False) -> list[Entry]:
+def write(
+    runs: Sequence[Path],
+    directory: Path,
+    docs: Path | None = None,
+    published: bool = False,
+    below: Path | None = None,
+) -> list[Entry]:
     """Write the site and return its runs, the latest first; RequestError for what is no run.
 
     `docs` is built documentation, which is copied beside them; a site that is `published` has a feed and badges.
+    Where all runs lie `below` a folder, their paths there are their addresses.
     """
     if docs and not (docs / INDEX).is_file():
         raise RequestError(f"{docs} holds no index.html; build the documentation, then name the folder of its pages")
     if docs and real(directory).is_relative_to(real(docs)):
         raise RequestError(f"{directory} lies in {docs}, which is copied into it; name a folder elsewhere with -o")
     write_assets(made(directory))
-    # The oldest first, so that a run that is new takes no other one's address.
+    # The oldest first: of two runs with one address the newer has a number.
     runs = sorted(runs, key=lambda run: about_of(run).created)
-    put = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs), strict=True)]
+    put = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs, below), strict=True)]
     found = sorted((entry for entry, _ in put), key=lambda entry: entry.created, reverse=True)
     beside = beside_each_other([run for _, run in put if run])
     if docs:
@@ -111,11 +118,15 @@ def _entry(
     return Entry(name, found["title"], found["about"].created, sum(count for _, count in outcomes), words, findings)
 
 
-def _names(runs: Iterable[Path]) -> list[str]:
-    """A folder for each: the run's name, with a number where another one has it."""
+def _names(runs: Iterable[Path], below: Path | None) -> list[str]:
+    """A folder for each: the run's path below a folder, or its name; with a number where another one has it.
+
+    The path stays, whichever runs come and go beside it.
+    """
     found: list[str] = []
     for run in runs:
-        name = re.sub(r"[^\w.-]+", "-", real(run).name).strip(".-") or "run"
+        parts = real(run).relative_to(real(below)).parts if below else ()
+        name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or real(run).name).strip(".-") or "run"
         taken = sum(each == name or each.startswith(f"{name}~") for each in found)
         found.append(f"{name}~{taken + 1}" if taken or name in ("assets", DOCS) else name)
     return found

@@ -14,7 +14,7 @@ ATOM = "http://www.w3.org/2005/Atom"
 
 def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
     """Write the site of all runs below a folder; `address` is where it will stand, for the feed's permanent links."""
-    found = write(runs_in(directory), output, docs, published=True)
+    found = write(runs_in(directory), output, docs, published=True, below=directory)
     write_whole(output / FEED, feed(found, address))
     made(output / "badges")
     for entry in found:

@@ -100,7 +100,7 @@ class Site:
         with self._lock:
             last = self.last()
             if last > self._made:
-                write(runs_in(self.directory), self.output)
+                write(runs_in(self.directory), self.output, below=self.directory)
                 follow = FOLLOWING.format(last=last, changed=CHANGED, every=self.every)
                 (self.output / "assets" / "site.js").write_text(asset("site.js") + follow)
                 self._made = last

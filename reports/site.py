@@ -75,7 +75,8 @@ def _put(folder: RunFolder, rows: list[Row], directory: Path, root: str, home: s
             (directory / page.file).unlink(missing_ok=True)
     write_whole(directory / CASE, frame.page(sections["case"], "Case", CASE, ("case.js",)))
     data = made(directory / "data")
-    for name, text in (*listing(rows), *details(rows)):
+    own_networks = {path.stem for path in (folder.path / "networks").glob("*.json")}
+    for name, text in (*listing(rows), *details(rows, own_networks)):
         write_whole(data / name, without_homes(text))
     _write_best(found, directory)
     return found

@@ -105,6 +105,4 @@ def _figure(shown: list[tuple[str, Slowed]], shares: tuple[float, ...]) -> Figur
         taken = [variant.taken(share) for share in shares]
         across = [load.value if load else share for load, share in zip(taken, shares, strict=True)]
         lines.append(Line.of(name, across, [variant.spread(share) for share in shares]))
-    return lines_figure(
-        lines, "share of time that the load took", "seconds to the loss", "lines+markers"
-    )
+    return lines_figure(lines, "share of time that the load took", "seconds to the loss", "lines+markers")

@@ -32,7 +32,7 @@
     document.getElementById("rest").replaceChildren(
       cards(one.groups.filter(input)),
       ...one.logs.map(([name, text]) => el("section", {}, el("h2", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
-      ...(one.plan ? replay(one.plan) : []),
+      ...(one.plan ? replay(one.plan, one.place) : []),
     );
     series("steps", one.steps);
     series("stages", one.stages);
@@ -41,9 +41,9 @@
   const cards = (groups) =>
     el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h2", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));
 
-  const replay = (plan) => [
+  const replay = (plan, place) => [
     el("h2", {}, "Replay"),
-    el("p", {}, "Save as ", el("code", {}, "case.toml"), ", then type ", el("code", {}, "stagebench run case.toml -o again"), "."),
+    el("p", {}, "Save as ", el("code", {}, "case.toml"), place ? ` ${place} ` : ", ", "then type ", el("code", {}, "stagebench run case.toml -o again"), "."),
     el("pre", { tabindex: 0 }, plan),
     el("p", { class: "note" }, `Case ${id()}; its records are records/${id()}-r*.json in the run folder.`),
   ];

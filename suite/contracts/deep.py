@@ -33,9 +33,9 @@ class Spelled:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """The type's schema, then the pattern; pydantic asks for it by this name."""
-        from pydantic_core.core_schema import no_info_after_validator_function
+        from pydantic import AfterValidator
 
-        return no_info_after_validator_function(self._checked, handler(source))
+        return handler.generate_schema(Annotated[source, AfterValidator(self._checked)])
 
     def _checked(self, text: str) -> str:
         if not re.fullmatch(self.pattern, text):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,20 @@ def test_json_is_what_its_schema_says(folder: RunFolder, tmp_path: Path) -> None
     jsonschema.validate(lines, schema)
 
 
-def test_cells_of_csv_cannot_be_formulas(tmp_path: Path) -> None:
+def test_the_published_schema_is_that_of_the_export(folder: RunFolder, tmp_path: Path) -> None:
+    published = Path(__file__).parents[2] / "docs" / "export.schema.json"
+    assert published.read_text() == write(folder, "schema", tmp_path).read_text(), (
+        "stagebench export RUN schema -o docs"
+    )
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t"])
+def test_cells_of_csv_cannot_be_formulas(tmp_path: Path, begin: str) -> None:
     run = MadeRun(tmp_path / "run")
-    run.proven(case_of(data="=1+1"))
-    with write(run.folder, "csv", tmp_path).open() as stream:
+    run.proven(case_of(data=f"{begin}1+1"))
+    with write(run.folder, "csv", tmp_path).open(newline="") as stream:
         (line,) = csv.DictReader(stream)
-    assert line["data"] == "'=1+1"
+    assert line["data"] == f"'{begin}1+1"
 
 
 def test_parquet_is_read_with_its_types(folder: RunFolder, tmp_path: Path) -> None:
@@ -85,7 +94,8 @@ def test_tables_for_papers_have_one_line_a_measured_case(folder: RunFolder, tmp_
     assert sum(line.startswith("| ") for line in markdown) == measured + 2
     assert len({line.count(" | ") for line in markdown if line.startswith("| ")}) == 1
     latex = write(folder, "latex", tmp_path).read_text()
-    assert latex.count(r" \\") == measured + 1
+    assert latex.count(r" \\") == measured + 2  # the head, and what the star means
+    assert re.search(r"\\bottomrule\n\\multicolumn\{\d+\}\{l\}\{\\footnotesize .+\} \\\\\n\\end\{tabular\}\n$", latex)
     assert r"mnist\_small" in latex
 
 
@@ -95,7 +105,10 @@ def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
     run.proven(case_of(knobs={"note": bad}))
     run.proven(case_of(knobs={"note": "\x1b[31mred\x00"}))
     assert "\\|b \\<i\\>" in write(run.folder, "markdown", tmp_path).read_text()
-    assert r"\textbackslash{}input\{x\} \&" in write(run.folder, "latex", tmp_path).read_text()
+    assert (
+        r"a\textbar{}b \textless{}i\textgreater{}\textbackslash{}input\{x\} \&"
+        in write(run.folder, "latex", tmp_path).read_text()
+    )
     for name in ("markdown", "latex", "junit"):
         assert "\x1b" not in write(run.folder, name, tmp_path).read_text()
     ElementTree.parse(tmp_path / "junit.xml")

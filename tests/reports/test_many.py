@@ -1,5 +1,6 @@
 """Several runs on one site, published and served."""
 
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -37,30 +38,35 @@ def results(tmp_path: Path) -> Path:
 
 def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(results: Path, tmp_path: Path) -> None:
     found = publish(results, tmp_path / "site", "https://bench.example/pages")
-    assert {entry.folder for entry in found} == {"quick", "quick~2"}
+    assert {entry.folder for entry in found} == {"a-quick", "b-quick"}
     first = Page((tmp_path / "site" / "index.html").read_text())
-    assert {"quick/index.html", "quick~2/index.html"} <= set(first.addresses)
+    assert {"a-quick/index.html", "b-quick/index.html"} <= set(first.addresses)
     assert "pytorch/single leads with" in first.text
-    run = Page((tmp_path / "site" / "quick" / "index.html").read_text())
+    run = Page((tmp_path / "site" / "a-quick" / "index.html").read_text())
     assert {"../assets/site.css", "../index.html"} <= set(run.addresses)
     assert len(list((tmp_path / "site").rglob("plotly*"))) == 1
     feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
     links = {link.get("href") for link in feed.iterfind(f"{{{ATOM}}}entry/{{{ATOM}}}link")}
-    assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("quick", "quick~2")}
+    assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("a-quick", "b-quick")}
     (own,) = feed.iterfind(f"{{{ATOM}}}link")
     assert (own.get("rel"), own.get("href")) == ("self", "https://bench.example/pages/feed.xml")
     assert feed.findtext(f"{{{ATOM}}}author/{{{ATOM}}}name") == "stagebench"
-    assert {"feed.xml", "badges/quick.svg", "badges/quick~2.svg"} <= set(first.addresses)
-    assert "2 ok" in (tmp_path / "site" / "badges" / "quick~2.svg").read_text()
+    assert {"feed.xml", "badges/a-quick.svg", "badges/b-quick.svg"} <= set(first.addresses)
+    assert "2 ok" in (tmp_path / "site" / "badges" / "b-quick.svg").read_text()
 
 
-def test_a_new_run_takes_no_other_one_s_address(results: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("created", ["2026-11-22T10:00:00+00:00", "2020-11-22T10:00:00+00:00"])
+def test_a_run_takes_no_other_one_s_address_nor_leaves_its_own_to_another(
+    results: Path, tmp_path: Path, created: str
+) -> None:
     before = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
     new = MadeRun(results / "0" / "quick")
     new.refuse(case_of(), None, "")
-    new.folder.write_about(new.folder.about.but(created="2026-11-22T10:00:00+00:00"))
+    new.folder.write_about(new.folder.about.but(created=created))
     after = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
-    assert after == {**before, "quick~3": "2026-11-22T10:00:00+00:00"}
+    assert after == {**before, "0-quick": created}
+    shutil.rmtree(results / "a")
+    assert {entry.folder for entry in publish(results, tmp_path / "site")} == {"0-quick", "b-quick"}
 
 
 def test_a_run_that_leads_nobody_still_has_a_summary_and_a_badge(tmp_path: Path) -> None:
@@ -139,7 +145,7 @@ def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None
         run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
     publish(tmp_path, tmp_path / "site")
     text = Page((tmp_path / "site" / "compared.html").read_text()).text
-    assert "quick: one process, and noise shows from two on; measure more; quick~2: one process" in text
+    assert "a-quick: one process, and noise shows from two on; measure more; b-quick: one process" in text
     assert str(tmp_path) not in text
 
 

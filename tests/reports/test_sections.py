@@ -64,6 +64,18 @@ def text_of(made):
     return " ".join(re.sub("<[^>]*>", "", page[page.index('<section id="predicted"') :]).split())
 
 
+def test_strong_scaling_has_its_own_baseline_and_ideal_line(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    for ranks in (1, 2, 4):
+        made.proven(case_of(ranks=ranks, batch=8 // ranks, scaling="strong"))
+    page = Page(render(made.folder, summarise(made.folder)))
+    assert "Strong scaling: all devices share one batch" in page.text
+    lines = [trace for trace in traces(page, "scatter") if list(trace["x"]) == [1, 2, 4]]
+    (ideal,) = [trace for trace in lines if trace["line"].get("dash") == "dot"]
+    (measured,) = [trace for trace in lines if trace["mode"] == "lines+markers" and "error_y" in trace]
+    assert ideal["y"] == pytest.approx([measured["y"][0] * devices for devices in (1, 2, 4)])
+
+
 def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(tmp_path):
     made = MadeRun(tmp_path / "run")
     resnet = partial(case_of, "pytorch", "resnet50", graph_digest=resnet50().digest)

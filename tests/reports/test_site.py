@@ -14,6 +14,7 @@ from suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+from workloads.networks import by_name
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,18 @@ def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
     assert "clock of its GPUs at the end" not in facts
     assert facts["native steps set aside, as others used the machine"] == "20.0 % of their time"
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
+
+
+def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.folder.keep_network(by_name()["mnist_small"].graph())
+    run.proven(case_of(workload="mnist_small"), repeats=1)
+    write(run.folder, tmp_path / "site")
+    (script,) = (tmp_path / "site" / "data").glob("case-*.js")
+    (told,) = content(script.read_text()).values()
+    assert 'workload = "networks/mnist_small.json"' in told["plan"]
+    assert (run.folder.path / "networks" / "mnist_small.json").is_file()
+    assert told["place"].startswith("beside run.json")
 
 
 def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:

@@ -8,11 +8,12 @@ from reports.exports import write
 from reports.pictures import charts_of
 from reports.site import render
 from reports.trackers import TRACKERS
+from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Training
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
-from tests.reports.made_experiments import DIGITS, batches, taught
+from tests.reports.made_experiments import DIGITS, batches, learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything
 
 
@@ -55,6 +56,44 @@ def test_mlflow_finds_a_run_a_case(folder: RunFolder, tmp_path: Path, monkeypatc
     assert runs[refused.id].info.status == "FAILED"
     steps = client.get_metric_history(runs[measured.id].info.run_id, "native/step_seconds/r0")
     assert [one.value for one in steps] == measured.processes[0].step_seconds.tolist()
+
+
+def learnt(row: Row) -> dict[str, list[float]]:
+    """What a training of one process learnt, by what the trackers call it."""
+    lesson = row.processes[0].learnt
+    assert lesson
+    return {
+        "train/loss": [loss for loss in lesson.losses if loss is not None],
+        "train/accuracy": [epoch.accuracy for epoch in lesson.epochs if epoch.accuracy is not None],
+        "train/epoch_seconds": [epoch.seconds for epoch in lesson.epochs],
+    }
+
+
+def test_tensorboard_reads_what_a_training_learnt(tmp_path: Path) -> None:
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    run = batches(tmp_path / "run")
+    path = write(run, "tensorboard", tmp_path)
+    row = summarise(run)[0]
+    (file,) = path.glob(f"*{row.id}-r0/*tfevents*")
+    events = list(loader.LegacyEventFileLoader(str(file)).Load())
+    for tag, values in learnt(row).items():
+        assert values
+        read = [one.simple_value for event in events for one in event.summary.value if one.tag == tag]
+        assert read == pytest.approx(values)
+
+
+@pytest.mark.filterwarnings("ignore")  # the client's own
+def test_mlflow_finds_what_a_training_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    run = MadeRun(tmp_path / "run")
+    case = learner("pytorch", 1, training=Training(epochs=3, target=0.97))
+    run.proven(case, repeats=1, ranks=taught(case))
+    client = mlflow.MlflowClient(write(run.folder, "mlflow", tmp_path).as_uri())
+    (experiment,) = [one for one in client.search_experiments() if one.name != "Default"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    for tag, values in learnt(summarise(run.folder)[0]).items():
+        assert [one.value for one in client.get_metric_history(found.info.run_id, f"{tag}/r0")] == values
 
 
 def test_a_run_that_trains_to_no_accuracy_has_no_mlperf_log(folder: RunFolder, tmp_path: Path) -> None:
