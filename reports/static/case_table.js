@@ -23,7 +23,7 @@
   ];
   const at = Object.fromEntries(COLUMNS.map((column, index) => [column.name, index]));
   const NUMBERS = ["devices", "batch", "rate"];
-  const LONG = ["verdict", "marks"]; // their words go on on a second line
+  const LONG = ["data", "verdict", "marks"]; // their words go on on a second line
   const MOST = 100; // rows at first
   const rows = [];
   let state = new URLSearchParams(location.hash.slice(1));

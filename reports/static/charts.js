@@ -43,10 +43,7 @@
     waiting().forEach(draw);
     for (const chart of drawn) if (chart.clientWidth > PAPER) Plotly.relayout(chart, { width: PAPER });
   });
-  addEventListener("afterprint", () => {
-    drawn.clear();
-    next();
-  });
+  addEventListener("afterprint", () => drawn.forEach((chart) => Plotly.relayout(chart, { width: null, autosize: true })));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
   stagebench.chart = (chart, figure) => {
     drawn.delete(chart);

@@ -73,7 +73,7 @@ def read_marker(folder: str) -> Marker:
     if isinstance(found, int) and found != FORMAT:
         raise ValueError("%s has format %d, this release reads %d" % (folder, found, FORMAT))
     marker: Marker = from_json(Marker, content, path)
-    if marker.samples < 1 or marker.classes < 2:
+    if marker.samples < 1 or marker.classes < 1:
         raise ValueError("%s has %d samples of %d classes" % (path, marker.samples, marker.classes))
     for name in [*marker.parts, *marker.files]:
         if os.path.isabs(name) or ".." in name.split(os.sep):
