@@ -212,6 +212,5 @@ def _process(process: Process) -> Iterator[Fact]:
 
 def _logs(process: Process) -> list[list[str]]:
     evidence = process.about.evidence
-    if evidence is None:
-        return []
-    return [[f"process {process.repeat}: {name}", "\n".join(lines)] for name, lines in evidence.logs.items()]
+    logs = evidence.logs.items() if evidence else ()
+    return [[f"process {process.repeat}: {name}", "\n".join(lines)] for name, lines in logs if lines]

@@ -42,7 +42,8 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",  # \textquotedbl is an error in LaTeX's usual encoding of fonts
+    "\u2076": "$^6$",
 }
 SKIPPED = (FOREIGN, "unsupported", "unavailable", "not measured", "cancelled")
 

@@ -38,11 +38,13 @@ def sheet(folder: RunFolder | CommFolder) -> Sheet:
 
 
 def _trainings(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """A line a case that was measured: its speed and its stages in ms."""
+    """A line a case that was measured: its speed, and in ms the stages that any of them has."""
     shown = [row for row in rows if row.rate]
-    yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *STAGES]
+    budgets = [row.budget for row in shown if row.budget]
+    known = [stage for stage in STAGES if any(getattr(budget, stage) is not None for budget in budgets)]
+    yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *known]
     for row, name in zip(shown, names([row.case for row in shown]), strict=True):
-        stages = [milliseconds(getattr(row.budget, stage) if row.budget else None) for stage in STAGES]
+        stages = [milliseconds(getattr(row.budget, stage) if row.budget else None) for stage in known]
         native = milliseconds(row.budget.native if row.budget else None)
         star = "" if row.sound else " *"
         yield [

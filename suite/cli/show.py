@@ -38,17 +38,18 @@ def show(
     """Print the results of a run again, as at its end; a run that goes on shows what there is."""
     from suite.analysis.summary import summarise
     from suite.cli.tables import show_json
-    from suite.comm.records import KIND, CommFolder
-    from suite.results.run_folder import RunFolder, about_of
+    from suite.comm.records import CommFolder
+    from suite.foreign.folder import is_comm, opened
+    from suite.results.run_folder import RunFolder
 
-    if about_of(run).kind == KIND:
+    if is_comm(run):
         if roofline:
             raise RequestError(
                 f"{run} measured communication, and no network, so it has no roofline; leave --roofline out"
             )
-        _communication(CommFolder.open(run), json)
+        _communication(opened(run, CommFolder), json)
         return
-    folder = RunFolder.open(run)
+    folder = opened(run, RunFolder)
     if roofline:
         from suite.cli.rooflines import show_rooflines
 
@@ -60,25 +61,30 @@ def show(
 
 
 def _communication(folder: "CommFolder", json: bool) -> None:
+    from suite.analysis.comparability import FOREIGN
     from suite.analysis.links import links
-    from suite.cli.comm_display import summary
-    from suite.cli.tables import show_json
+    from suite.cli import comm_display, tables
 
     found = list(links(folder))
     if json:
-        show_json([each.to_dict() for each in found], homes=False)
-    else:
-        summary(found)
+        tables.show_json([each.to_dict() for each in found], homes=False)
+        return
+    for link in found:
+        if link.outcome == FOREIGN:  # nobody has seen its messages being measured
+            rows = [dict(zip(comm_display.COLUMNS, comm_display.cells(each), strict=True)) for each in link.points]
+            tables.show(rows, ("size", "µs", "MB/s", "bus MB/s", "samples"), f"{link.case.label}, {link.reason}")
+    comm_display.summary(found)
 
 
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     """The table of what was measured; with `reasons`, below it why other cases were not, a reason once."""
+    from suite.analysis.comparability import FOREIGN
     from suite.analysis.summary import summarise, unused_records
     from suite.cli import tables
     from suite.groups import once_per_reason
 
     rows = summarise(folder)
-    measured = [row for row in rows if row.processes]
+    measured = [row for row in rows if row.processes or row.outcome == FOREIGN]
     if measured:
         narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
         cells = [_cells(row, called) for row, called in zip(measured, _names(measured, narrow), strict=True)]
@@ -90,7 +96,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     if later:
         those = "1 row was" if later == 1 else f"{later} rows were"
         _say(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
-    for one in once_per_reason(row.refused for row in rows if reasons and row.outcome != "ok"):
+    for one in once_per_reason(row.refused for row in rows if reasons and row.outcome not in ("ok", FOREIGN)):
         _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
     if measured:
         _tell_power(measured, folder.about.until)
@@ -148,7 +154,8 @@ def _cells(row: "Row", called: str) -> dict[str, Any]:
     if row.rate and row.rate_per_device:
         cells["samples/s"] = significant(row.rate.value)
         ends = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
-        cells["95 % interval"] = ends if row.rate.tells else "not determined"
+        if row.rate.scatters or row.measured:  # nothing shows how far an imported value scatters
+            cells["95 % interval"] = ends if row.rate.tells else "not determined"
         cells["per device"] = significant(row.rate_per_device.value)
         cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)
     if row.utilisation:

@@ -206,3 +206,19 @@ def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(f
     summary(list(links(folder)))
     assert f"{mark}: wire point-to-point, 2 ranks: {words}" in capsys.readouterr().out
     assert [link.to_dict()["marks"] for link in links(folder) if link.marks] == [[mark]]
+
+
+def test_a_hidden_share_that_is_noise_is_no_number(folder, capsys):
+    (link,) = [link for link in links(folder) if link.overlaps]
+    summary([link])
+    assert "not determined" not in capsys.readouterr().out
+    unknown = replace(link, overlaps=tuple(replace(each, plain=None) for each in link.overlaps))
+    summary([unknown])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wire") and "64 KiB" in line]
+    assert "not determined" in line
+    assert line.split()[-1] == "90%", "the other share is one"
+
+
+def test_a_paper_s_table_of_links_holds_no_letter_that_latex_lacks(folder, tmp_path):
+    """Beside its commands: what LaTeX's usual encoding has not is an error there."""
+    assert export(folder, "latex", tmp_path).read_text().isascii()

@@ -1,6 +1,7 @@
 """What other tools are given can be read by them, and says what the run says."""
 
 import csv
+import io
 import json
 import re
 from itertools import pairwise
@@ -10,7 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports import DOCUMENTS, TABLES, write
+from reports.exports import DOCUMENTS, TABLES, as_csv, write
+from reports.sheet import Sheet
+from reports.table import Column
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
@@ -68,6 +71,13 @@ def test_cells_of_csv_cannot_be_formulas(tmp_path: Path, begin: str) -> None:
     assert line["data"] == f"'{begin}1+1"
 
 
+def test_nor_may_they_begin_with_what_ends_a_line() -> None:
+    """No run folder brings one: what is read has lost it."""
+    column = Column[str]("word", "", str, lambda line: line)
+    (line,) = csv.DictReader(io.StringIO(as_csv(Sheet([column], [{"word": "\r=1+1"}], [], "")), newline=""))
+    assert line["word"] == "'\r=1+1"
+
+
 def test_parquet_is_read_with_its_types(folder: RunFolder, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
@@ -104,13 +114,17 @@ def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
     bad = r"a|b <i>\input{x} & \x1b[31m"
     run.proven(case_of(knobs={"note": bad}))
     run.proven(case_of(knobs={"note": "\x1b[31mred\x00"}))
+    run.refuse(case_of("caffempi"), "unavailable", f"\x1b[31m{bad}")
     assert "\\|b \\<i\\>" in write(run.folder, "markdown", tmp_path).read_text()
     assert (
         r"a\textbar{}b \textless{}i\textgreater{}\textbackslash{}input\{x\} \&"
         in write(run.folder, "latex", tmp_path).read_text()
     )
-    for name in ("markdown", "latex", "junit"):
-        assert "\x1b" not in write(run.folder, name, tmp_path).read_text()
+    for name in ("csv", "json", "schema", "markdown", "latex", "junit", "trace"):
+        assert "\x1b" not in write(run.folder, name, tmp_path).read_text(), name
+    assert json.loads((tmp_path / "results.json").read_text())[-1]["reason"] == bad
+    with (tmp_path / "results.csv").open(newline="") as stream:
+        assert [line["reason"] for line in csv.DictReader(stream)][-1] == bad
     ElementTree.parse(tmp_path / "junit.xml")
 
 
@@ -147,6 +161,79 @@ def test_a_trace_has_a_process_a_rank_on_one_clock(tmp_path: Path) -> None:
     assert first == pytest.approx((0.498, 0.498 + seconds[0]))
     assert second == pytest.approx((0.0, 1.02 * seconds[1]))
     assert [begin for begin, _ in others] == [0.0, 0.0]  # behind the barrier that they left together
+
+
+def test_a_paper_s_table_has_no_column_that_nothing_fills(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(data="synthetic", passes=("native",)))
+    head = next(line for line in write(run.folder, "latex", tmp_path).read_text().splitlines() if "case &" in line)
+    assert head == r"case & network & samples/s & 95 \% interval & ms per iteration \\"
+    run.proven(case_of(ranks=2))
+    latex = write(run.folder, "latex", tmp_path).read_text()
+    assert "& forward & backward &" in latex
+    assert latex.count("begin{tabular}{ll" + "r" * (latex.split("\\midrule")[0].count(" & ") - 1) + "}") == 1
+
+
+EVENT = {
+    "type": "object",
+    "required": ["ph", "name", "pid", "args"],
+    "properties": {"name": {"type": "string"}, "pid": {"type": "integer"}, "args": {"type": "object"}},
+    "oneOf": [
+        {
+            "properties": {"ph": {"const": "M"}, "name": {"enum": ["process_name", "process_labels"]}},
+            "not": {"required": ["dur"]},
+        },
+        {
+            "properties": {
+                "ph": {"const": "X"},
+                "cat": {"type": "string"},
+                "tid": {"type": "integer"},
+                "ts": {"type": "number", "minimum": 0},
+                "dur": {"type": "number", "exclusiveMinimum": 0},
+            },
+            "required": ["cat", "tid", "ts", "dur"],
+        },
+    ],
+}
+TRACE = {  # the Trace Event Format's object form, as far as it is used
+    "type": "object",
+    "required": ["traceEvents"],
+    "properties": {
+        "traceEvents": {"type": "array", "minItems": 1, "items": EVENT},
+        "displayTimeUnit": {"enum": ["ms", "ns"]},
+        "otherData": {"type": "object"},
+    },
+}
+
+
+def test_a_trace_is_what_its_format_says(folder: RunFolder, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    jsonschema.Draft202012Validator.check_schema(TRACE)
+    trace = json.loads(write(folder, "trace", tmp_path).read_text())
+    jsonschema.validate(trace, TRACE)
+    next(event for event in trace["traceEvents"] if event["ph"] == "X")["dur"] = -1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(trace, TRACE)
+
+
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_perfetto_s_trace_processor_finds_every_stage(tmp_path: Path) -> None:
+    processor = pytest.importorskip("perfetto.trace_processor", reason="perfetto is not installed")
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(ranks=2))
+    path = write(run.folder, "trace", tmp_path)
+    written = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    try:
+        reader = processor.TraceProcessor(trace=str(path))
+    except Exception as error:  # it fetches a program, and raises whatever that does
+        pytest.skip(f"Perfetto's trace processor cannot be had here: {error}")
+    with reader:
+        read = [(one.name, one.dur) for one in reader.query("select name, dur from slice order by ts, dur")]
+        assert {one.name for one in reader.query("select name from process where name is not null")} == {
+            f"{case_of(ranks=2).label}, rank {rank}" for rank in range(2)
+        }
+    assert sorted(name for name, _ in read) == sorted(event["name"] for event in written)
+    assert sum(lasts for _, lasts in read) == pytest.approx(1e3 * sum(event["dur"] for event in written), rel=1e-6)
 
 
 def test_every_format_is_written(folder: RunFolder, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from reports.publish import publish
 from suite.analysis.conditions import MeasuredRun
 from suite.analysis.links import links
 from suite.analysis.summary import summarise
+from suite.cli.show import show
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.foreign.folder import ForeignComm, ForeignRun, opened, write
@@ -272,3 +273,28 @@ def test_folders_are_new_and_of_one_kind(article: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="a folder of its own"):
         import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
     assert (ForeignRun.kind, ForeignComm.kind) == ("foreign training", "foreign comm")
+
+
+def test_a_terminal_shows_them_with_their_mark(
+    article: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_([PRINTED / "tf_cnn_benchmarks.log"], tmp_path / "one", None)
+    import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "nccl", None)
+    capsys.readouterr()
+    show(tmp_path / "one")
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["foreign", "foreign"]
+    assert "imagenet (synthetic)" in lines[0]
+    assert " 300 " in lines[0]
+    assert "300 to 300" not in lines[0]
+    assert "samples/s" in head
+    show(tmp_path / "one", json=True)
+    assert {row["outcome"] for row in json.loads(capsys.readouterr().out)} == {"foreign"}
+    show(article)
+    assert capsys.readouterr().out.count("mnist_") == len(opened(article, RunFolder).cases)
+    show(tmp_path / "nccl")
+    printed = capsys.readouterr().out
+    assert "nccl all-reduce, 4 ranks, imported: nccl-tests, all_reduce_perf.txt line 12" in printed
+    assert " 3,932 " in printed, "bus MB/s: 3.93 GB/s, as the file says"
+    with pytest.raises(RequestError, match="measured peak"):
+        show(tmp_path / "one", roofline=True)

@@ -1,19 +1,26 @@
 """The pages of a run as files: what is on which, and that together they are all that the single page is."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plotly.offline import get_plotlyjs
 
 from reports.cases import LISTED, details, listing
 from reports.facts import noise_of
 from reports.site import CASE, PAGES, render, write
 from suite.analysis.summary import summarise
+from suite.contracts.case import Case
+from suite.plan import load, resolve
+from suite.plan.networks import registered
+from suite.plugins import adapters, launchers, workloads
 from suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+from workloads.graph import Graph
 from workloads.networks import by_name
 
 
@@ -121,7 +128,40 @@ def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path)
     assert told["place"].startswith("beside run.json")
 
 
+def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(tmp_path: Path) -> None:
+    graph = Graph.from_dict({**by_name()["mnist_small"].graph().to_dict(), "name": "replayed"})
+    run = MadeRun(tmp_path / "run")
+    run.folder.keep_network(graph)
+
+    def case_in(plan: str) -> Case:
+        (tmp_path / "run" / "case.toml").write_text(plan)
+        (found,) = resolve(registered(load(tmp_path / "run" / "case.toml")), adapters(), launchers(), workloads())
+        return found.case
+
+    block = 'adapter = "reference"\nstrategy = "single"\nworkload = "networks/replayed.json"\nbatch = 4\n'
+    case = case_in(f'name = "own"\n[[cases]]\n{block}')
+    assert case.workload == "replayed"
+    run.refuse(case, None, "")
+    write(run.folder, tmp_path / "site")
+    (script,) = (tmp_path / "site" / "data").glob("case-*.js")
+    assert case_in(content(script.read_text())[case.id]["plan"]) == case
+
+
 def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:
     told = [case for _, text in details(summarise(folder)) for case in content(text).values()]
     (crashed,) = [case for case in told if case["outcome"] == "crash"]
     assert crashed["logs"] == [["process 0: rank-0.log", "step 12\nKilled"]]
+
+
+def test_what_went_well_shows_the_logs_that_have_lines(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.add(case_of(), repeats=1, evidence={"logs": {"rank-0.log": [], "launcher-0.log": ["a warning"]}})
+    ((_, text),) = details(summarise(run.folder))
+    ((_, told),) = content(text).items()
+    assert told["logs"] == [["process 0: launcher-0.log", "a warning"]]
+
+
+def test_plotly_is_of_a_major_version_whose_pages_were_looked_at() -> None:
+    found = re.match(r"/\*\*\s+\* plotly\.js v(\d+)\.", get_plotlyjs())
+    assert found
+    assert found[1] == "4", "look at the pages in a browser, then name it here and in pyproject.toml"
