@@ -184,8 +184,8 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "processors", ", ".join(sorted(about.processors)) or "unknown"
     yield "transport", about.transport or "none"
     for values in about.environments.values():
-        told = [f"{name}={value}" for name, value in values.items() if value]
-        yield "variables that change what is computed", ", ".join(told) or "none is set"
+        given = [f"{name}={value}" for name, value in values.items() if value]
+        yield "variables that change what is computed", ", ".join(given) or "none is set"
     if about.turns_with:
         yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"

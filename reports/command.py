@@ -60,11 +60,11 @@ def report(
 
 
 def _inside(run: Path, name: str) -> Path:
-    """The folder within a run that is written to unless another is named; RequestError for links that came with it."""
+    """The folder within a run that is written to unless another is named; RequestError for a link or a pipe there."""
     from suite.errors import RequestError
-    from suite.results.run_folder import strangers
+    from suite.results.run_folder import irregular
 
-    for other in strangers(run / name):
+    for other in irregular(run / name):
         raise RequestError(f"{other} is a link or a pipe; what is written there leaves the run: remove it, or give -o")
     return run / name
 

@@ -25,8 +25,9 @@ def ordered(plan: str, found: Mapping[str, Sequence[str]]) -> list[str]:
 def speed_ups(rows: Iterable[Row]) -> Iterator[str]:
     """Of each network: on the most devices that were measured, against one."""
     for panel in by_network(row for row in rows if row.scaling):
-        most = max(row.case.placement.device_count for row in panel.rows)
-        there = [(row.scaling.efficiency, row.case) for row in panel.rows if row.scaling and _on(row) == most]
+        found = [(row.case.placement.device_count, row.scaling, row.case) for row in panel.rows if row.scaling]
+        most = max(devices for devices, _, _ in found)
+        there = [(scaling.efficiency, case) for devices, scaling, case in found if devices == most]
         there.sort(key=lambda one: one[0].value, reverse=True)
         called = names([case for _, case in there])
         several = [
@@ -34,10 +35,6 @@ def speed_ups(rows: Iterable[Row]) -> Iterator[str]:
             for name, (efficiency, _) in list(zip(called, there, strict=True))[:NAMED]
         ]
         yield f"{panel.title}, on {most} devices: {listed(several)}."
-
-
-def _on(row: Row) -> int:
-    return row.case.placement.device_count
 
 
 def modelled(answers: Sequence[Answer]) -> list[str]:
@@ -56,7 +53,7 @@ def read(inputs: Inputs | None) -> list[str]:
     """What holds each training up that reads."""
     found = []
     for title, group, called in inputs.groups if inputs else ():
-        told = [f"{name}: {words(fed)}" for name, fed in zip(called, group.cases, strict=True) if fed.bottleneck]
-        if told:
-            found.append(f"{title}. {'; '.join(told[:NAMED])}.")
+        several = [f"{name}: {words(fed)}" for name, fed in zip(called, group.cases, strict=True) if fed.bottleneck]
+        if several:
+            found.append(f"{title}. {'; '.join(several[:NAMED])}.")
     return found

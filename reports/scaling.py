@@ -100,13 +100,13 @@ def _predicted(index: int, rows: list[Row], title: str, answers: Sequence[Answer
         rates = [base, *(Interval(one.rate, *one.rates, 1) for one in answer.predictions)]
         wrong = [answer.wrong(one) for one in answer.predictions]
         errors = [f"error {share(answer.error(one))}" for one in answer.predictions]
-        told = [f"{error}: the model is wrong" if bad else error for error, bad in zip(errors, wrong, strict=True)]
+        labels = [f"{error}: the model is wrong" if bad else error for error, bad in zip(errors, wrong, strict=True)]
         yield {
             "type": "scatter",
             "mode": "lines+markers",
             "x": [answer.asked.fitted_to, *(one.ranks for one in answer.predictions)],
             "y": [rate.value for rate in rates],
-            "customdata": ["fitted to", *told],
+            "customdata": ["fitted to", *labels],
             "line": {"color": colour(index), "dash": "dash", "width": 1.5},
             "marker": {
                 "size": 11,

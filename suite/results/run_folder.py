@@ -38,7 +38,7 @@ from suite.results.identity import Identity
 from suite.results.invariants import broken
 from suite.results.proof import SEALED, Proof
 from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
-from suite.results.stored import CASES, MEMORY, SMALL, intact, memory, object_of, readable, sealed, text_of
+from suite.results.stored import CASES, SMALL, intact, object_of, outsized, readable, sealed, text_of
 from suite.suggest import shown
 from workloads.graph import Graph
 
@@ -189,7 +189,7 @@ class ResultFolder(Generic[Entry, Measured]):
         """The folder of an attempt, made when needed, without links; StoreError when the disk refuses, or is full."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         with disk(f"cannot make {folder}", ROOM):
-            for other in strangers(folder):
+            for other in irregular(folder):
                 other.unlink()
             folder.mkdir(exist_ok=True)
             probe(folder)
@@ -349,9 +349,11 @@ class ResultFolder(Generic[Entry, Measured]):
         """Write one JSON file whole or not at all; StoreError when the disk refuses."""
         if name in ("run.json", "cases.json"):
             self.__dict__.pop("_identity", None)
-        text, path = content.model_dump_json(indent=1) + "\n", self.path / name
-        if (size := len(text.encode())) > CASES or memory(text.encode()) > MEMORY:  # no other file grows so
-            raise RequestError(f"{path} would have {size} bytes, and {CASES} are read; make several runs of its cases")
+        text, path = (content.model_dump_json(indent=1) + "\n").encode(), self.path / name
+        if outsized(text, CASES):  # no other file grows so
+            raise RequestError(
+                f"{path} would have {len(text)} bytes, and {CASES} are read; make several runs of its cases"
+            )
         write_whole(path, text)
 
 
@@ -377,7 +379,7 @@ def about_of(path: Path) -> About:
     return about
 
 
-def strangers(folder: Path) -> list[Path]:
+def irregular(folder: Path) -> list[Path]:
     """What is neither a folder nor a regular file, at a place or below it.
 
     What is written through a link leaves the folder, and whoever opens a pipe waits for ever.

@@ -62,7 +62,7 @@ def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
         if (size := path.stat().st_size) > largest:
             raise StoreError(f"{path} has {size} bytes, more than any that was written; {remedy}")
         text = path.read_bytes()
-    if memory(text) > MEMORY:
+    if outsized(text, largest):
         raise StoreError(f"{path} has more values than any that was written; {remedy}")
     return text
 
@@ -73,14 +73,19 @@ class Outsized(StoreError):
 
 def readable(text: str) -> str:
     """The same text; Outsized when `text_of` would refuse it."""
-    if (size := len(text.encode())) > LARGEST or memory(text.encode()) > MEMORY:
-        raise Outsized(f"it has {size} bytes, more than are read again", "lower `steps`, `seconds` or `epochs`")
+    written = text.encode()
+    if outsized(written, LARGEST):
+        raise Outsized(f"it has {len(written)} bytes, more than are read again", "lower `steps`, `seconds` or `epochs`")
     return text
 
 
-def memory(text: bytes) -> int:
-    """Bytes that a JSON text and its values may take at most, roughly: an object's 240, another value's 64."""
-    return 2 * len(text) + 64 * (text.count(b",") + text.count(b"[")) + 240 * text.count(b"{")
+def outsized(text: bytes, largest: int) -> bool:
+    """Whether a JSON text has more bytes than `largest`, or its values may take more than MEMORY.
+
+    Roughly: an object takes 240 bytes, another value 64.
+    """
+    values = 64 * (text.count(b",") + text.count(b"[")) + 240 * text.count(b"{")
+    return len(text) > largest or 2 * len(text) + values > MEMORY
 
 
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:

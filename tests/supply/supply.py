@@ -240,7 +240,7 @@ COMMANDS: dict[str, Callable[[], int]] = {"lock": lock, "sbom": sbom, "licences"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument("--digest", help="of the snapshot of advisories, as it was told when it was pinned")
+    parser.add_argument("--digest", help="of the snapshot of advisories, as it was printed when it was pinned")
     given = parser.parse_args()
     if given.command == "advisories":
         return advisories(given.digest)
