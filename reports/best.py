@@ -1,5 +1,6 @@
 """The fastest configuration of each adapter, its margin over the default one, and both as a plan."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from reports.bars import bars
@@ -66,7 +67,7 @@ def _answer(best: Best) -> str:
     return f"{case.adapter}/{case.strategy} {speed}{margin}"
 
 
-def plan_of(found: list[Winners], name: str) -> str:
+def plan_of(found: list[Winners], name: str, own_networks: Collection[str] = ()) -> str:
     """Every winner, and the row it was compared with, as a plan of the very same cases."""
     blocks: dict[str, Block] = {}
     for winners in found:
@@ -79,7 +80,9 @@ def plan_of(found: list[Winners], name: str) -> str:
     # A case that is one's winner and another's default is written once, winners first.
     ordered = sorted(blocks.values(), key=lambda block: block.comment.startswith("the default"))
     about = f"The fastest configurations found by the plan {name!r}, and those that they were compared with."
-    return plan_text("best", f"The best configurations of {name}", about, ordered)
+    if any(block.case.workload in own_networks for block in ordered):
+        about += "\nKeep this file beside run.json, which has the networks."
+    return plan_text("best", f"The best configurations of {name}", about, ordered, own_networks)
 
 
 def _winners(contest: Contest, adapters: list[str]) -> Winners:

@@ -108,8 +108,8 @@ def _ticks(seconds: Values) -> list[int]:
 
 
 def _plan(row: Row, own_network: bool) -> str:
-    case = row.case.on(workload=f"networks/{row.case.workload}.json") if own_network else row.case
-    return plan_text(case.adapter, row.case.label, "One case of a run.", [Block(case, "")])
+    own = (row.case.workload,) if own_network else ()
+    return plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")], own)
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:

@@ -152,7 +152,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "bottleneck": words,
         "reading": reading,
         "winners": winners,
-        "best_plan": plan_of(winners, plan.name or "unknown") if winners else "",
+        "best_plan": plan_of(winners, plan.name or "unknown", folder.own_networks()) if winners else "",
         "configuration": configuration,
         "remarks": remarks,
         "usual": USUAL,

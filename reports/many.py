@@ -1,5 +1,6 @@
 """Several runs on one site: a page that lists them, one that compares them, and each run's pages in a folder."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from suite.results.run_folder import RunFolder, about_of
 INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
 INDEX_ABOVE = f"../{INDEX}"
 TITLE = "Runs of stagebench"
+TAKEN = ("assets", "badges", DOCS, INDEX, COMPARED, FEED)  # by the site itself
 MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/` or a network home can take minutes
 
 
@@ -59,9 +61,9 @@ def write(
     if docs and real(directory).is_relative_to(real(docs)):
         raise RequestError(f"{directory} lies in {docs}, which is copied into it; name a folder elsewhere with -o")
     write_assets(made(directory))
-    # The oldest first: of two runs with one address the newer has a number.
     runs = sorted(runs, key=lambda run: about_of(run).created)
-    put = [_put(run, directory / name, name) for run, name in zip(runs, _names(runs, below), strict=True)]
+    names = [_of_path(run, below) for run in runs] if below else _names(runs)
+    put = [_put(run, directory / name, name) for run, name in zip(runs, names, strict=True)]
     found = sorted((entry for entry, _ in put), key=lambda entry: entry.created, reverse=True)
     beside = beside_each_other([run for _, run in put if run])
     if docs:
@@ -118,15 +120,24 @@ def _entry(
     return Entry(name, found["title"], found["about"].created, sum(count for _, count in outcomes), words, findings)
 
 
-def _names(runs: Iterable[Path], below: Path | None) -> list[str]:
-    """A folder for each: the run's path below a folder, or its name; with a number where another one has it.
+def _of_path(run: Path, below: Path) -> str:
+    """The folder of a run by its path alone: it stays, whichever runs come and go beside it."""
+    parts = real(run).relative_to(real(below)).parts or (real(run).name,)
+    name = _plain("--".join(parts))
+    if tuple(name.split("--")) == parts and name not in TAKEN:
+        return name
+    return f"{name}~{hashlib.sha256('/'.join(parts).encode(errors='surrogateescape')).hexdigest()[:8]}"
 
-    The path stays, whichever runs come and go beside it.
-    """
+
+def _names(runs: Iterable[Path]) -> list[str]:
+    """A folder for each by its name; with a number where an older one has it."""
     found: list[str] = []
     for run in runs:
-        parts = real(run).relative_to(real(below)).parts if below else ()
-        name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or real(run).name).strip(".-") or "run"
+        name = _plain(real(run).name)
         taken = sum(each == name or each.startswith(f"{name}~") for each in found)
-        found.append(f"{name}~{taken + 1}" if taken or name in ("assets", DOCS) else name)
+        found.append(f"{name}~{taken + 1}" if taken or name in TAKEN else name)
     return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"

@@ -13,6 +13,7 @@ from suite.analysis.budget import STAGES, Budget
 from suite.analysis.differences import apart
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
+from suite.analysis.stats import Interval
 from suite.groups import grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
@@ -20,6 +21,8 @@ FROM_NATIVE = ("io", "h2d", "communication")  # stages that are differences of n
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 NAMED = 8  # members of a group that its sentence and the chart have; the table of all cases has the others
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
+BESIDE = 7  # pixels between an interval and its name
+ROOM = 20  # per cent, for a name
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
             for end, values in whiskers([percent]).items():
                 if end in ("array", "arrayminus"):
                     trace["error_x"][end] += values
+            notes.append(_label(_short(row, group), percent, y))
             trace["customdata"].append(
                 f"{escape(name)}<br>{number(row.speed)} samples/s{bracketed(row.rate)}<br>"
                 f"{number(percent.value)} % of the leader{bracketed(percent)}<br>{_proof(row)}"
@@ -184,6 +188,27 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
         | {"line": {"color": "--muted", "width": 1, "dash": "dot"}}
     ]
     return {"data": list(traces.values()), "layout": figure}
+
+
+def _short(row: Row, group: Group) -> str:
+    """What tells a row from the others of its group, as far as a chart has room: its adapter, or its strategy, too."""
+    case = row.case
+    alone = sum(other.case.adapter == case.adapter for other in group.rows) == 1
+    return case.adapter if alone else f"{case.adapter}/{case.strategy}"
+
+
+def _label(name: str, percent: Interval, y: float) -> Figure:
+    """The name beside the interval, where there is more room; over its line where there is hardly any."""
+    low, high = (percent.low, percent.high) if percent.scatters else (percent.value, percent.value)
+    before, after = max(low, 0.0), max(WIDEST - high, 0.0)
+    if max(before, after) < ROOM:
+        place = {"x": 0, "xanchor": "left", "bgcolor": "--page"}
+    elif before > after:
+        place = {"x": low, "xanchor": "right", "xshift": -BESIDE}
+    else:
+        place = {"x": high, "xanchor": "left", "xshift": BESIDE}
+    note = {"xref": "x", "yref": "y", "y": y, "yanchor": "middle", "showarrow": False, "borderpad": 0}
+    return {**note, **place, "text": escape(name), "font": {"size": 10}}
 
 
 def _proof(row: Row) -> str:

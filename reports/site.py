@@ -75,8 +75,7 @@ def _put(folder: RunFolder, rows: list[Row], directory: Path, root: str, home: s
             (directory / page.file).unlink(missing_ok=True)
     write_whole(directory / CASE, frame.page(sections["case"], "Case", CASE, ("case.js",)))
     data = made(directory / "data")
-    own_networks = {path.stem for path in (folder.path / "networks").glob("*.json")}
-    for name, text in (*listing(rows), *details(rows, own_networks)):
+    for name, text in (*listing(rows), *details(rows, folder.own_networks())):
         write_whole(data / name, without_homes(text))
     _write_best(found, directory)
     return found

@@ -161,9 +161,9 @@ def _pipeline(stages: int) -> dict[str, Any]:
 
 def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None", pipeline: dict[str, Any]) -> "Asked":
     """The training of a run with what the options change of it; `link` may be what it was fitted to."""
-    own, changed = asked.scenario.network, []
+    own, changed, error = asked.scenario.network, [], asked.scenario.link_error
     if link and link.source not in asked.sources:
-        own = replace(own, between=link.link)
+        own, error = replace(own, between=link.link), link.error
         changed.append(link.source)
     if network:
         own = replace(network, between=own.between, within=network.within or own.within)
@@ -175,7 +175,7 @@ def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None"
         changed.append(f"a pipeline of {pipeline['stages']} stages, without the fitted schedule and interference")
     if not changed:
         return asked
-    return asked.changed(changed, network=own, **_pipeline(pipeline["stages"]), **pipeline)
+    return asked.changed(changed, network=own, link_error=error, **_pipeline(pipeline["stages"]), **pipeline)
 
 
 def ranks_from(option: str) -> list[int]:

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
@@ -29,8 +29,11 @@ class Block:
     comment: str
 
 
-def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
-    """A plan file. Its [sampling] is that of the first case, its [training] that of the first that learns."""
+def plan_text(name: str, title: str, about: str, blocks: list[Block], own_networks: Collection[str] = ()) -> str:
+    """A plan file. Its [sampling] is that of the first case, its [training] that of the first that learns.
+
+    Of `own_networks` it names the files that a run folder keeps: it is to stand beside run.json.
+    """
     lines = [
         *(f"# {line}" for line in about.splitlines()),
         f"name = {value_text(name)}",
@@ -44,14 +47,21 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block]) -> str:
     if learning is not None:
         lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in vars(learning).items())]
     for block in blocks:
-        lines += ["", *(f"# {line}" for line in block.comment.splitlines()), "[[cases]]", *_case(block.case)]
+        lines += [
+            "",
+            *(f"# {line}" for line in block.comment.splitlines()),
+            "[[cases]]",
+            *_case(block.case, own_networks),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _case(case: Case) -> Iterable[str]:
+def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
     given = {key: setting(case, key) for key in DEFAULTS}
     if case.scaling == "strong":
         given["batch"] = case.global_batch
+    if case.workload in own_networks:
+        given["workload"] = f"networks/{case.workload}.json"
     for key, value in given.items():
         if key in ALWAYS or value != DEFAULTS[key]:
             yield f"{key} = {value_text(value)}"

@@ -3,18 +3,22 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from suite.errors import RequestError
 from suite.files import disk, flush_folder, real, write_whole
 from suite.launching import bundle
+from suite.plan.networks import OF_A_NETWORK
 from suite.plan.text import Block, plan_text
 from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
+from suite.results.stored import SMALL, text_of
 
-COPIED = ("attempts", "bundles")  # as they stand; all else is read and written again, so that one folder has one format
+# As they stand; all else is read and written again, so that one folder has one format.
+COPIED = ("attempts", "bundles", "networks")
 
 
 def collect(runs: Sequence[Path], into: Path) -> int:
@@ -39,10 +43,10 @@ def collect(runs: Sequence[Path], into: Path) -> int:
         with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as beside:
             joined = RunFolder(Path(beside) / "run")
             joined.make_folders()
-            write_whole(
-                joined.path / "plan.toml",
-                plan_text("collected", "", "The cases of several runs.", [Block(entry.case, "") for entry in every]),
-            )
+            own = {name for folder in folders for name in folder.own_networks()}
+            blocks = [Block(entry.case, "") for entry in every]
+            about = "The cases of several runs."
+            write_whole(joined.path / "plan.toml", plan_text("collected", "", about, blocks, own))
             joined.write_cases(every)
             joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
             count = sum(copied(folder, joined) for folder in folders)
@@ -75,7 +79,6 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
     """RequestError when the folders were not measured in the same way."""
     first = folders[0]
     about, rules = first.about, entries[0][0].case.sampling
-    codes: dict[str, tuple[str, RunFolder]] = {}
     for folder, several in zip(folders, entries, strict=True):
         if folder.about.stagebench != about.stagebench:
             raise _unlike(first, folder, "were measured by different versions of stagebench")
@@ -85,12 +88,29 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
             raise RequestError(f"{folder.path}: {problem}; run that before it is collected")
         if methods != {about.method}:
             raise _unlike(first, folder, f"give figures of different methods ({about.method} and {max(methods)})")
-        for code in sorted((folder.path / "bundles").glob("*/")):
-            digest, other = codes.setdefault(code.name, (bundle.written_digest(code), folder))
-            if digest != bundle.written_digest(code):
-                raise _unlike(other, folder, f"hold different code of the adapter {code.name!r}")
         if any(entry.case.sampling != rules for entry in several):
             raise _unlike(first, folder, "were measured by different rules ([sampling])")
+    check_same(folders, "different code of the adapter", _codes)
+    check_same(folders, "different networks of the name", _networks)
+
+
+def check_same(folders: Sequence[RunFolder], what: str, of: Callable[[RunFolder], dict[str, Any]]) -> None:
+    """RequestError when two folders hold, by one name, not the same."""
+    found: dict[str, tuple[Any, RunFolder]] = {}
+    for folder in folders:
+        for name, own in of(folder).items():
+            same, other = found.setdefault(name, (own, folder))
+            if own != same:
+                raise _unlike(other, folder, f"hold {what} {name!r}")
+
+
+def _codes(folder: RunFolder) -> dict[str, Any]:
+    return {code.name: bundle.written_digest(code) for code in sorted((folder.path / "bundles").glob("*/"))}
+
+
+def _networks(folder: RunFolder) -> dict[str, Any]:
+    place = folder.path / "networks"
+    return {name: text_of(place / f"{name}.json", OF_A_NETWORK, SMALL) for name in sorted(folder.own_networks())}
 
 
 def check_apart(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:

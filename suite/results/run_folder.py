@@ -21,6 +21,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -43,6 +44,7 @@ from suite.suggest import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
+EVIDENCE = ("attempts", "bundles")  # in folders of their own, which are made anew
 LATER = ("invalid", "networks")  # made when something belongs there
 # What a person does about a file that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
@@ -92,6 +94,10 @@ class ResultFolder(Generic[Entry, Measured]):
     def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
         """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
         self.create(about)
+        for folder in (".", *(name for name in (*FOLDERS, *LATER) if name not in EVIDENCE)):
+            for left in (self.path / folder).glob("*.partial"):  # by whoever was killed while it wrote
+                with suppress(OSError):
+                    left.unlink()
         self.adopt_plan(plan, scale)
         return self
 
@@ -170,6 +176,10 @@ class ResultFolder(Generic[Entry, Measured]):
         with usable(self.path):
             (self.path / "networks").mkdir(exist_ok=True)
         write_whole(self.path / "networks" / f"{graph.name}.json", json.dumps(graph.to_dict(), indent=1) + "\n")
+
+    def own_networks(self) -> set[str]:
+        """Names of the networks that the plan names by their files."""
+        return {path.stem for path in (self.path / "networks").glob("*.json")}
 
     @property
     def about(self) -> About:

@@ -62,7 +62,8 @@ LIMIT = {  # of the group $g
 # A group for each process: made, entered, and limited once a pass begins, or starting would take as long as all passes.
 # The job's file is the last word.
 ENTER = """
-g="{root}/{name}-$$"; mkdir "$g" || exit 70
+g="{root}/{name}-$$"; rmdir "$g" 2>/dev/null  # an earlier process may have had the same number
+mkdir "$g" || exit 70
 for job; do :; done
 (
     until grep -qs '"phase", "name": "native"' "${{job%/*}}"/rank-*.jsonl; do kill -0 $$ || exit; sleep 0.1; done

@@ -38,21 +38,21 @@ def results(tmp_path: Path) -> Path:
 
 def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(results: Path, tmp_path: Path) -> None:
     found = publish(results, tmp_path / "site", "https://bench.example/pages")
-    assert {entry.folder for entry in found} == {"a-quick", "b-quick"}
+    assert {entry.folder for entry in found} == {"a--quick", "b--quick"}
     first = Page((tmp_path / "site" / "index.html").read_text())
-    assert {"a-quick/index.html", "b-quick/index.html"} <= set(first.addresses)
+    assert {"a--quick/index.html", "b--quick/index.html"} <= set(first.addresses)
     assert "pytorch/single leads with" in first.text
-    run = Page((tmp_path / "site" / "a-quick" / "index.html").read_text())
+    run = Page((tmp_path / "site" / "a--quick" / "index.html").read_text())
     assert {"../assets/site.css", "../index.html"} <= set(run.addresses)
     assert len(list((tmp_path / "site").rglob("plotly*"))) == 1
     feed = ElementTree.parse(tmp_path / "site" / "feed.xml")
     links = {link.get("href") for link in feed.iterfind(f"{{{ATOM}}}entry/{{{ATOM}}}link")}
-    assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("a-quick", "b-quick")}
+    assert links == {f"https://bench.example/pages/{name}/index.html" for name in ("a--quick", "b--quick")}
     (own,) = feed.iterfind(f"{{{ATOM}}}link")
     assert (own.get("rel"), own.get("href")) == ("self", "https://bench.example/pages/feed.xml")
     assert feed.findtext(f"{{{ATOM}}}author/{{{ATOM}}}name") == "stagebench"
-    assert {"feed.xml", "badges/a-quick.svg", "badges/b-quick.svg"} <= set(first.addresses)
-    assert "2 ok" in (tmp_path / "site" / "badges" / "b-quick.svg").read_text()
+    assert {"feed.xml", "badges/a--quick.svg", "badges/b--quick.svg"} <= set(first.addresses)
+    assert "2 ok" in (tmp_path / "site" / "badges" / "b--quick.svg").read_text()
 
 
 @pytest.mark.parametrize("created", ["2026-11-22T10:00:00+00:00", "2020-11-22T10:00:00+00:00"])
@@ -64,9 +64,24 @@ def test_a_run_takes_no_other_one_s_address_nor_leaves_its_own_to_another(
     new.refuse(case_of(), None, "")
     new.folder.write_about(new.folder.about.but(created=created))
     after = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
-    assert after == {**before, "0-quick": created}
+    assert after == {**before, "0--quick": created}
     shutil.rmtree(results / "a")
-    assert {entry.folder for entry in publish(results, tmp_path / "site")} == {"0-quick", "b-quick"}
+    assert {entry.folder for entry in publish(results, tmp_path / "site")} == {"0--quick", "b--quick"}
+
+
+def test_an_address_is_that_of_its_path_alone(tmp_path: Path) -> None:
+    paths = ["a/b-c", "a-b/c", "a--b/c", "a/b--c", "a-/b", "a/-b", "x y", "x-y", "docs", "badges"]
+    for path in paths:
+        MadeRun(tmp_path / "all" / path).refuse(case_of(), None, "")
+    together = {entry.folder for entry in publish(tmp_path / "all", tmp_path / "site")}
+    alone = set()
+    for path in paths:
+        shutil.copytree(tmp_path / "all" / path, tmp_path / "alone" / path)
+        alone |= {entry.folder for entry in publish(tmp_path / "alone", tmp_path / "single")}
+        shutil.rmtree(tmp_path / "alone")
+    assert alone == together
+    assert len(together) == len(paths)
+    assert {"a--b-c", "a-b--c", "x-y"} <= together
 
 
 def test_a_run_that_leads_nobody_still_has_a_summary_and_a_badge(tmp_path: Path) -> None:
@@ -145,7 +160,7 @@ def test_runs_beside_each_other_are_known_by_their_pages(tmp_path: Path) -> None
         run.folder.write_about(run.folder.about.but(created=f"2026-11-2{day}T10:00:00+00:00"))
     publish(tmp_path, tmp_path / "site")
     text = Page((tmp_path / "site" / "compared.html").read_text()).text
-    assert "a-quick: one process, and noise shows from two on; measure more; b-quick: one process" in text
+    assert "a--quick: one process, and noise shows from two on; measure more; b--quick: one process" in text
     assert str(tmp_path) not in text
 
 

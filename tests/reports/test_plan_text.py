@@ -93,6 +93,9 @@ def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, 
     path.write_text(plan_of(found, "sweep"))
     assert {one.case.id for one in resolved(path)} == wanted
     assert "times the default" in path.read_text()
+    kept = tomllib.loads(plan_of(found, "sweep", {best[0].row.case.workload}))
+    assert kept["cases"][0]["workload"] == f"networks/{best[0].row.case.workload}.json"
+    assert "beside run.json" in plan_of(found, "sweep", {best[0].row.case.workload})
 
 
 def test_how_data_are_read_is_written_down(plan):

@@ -133,6 +133,24 @@ def test_a_large_group_has_its_fastest_rows_in_words_and_in_the_chart(tmp_path):
     assert len(trace["x"]) == 8
 
 
+def test_whoever_is_drawn_against_its_leader_is_named_beside_its_interval(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    made.proven(case_of("caffempi"), repeats=2, slower=2.0)
+    for strategy, slower in (("ddp", 1.0), ("fsdp", 5.0)):
+        made.proven(case_of("pytorch", strategy=strategy), repeats=2, slower=slower)
+    groups = groups_of(summarise(made.folder))
+    figure = chart(groups, ["caffempi", "pytorch"])
+    drawn = [note for note in figure["layout"]["annotations"] if note["xref"] == "x"]
+    named = {note["text"]: (note["xanchor"], note["y"]) for note in drawn}
+    places = dict.fromkeys(place for trace in figure["data"] for place in trace["y"])
+    assert {place for _, place in named.values()} == set(places)
+    assert {name: anchor for name, (anchor, _) in named.items()} == {
+        "pytorch/ddp": "right",
+        "caffempi": "left",
+        "pytorch/fsdp": "left",
+    }
+
+
 def test_the_first_screen_tells_what_its_proofs_say(tmp_path):
     made = MadeRun(tmp_path / "run")
     assert proven([]) == ""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from suite.analysis.summary import summarise
 from suite.contracts.case import Sampling
 from suite.errors import RequestError, StoreError
 from suite.plan import load, resolve
+from suite.plan.networks import network_of
 from suite.plugins import adapters, launchers, workloads
 from suite.results.collect import collect
 from suite.results.records import FORMAT, METHOD
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
+from workloads.build import Builder
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "runs" / "format-1" / "training"
 
@@ -59,6 +62,34 @@ def test_all_of_them_stand_in_the_new_one_and_its_plan_is_theirs(runs, tmp_path)
     assert joined.about.collected == tuple(str(path) for path in paths)
     first = '# The cases of several runs.\nname = "collected"\ntitle = ""\n'
     assert (tmp_path / "all" / "plan.toml").read_text().startswith(first)
+
+
+def with_own_network(path, batch, features):
+    builder = Builder("own", (1, 28, 28), 10)
+    builder.head(builder.dense("fc2", builder.dense("fc1", builder.flatten("flat", "input"), features), 10))
+    run = MadeRun(path)
+    run.folder.keep_network(builder.graph)
+    case = case_of(workload="own", batch=batch, graph_digest=builder.graph.digest)
+    run.refuse(case, "unavailable", "not here")
+    return run.folder.path
+
+
+def test_networks_of_one_s_own_come_along_and_the_plan_names_their_files(tmp_path):
+    collect([with_own_network(tmp_path / str(batch), batch, 7) for batch in (8, 16)], tmp_path / "all")
+    joined = RunFolder.open(tmp_path / "all")
+    assert [entry.case.batch for entry in joined.cases] == [8, 16]
+    assert all(network_of(joined.path, entry.case) for entry in joined.cases)
+    blocks = tomllib.loads((joined.path / "plan.toml").read_text())["cases"]
+    assert [(block["workload"], block["batch"]) for block in blocks] == [
+        ("networks/own.json", 8),
+        ("networks/own.json", 16),
+    ]
+
+
+def test_different_networks_of_one_name_cannot_stand_in_one_run(tmp_path):
+    first, second = with_own_network(tmp_path / "a", 8, 7), with_own_network(tmp_path / "b", 16, 9)
+    with pytest.raises(RequestError, match=unlike(first, second, "hold different networks of the name 'own'")):
+        collect([first, second], tmp_path / "all")
 
 
 def unlike(first, second, why):

@@ -196,6 +196,16 @@ def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) ->
         assert said.startswith(what)
 
 
+def test_a_given_link_is_not_as_uncertain_as_the_run_s_own(stagebench: Run, run_folder: Path) -> None:
+    def spread(*link: str) -> float:
+        (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "4", *link, "--json"))
+        (one,) = found["predictions"]
+        return (one["rate_high"] - one["rate_low"]) / one["rate"]
+
+    assert spread() > 0.01
+    assert spread("--alpha", "10", "--beta", "0") < 0.001  # beside which a device's own seconds are nothing
+
+
 def test_path_and_gains_are_those_of_the_most_ranks_by_the_best_schedule(stagebench: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     done = stagebench(*NUMBERS, "--ranks", "32,4", "--schedule", "all", "--trace", str(trace))

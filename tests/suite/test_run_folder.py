@@ -45,6 +45,16 @@ def test_an_attempt_s_folder_may_stand_there_already(folder: RunFolder) -> None:
     assert left.exists()
 
 
+def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins(folder: RunFolder) -> None:
+    half = [folder.path / "run.json.7.partial", folder.path / "records" / "abc-r0.json.7.partial"]
+    evidence = folder.attempt("abc", 0) / "rank-0.partial"
+    for path in (*half, evidence):
+        path.write_text("{")
+    folder.begin(About(id="a"), "one = 1\n")
+    assert not any(path.exists() for path in half)
+    assert evidence.exists()
+
+
 def test_a_record_whose_run_is_gone_says_so(run: MadeRun) -> None:
     record = run.folder.record(run.proven(case_of()).id, 0)
     assert record is not None
