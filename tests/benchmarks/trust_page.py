@@ -27,6 +27,10 @@ idle the machine was: a check waits until others use less than {busy} of the pro
 less than {stolen}. The load is that of the minute before, most of which was the check before. A bound that lies inside
 the interval is *not settled*: the value keeps it, or does not, but another measurement could say otherwise. Where a
 command ran several times, a value is the median of its runs; one without an interval is the largest of them.
+
+In the checks of native steps, more than 1 means that the adapter is faster. `plain` and `tricks` are hand-written
+loops. `keras` is Keras' compiled training, `trainer` is MXNet's `gluon.Trainer` as its documentation teaches it, and
+`usual` is an ordinary user's CNTK loop. `own lrn` is the adapter with MXNet's own LRN operator.
 """
 
 Result = Mapping[str, Any]
@@ -92,7 +96,7 @@ def _methods() -> list[tuple[int, str]]:
 def _section(check: "Check", result: Result | None) -> list[str]:
     if result is None:
         return [f"Not run yet: `tox run -e trust -- --only {check.name}`."]
-    lines = [_about(result)]
+    lines = [f"Check `{check.name}`. {_about(result)}"]
     if result["method"] < METHOD:
         lines += ["", f"**Of method {result['method']}; the newest is {METHOD}.**"]
     lines += _disturbed(result)

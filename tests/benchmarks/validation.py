@@ -127,10 +127,10 @@ def of_own_runs() -> str:
     ]
     errors = [(f"{setting}: {one['case']}", abs(one["error"])) for setting, one in each]
     return f"""\
-{origin(found)}Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, on two ranks as on four,
-and nothing is proven. Something runs on each core whenever nothing else wants to, so that none idles; ranks that wait
-yield their core instead of polling; processes keep the memory that they once had. Without that, four ranks on so few
-cores compute at another speed than two, whatever they exchange.
+{origin(found)}Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two ranks as with four.
+No proofs were made for these runs. Something runs on each core whenever nothing else wants to, so that none idles;
+ranks that wait yield their core instead of polling; processes keep the memory that they once had. Without that, four
+ranks on so few cores compute at another speed than two, whatever they exchange.
 
 How much longer the slowest rank takes follows from the wait that was measured. That rule was chosen after an earlier
 run had been looked at, of commit 7b5ef5425f: there it has a median error of 4.4 %, 8.7 % at worst; the former rule, by
@@ -139,7 +139,7 @@ the steps of ranks that wait for nobody, had 5.4 and 8.4 %.
 Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_error"]:.1%} (at most 15 %).
 {of_intervals(each)}
 
-{table(("where", "case", "measured (95 % interval)", "predicted", "error"), rows)}
+{table(("where", "case", "measured, samples/s (95 % interval)", "predicted, samples/s", "error"), rows)}
 
 {bars("own", errors, 0.15, "%", "error of the prediction; at most 15 %")}
 """
@@ -171,7 +171,7 @@ def of_published(folder: Path) -> str:
     logged = tables[SAME_NODES]
     drawn = [(f"{point.nodes} nodes, {point.schedule}", abs(point.error)) for point in logged]
     return f"""\
-{table(("with the", "median error", "worst error", "at most"), summary)}
+{table(("link that the model is given", "median error", "worst error", "bound"), summary)}
 
 The links of 2 nodes are carried over to 4 and 8 by the algorithm's arithmetic. That of the OSU benchmark follows from
 its all-reduces on as many nodes, in sizes that the network sends. It was measured apart from any training, and knows
@@ -217,7 +217,8 @@ def of_merging() -> str:
         pairs.append((best, end_of(layers, messages("merged", layers, cost), cost)))
     worst = max(found / best - 1 for best, found in pairs)
     return f"""\
-40 networks of 9 layers, 256 ways to merge each: the schedule `merged` ends at most {worst:.1e} later than the best way.
+40 networks of 9 layers, 256 ways to merge each: the schedule `merged` takes at most {worst:.1e} longer, relatively, than
+the best.
 
 {scatter("merging", pairs, "best of all ways, s", "merged")}
 """
@@ -229,7 +230,7 @@ def of_simulation() -> str:
     pairs = [(Simulation(scenario).run(), timeline(scenario, RANKS).seconds) for scenario in scenarios]
     worst = max(abs(ours / theirs - 1) for theirs, ours in pairs)
     return f"""\
-{len(pairs)} trainings, simulated by simpy: the model differs by {worst:.1e} at most.
+{len(pairs)} trainings, simulated by simpy: the relative difference of the model is {worst:.1e} at most.
 
 {scatter("simulation", pairs, "simulated iteration, s", "model")}
 """
@@ -251,8 +252,8 @@ def of_speed() -> str:
     whole = [("100 numbers of ranks by five schedules", sweep), ("the command that predicts them", command)]
     return f"""\
 ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor; the command, with all that it
-loads, takes {command:.2f} s. At most 1 s is wanted of both, and of {MANY:,} ranks, which take
-{max(milliseconds for _, milliseconds in rows):.1f} ms at most.
+loads, takes {command:.2f} s. One prediction for {MANY:,} ranks takes
+{max(milliseconds for _, milliseconds in rows):.1f} ms at most. The bound for each of these is 1 s.
 
 {bars("sweep", whole, 1.0, "s", "seconds of 500 predictions; at most 1 s")}
 
@@ -296,13 +297,13 @@ differ as much as their processes, only a history can tell that from a change.{o
 
 {table(("3 % slower", "processes suggested (median)", "found"), planted)}
 
-In a history of runs with that number of processes, `history` finds the first run after a slow-down of 3 %. The same of
-normal noise, with changes in standard deviations of a run; three of them are little for ten runs, which have to tell
-the noise as well:
+In a history of runs with that number of processes, `history` finds the first run after a slow-down of 3 %. The last
+rows have normal noise instead, and changes in standard deviations of a run. A change of three deviations is hard to
+find in ten runs, because the noise must be estimated from the same runs:
 
-{table(("a change of", "found within one run", "and no other", "steady series with a change"), changed)}
+{table(("a change of", "found within one run", "exactly one change found", "steady series with a change"), changed)}
 
-{bars("found", seen, 0.9, "%", "slow-downs and changes that are found; at least 90 %")}
+{bars("found", seen, 0.9, "%", "slow-downs and changes that are found; at least 90 % of the slow-downs of 3 %")}
 """
 
 
@@ -373,7 +374,7 @@ def main() -> None:
     text = f"""\
 # How good predictions and comparisons are
 
-To make this page again, with the folder of the published logs:
+To make this page again, in an environment with stagebench and simpy, where TRACES is the folder of the published logs:
 
     PYTHONPATH=. python tests/benchmarks/validation.py TRACES
 
@@ -391,8 +392,9 @@ rates.
 ## Published measurements
 
 B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the speeds that they
-measured (samples/s). The model gets one node's times and the exchanges that were logged; nothing is tuned. On two nodes
-it cannot tell `wfbp` from `merged`: both hide all but the last message.
+measured (samples/s). The model gets one node's times and the exchanges that were logged; nothing is tuned. The *link of
+as many nodes* is fitted to the exchanges that were logged on the same number of nodes as is predicted. On two nodes the
+model cannot tell `wfbp` from `merged`: both hide all but the last message.
 
 {of_published(given.traces)}
 ## Speed
