@@ -217,8 +217,8 @@ def of_merging() -> str:
         pairs.append((best, end_of(layers, messages("merged", layers, cost), cost)))
     worst = max(found / best - 1 for best, found in pairs)
     return f"""\
-40 networks of 9 layers, 256 ways to merge each: the schedule `merged` takes at most {worst:.1e} longer, relatively, than
-the best.
+40 networks of 9 layers, 256 ways to merge each: the schedule `merged` takes at most {worst:.1e} longer, relatively,
+than the best.
 
 {scatter("merging", pairs, "best of all ways, s", "merged")}
 """
