@@ -272,6 +272,15 @@ def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses
     assert asked == {(adapter, tuning) for adapter, _ in asked for tuning in ("default", "tuned")}
 
 
+def test_batch_sizes_and_times_to_train_are_those_that_the_sources_ask_about() -> None:
+    sizes, times = load("batch-size"), load("time-to-train")
+    assert sizes.blocks[0].block.batch == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, "all"]
+    assert (sizes.training.epochs, times.training.epochs, times.training.patience) == (200, 20, 5)
+    every = [written.block for written in times.blocks]
+    several = {adapter for block in every if block.nodes == [2, 4] for adapter in block.adapter}
+    assert several == {"pytorch", "mxnet", "caffempi", "horovod-pytorch", "horovod-mxnet"}
+
+
 # They ask what an exchange costs, what a slow rank does, and when a training is done.
 READING_NOTHING = ("prediction", "stragglers", "time-to-train")
 
