@@ -76,12 +76,12 @@ def details(rows: Sequence[Row], own_networks: Collection[str] = ()) -> Iterator
     digits = digits_of(rows)
     pieces: dict[str, dict[str, Any]] = {}
     for row in rows:
-        pieces.setdefault(row.id[:digits], {})[row.id] = _detail(row, row.case.workload in own_networks)
+        pieces.setdefault(row.id[:digits], {})[row.id] = _detail(row, own_networks)
     for prefix, piece in sorted(pieces.items()):
         yield f"case-{prefix}.js", f"stagebench.details({script_json(piece)});\n"
 
 
-def _detail(row: Row, own_network: bool) -> dict[str, Any]:
+def _detail(row: Row, own_networks: Collection[str]) -> dict[str, Any]:
     """What case.js shows: every number in words already, but the steps of its charts, which are in units of 0.1 µs."""
     return {
         "label": row.case.label,
@@ -96,8 +96,8 @@ def _detail(row: Row, own_network: bool) -> dict[str, Any]:
             if any(seconds)
         ],
         "logs": [log for process in row.processes for log in _logs(process)],
-        "plan": "" if FOREIGN in row.marks else _plan(row, own_network),
-        "place": "beside run.json, which has the network," if own_network else "",
+        "plan": "" if FOREIGN in row.marks else _plan(row, own_networks),
+        "place": "beside run.json, which has the network," if row.case.workload in own_networks else "",
     }
 
 
@@ -107,9 +107,8 @@ def _ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _plan(row: Row, own_network: bool) -> str:
-    own = (row.case.workload,) if own_network else ()
-    return plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")], own)
+def _plan(row: Row, own_networks: Collection[str]) -> str:
+    return plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")], own_networks)
 
 
 def _groups(row: Row) -> Iterable[tuple[str, list[Fact]]]:

@@ -94,12 +94,17 @@ class ResultFolder(Generic[Entry, Measured]):
     def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
         """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
         self.create(about)
-        for folder in (".", *(name for name in (*FOLDERS, *LATER) if name not in EVIDENCE)):
-            for left in (self.path / folder).glob("*.partial"):  # by whoever was killed while it wrote
-                with suppress(OSError):
-                    left.unlink()
+        self._forget_half_written()
         self.adopt_plan(plan, scale)
         return self
+
+    def _forget_half_written(self) -> None:
+        """Remove what a session left that was killed while it wrote; of attempts it is evidence."""
+        for name in (".", *FOLDERS, *LATER):
+            if name not in EVIDENCE:
+                for left in (self.path / name).glob("*.partial"):
+                    with suppress(OSError):
+                        left.unlink()
 
     def make_folders(self) -> None:
         """All of the run's folders; OSError when the disk refuses, RequestError when one lies elsewhere."""
