@@ -30,6 +30,7 @@ class Dialect:
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
     pair: dict[str, str] = field(default_factory=dict)  # and more of them when there are two ranks in all
     environ: dict[str, str] = field(default_factory=dict)  # for mpiexec itself
+    scratch: tuple[str, ...] = ()  # its variables for the folder in which it makes one of its own, ours first
 
 
 # Binding is off everywhere: else each of Open MPI's daemons pins its first rank to core 0.
@@ -101,6 +102,9 @@ DIALECTS = (
         wire=IN_PIECES,
         pair=OPEN_MPI_PAIR,
         environ=AS_ROOT,
+        # Its folder is called by its process number. One that was killed leaves it behind, and the next mpiexec of the
+        # same number cannot begin: "The PMIx server's listener thread failed to start".
+        scratch=("PRTE_MCA_prte_local_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"),
     ),
     Dialect(
         name="openmpi4",

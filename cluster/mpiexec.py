@@ -1,5 +1,8 @@
 """`mpiexec`: ranks started by an MPI's own launcher (Open MPI 5 and 4, MPICH)."""
 
+import os
+import tempfile
+import uuid
 from pathlib import Path
 
 from cluster import agent, daemon_login
@@ -47,12 +50,11 @@ class Mpiexec(Launcher):
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
+        environ, scratch = {**variables, **engine.dialect.environ}, scratch_of(engine.dialect)
+        if scratch:
+            environ[engine.dialect.scratch[0]] = str(scratch)
         return [
-            Process(
-                (*tokens, *request.command),
-                {**variables, **engine.dialect.environ},
-                failures=engine.dialect.failures,
-            ),
+            Process((*tokens, *request.command), environ, failures=engine.dialect.failures, scratch=scratch),
             *sidecars(request, variables),
         ]
 
@@ -75,6 +77,13 @@ def meeting_place(placement: Placement) -> str:
         return meeting_address(placement)
     except Unavailable:
         return placement.hosts[0]
+
+
+def scratch_of(dialect: Dialect) -> Path | None:
+    """A folder that no other mpiexec has; None where none is needed, or a person has chosen one."""
+    if not dialect.scratch or any(name in os.environ for name in dialect.scratch):
+        return None
+    return Path(tempfile.gettempdir(), f"stagebench-mpiexec-{uuid.uuid4().hex[:12]}")
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:

@@ -15,14 +15,16 @@ from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval
 from suite.groups import grouped
+from suite.suggest import cut
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 FROM_NATIVE = ("io", "h2d", "communication")  # stages that are differences of native steps, no part of the staged one
 WIDEST = 125  # per cent: intervals may reach beyond the leader, and beyond the chart
 NAMED = 8  # members of a group that its sentence and the chart have; the table of all cases has the others
 MEMBER, TITLE = 13, 26  # pixels: a member of a group, a group's heading
-BESIDE = 7  # pixels between an interval and its name
-ROOM = 20  # per cent, for a name
+BESIDE, LETTER = 7, 6  # pixels between an interval and its name, and of a letter
+PHONE = 300  # pixels: the narrowest chart
+LONGEST = PHONE // LETTER  # letters of a name
 
 
 @dataclass(frozen=True)
@@ -165,14 +167,16 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
         )
         y -= TITLE + LINE * title.count("<br>")
         for row, name, against in islice(zip(group.rows, group.names, group.against, strict=True), NAMED):
-            percent = against.ratio.scaled(100)
+            percent, called = against.ratio.scaled(100), cut(_short(row, group), LONGEST)
+            beside = _beside(called, percent)
+            notes.append(_label(called, beside or {"x": 0, "xanchor": "left"}, y))
+            y -= 0 if beside else MEMBER
             trace = traces.setdefault(row.case.adapter, _trace(adapters.index(row.case.adapter)))
             trace["x"].append(percent.value)
             trace["y"].append(y)
             for end, values in whiskers([percent]).items():
                 if end in ("array", "arrayminus"):
                     trace["error_x"][end] += values
-            notes.append(_label(_short(row, group), percent, y))
             trace["customdata"].append(
                 f"{escape(name)}<br>{number(row.speed)} samples/s{bracketed(row.rate)}<br>"
                 f"{number(percent.value)} % of the leader{bracketed(percent)}<br>{_proof(row)}"
@@ -197,16 +201,18 @@ def _short(row: Row, group: Group) -> str:
     return case.adapter if alone else f"{case.adapter}/{case.strategy}"
 
 
-def _label(name: str, percent: Interval, y: float) -> Figure:
-    """The name beside the interval, where there is more room; over its line where there is hardly any."""
+def _beside(name: str, percent: Interval) -> Figure | None:
+    """Where a name stands beside its interval; None where a phone has room for it on neither side."""
     low, high = (percent.low, percent.high) if percent.scatters else (percent.value, percent.value)
-    before, after = max(low, 0.0), max(WIDEST - high, 0.0)
-    if max(before, after) < ROOM:
-        place = {"x": 0, "xanchor": "left", "bgcolor": "--page"}
-    elif before > after:
-        place = {"x": low, "xanchor": "right", "xshift": -BESIDE}
-    else:
-        place = {"x": high, "xanchor": "left", "xshift": BESIDE}
+    before, after = low, WIDEST - high
+    if max(before, after) < (BESIDE + LETTER * len(name)) * WIDEST / PHONE:
+        return None
+    if before > after:
+        return {"x": low, "xanchor": "right", "xshift": -BESIDE}
+    return {"x": high, "xanchor": "left", "xshift": BESIDE}
+
+
+def _label(name: str, place: Figure, y: float) -> Figure:
     note = {"xref": "x", "yref": "y", "y": y, "yanchor": "middle", "showarrow": False, "borderpad": 0}
     return {**note, **place, "text": escape(name), "font": {"size": 10}}
 

@@ -73,6 +73,7 @@ class Process:
     patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
     failures: FailurePatterns = FailurePatterns()  # by which it names ranks, where it is an engine
     undo: tuple[str, ...] = ()  # tokens that end what it holds elsewhere: run where it was killed, and could not
+    scratch: Path | None = None  # a folder that it may make, and that goes with it
 
 
 def sidecar_name(tokens: Sequence[str]) -> str:

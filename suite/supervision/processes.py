@@ -1,6 +1,7 @@
 """A group of processes: started together, ended together, nothing left behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -138,11 +139,14 @@ class Group:
                 child.wait()
 
     def _undo(self) -> None:
-        """End what those that were killed hold elsewhere."""
+        """End what those that were killed hold elsewhere; remove what any of them keeps beside its own folder."""
         for tokens in [self._processes[death.index].undo for death in self._deaths if death.code < 0]:
             if tokens:
                 with suppress(OSError, subprocess.TimeoutExpired):
                     subprocess.run(guard.guarded(tokens, 0.0, 0.0), capture_output=True, timeout=UNDONE, check=False)
+        for process in self._processes:
+            if process.scratch:
+                shutil.rmtree(process.scratch, ignore_errors=True)
 
     def _found(self) -> set[psutil.Process]:
         """Processes with our mark, in our sessions, or descended from such, ended ones too; without the guards."""

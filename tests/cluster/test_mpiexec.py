@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,19 @@ def test_a_person_s_choice_goes_before_ours_and_the_adapter_s_before_both(told, 
     assert told(version, HOSTS, **{links: "3"}) == {"btl_tcp_links": "3"}
     monkeypatch.setenv("OMPI_MCA_coll_tuned_dynamic_rules_filename", "rules")
     assert "coll_tuned_allreduce_algorithm" not in told(version, replace(HOSTS, ranks_per_node=1))
+
+
+def test_each_mpiexec_of_open_mpi_5_has_a_folder_to_itself_unless_a_person_chose_one(bare, tmp_path, monkeypatch):
+    def scratch():
+        (found,) = Mpiexec().processes(Request(TWO, ("job",), bare, {}, tmp_path))
+        return found.scratch, found.environ.get("PRTE_MCA_prte_local_tmpdir_base")
+
+    mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
+    (one, told), (other, _) = scratch(), scratch()
+    assert one != other
+    assert (one.parent, told) == (Path(tempfile.gettempdir()), str(one))
+    monkeypatch.setenv("PRTE_MCA_prte_tmpdir_base", str(tmp_path))
+    assert scratch() == (None, None)
 
 
 def test_without_a_login_program_other_hosts_are_out_of_reach(bare, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,17 +16,27 @@ from cluster import engine
 from cluster.dialects import DIALECTS
 from cluster.mpiexec import Mpiexec, arguments
 from suite.contracts.case import Placement
-from suite.contracts.launcher import Process
+from suite.contracts.launcher import Process, Request
 from suite.worker.messages import Hello, Joined, of_type
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)
 
 
-def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder of temporary files, empty."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    return tmp_path / "tmp"
+
+
+def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched, temporary):
     request = job(Placement(ranks_per_node=3, threads=2), interpreter, environ={"TINY_WORDS": "a b 'c' $d"})
     result = launched(Mpiexec(), request)
     assert (result.outcome, result.reason) == ("ok", "")
+    assert not list(temporary.glob("stagebench-*"))
     for rank in range(3):
         (joined,) = of_type(Joined, result.messages[rank])
         assert (joined.rank, joined.world) == (rank, 3)
@@ -75,6 +86,45 @@ run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.fol
     controller.kill()
     controller.wait()
     wait_until(lambda: running_in(request.folder) == [])
+
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="wants root, and unshare from util-linux"
+)
+
+
+@pytest.fixture
+def killed_and_again(tmp_path, temporary):
+    """A killed mpiexec, then another one of the same process number; what that prints. Each has its own namespace."""
+
+    def go(interpreter, scratch=True):
+        def started(*command):
+            (process,) = Mpiexec().processes(Request(TWO, command, interpreter, {}, tmp_path))
+            environ = {**os.environ, **process.environ}
+            if not scratch:
+                del environ["PRTE_MCA_prte_local_tmpdir_base"]
+            alone = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+            return subprocess.Popen(
+                (*alone, *process.tokens), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+
+        first = started("sh", "-c", "echo here; exec sleep 60")
+        assert first.stdout.readline() == "here\n"
+        first.kill()
+        first.communicate()
+        return started("echo", "hello").communicate(timeout=60)[0]
+
+    return go
+
+
+@needs_namespaces
+def test_a_killed_mpiexec_does_not_keep_the_next_one_of_its_number_from_starting(interpreter, killed_and_again):
+    assert killed_and_again(interpreter) == "hello\n" * 2
+
+
+@needs_namespaces
+def test_open_mpi_5_without_a_folder_of_its_own_cannot_start_again(real, killed_and_again):
+    assert "listener thread failed to start" in killed_and_again(real("openmpi5"), scratch=False)
 
 
 def running_in(folder):

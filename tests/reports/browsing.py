@@ -69,7 +69,8 @@ def fits(page: Any, widths: Sequence[int] = WIDTHS, tables: int = TABLES) -> Non
         until(page, f"[...document.querySelectorAll('{boxes}')].every((box) => box.scrollWidth <= box.clientWidth)")
         with suppress(AssertionError):  # the next line names the texts
             until(page, f"!{CUT_OFF}.length")
-        assert (page.url, width, page.evaluate(CUT_OFF)) == (page.url, width, [])
+        cut_off = page.evaluate(CUT_OFF)
+        assert not cut_off, f"{page.url} at {width} pixels cuts off {cut_off}"
 
 
 def _some_case(site: Path) -> str:

@@ -151,6 +151,18 @@ def test_whoever_is_drawn_against_its_leader_is_named_beside_its_interval(tmp_pa
     }
 
 
+def test_a_name_that_a_phone_has_no_room_for_beside_an_interval_stands_above_it(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    for strategy, slower in (("ddp", 1.0), ("parameter_server" * 4, 1.8)):
+        made.proven(case_of("pytorch", strategy=strategy), repeats=2, slower=slower)
+    figure = chart(groups_of(summarise(made.folder)), ["pytorch"])
+    high, low = figure["data"][0]["y"]
+    ddp, server = (note for note in figure["layout"]["annotations"] if note["xref"] == "x")
+    assert (ddp["y"], ddp["xanchor"]) == (high, "right")
+    assert (server["x"], server["xanchor"], len(server["text"])) == (0, "left", 50)
+    assert low < server["y"] < high
+
+
 def test_the_first_screen_tells_what_its_proofs_say(tmp_path):
     made = MadeRun(tmp_path / "run")
     assert proven([]) == ""
