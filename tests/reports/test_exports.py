@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import shutil
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,27 @@ def test_a_trace_has_a_process_a_rank_on_one_clock(tmp_path: Path) -> None:
     assert first == pytest.approx((0.498, 0.498 + seconds[0]))
     assert second == pytest.approx((0.0, 1.02 * seconds[1]))
     assert [begin for begin, _ in others] == [0.0, 0.0]  # behind the barrier that they left together
+
+
+PAPER = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+\input{results.tex}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex on the path (Debian: texlive-latex-base)")
+def test_a_paper_s_table_is_set_by_latex_whatever_its_words(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(ranks=2))
+    run.proven(case_of(knobs={"note": "".join(map(chr, range(32, 127))) + "é × · − … µ"}))  # noqa: RUF001
+    write(run.folder, "latex", tmp_path)
+    (tmp_path / "paper.tex").write_text(PAPER)
+    tokens = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(tokens, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_paper_s_table_has_no_column_that_nothing_fills(tmp_path: Path) -> None:
