@@ -6,6 +6,7 @@ from suite.analysis.alpha_beta import Fit
 from suite.predict.collectives import Cost, Link, Network
 
 CERTAIN = 2.0  # standard errors
+MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
 
 
 @dataclass(frozen=True)

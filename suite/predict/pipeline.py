@@ -36,11 +36,14 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
 
 
 def cut(scenario: Scenario) -> list[Part]:
-    """Consecutive layers for each stage, the slowest as fast as can be; RequestError where there are too few.
+    """Consecutive layers for each stage: by its borders, else the slowest as fast as can be.
 
     A stage takes, forward and backward apart, as long as it computes a microbatch or as the cut after it is crossed.
+    RequestError where there are too few.
     """
     layers, count = scenario.layers, scenario.stages
+    if scenario.borders:
+        return [layers[begin:end] for begin, end in pairwise([*scenario.borders, len(layers)])]
     if count > len(layers):
         raise RequestError(f"{len(layers)} layers with gradients cannot be cut into {count} stages; ask for fewer")
     crossing = np.array([0.0, *(_crossing(scenario, layer) for layer in layers[:-1]), 0.0])
