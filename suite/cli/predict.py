@@ -120,7 +120,8 @@ def predict(
         asked, refusals = asked_of(RunFolder.open(run), workload, link)
         asked = [_what_if(one, network if algorithm or ranks_per_node > 1 else None, link, pipeline) for one in asked]
     every = [Answer(one, _schedules(schedule, one), [size for size in sizes if not one.refusal(size)]) for one in asked]
-    answers = [answer for answer in every if answer.sizes]
+    answers = [answer for answer in every if answer.sizes and answer.schedules]
+    refusals += [f"{one.asked.label}: its gradients leave after backward, fused." for one in every if not one.schedules]
     refusals += [
         f"{one.label} on {size} rank{'s' if size > 1 else ''}: {refusal}."
         for one in asked
@@ -227,7 +228,7 @@ def _schedules(option: str | None, asked: "Asked") -> list[str]:
     words = [word.strip() for word in option.split(",")]
     if not all(words):
         raise RequestError(f"--schedule {option!r} should read A,B,...: schedules such as wfbp,merged, or all")
-    return words
+    return [word for word in words if word == asked.scenario.schedule] if asked.pipelines else words
 
 
 def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:

@@ -1,10 +1,12 @@
 """Fitting the model of pipelines to a run: one that the model itself made is met exactly, and refusals name why."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from adapters.pytorch import plugin as pytorch
 from reports.site import render
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
@@ -368,3 +370,31 @@ def test_a_faster_device_a_faster_link_and_more_microbatches_help(run):
     assert gains["twice the microbatches"] > 0.1
     now, more = answer.scenario_of(answer.largest), truth(4, 8)
     assert gains["twice the microbatches"] == pytest.approx(predict(more, 4).rate / predict(now, 4).rate - 1)
+
+
+def asked_by_command(stagebench, run, *options):
+    done = stagebench("predict", str(run.folder.path), *options, "--json")
+    assert done.code == 0, done.error
+    return json.loads(done.stdout), done.out
+
+
+def test_the_command_asks_about_other_pipelines_and_says_what_it_does_not_predict(stagebench, toys, run):
+    toys.manager.register(pytorch)
+    for held in (2, 4):
+        follow(run, truth(held, held, timed=False), held)
+    (found,), rest = asked_by_command(stagebench, run, "--ranks", "2,4,16", "--schedule", "all")
+    assert [(one["ranks"], one["schedule"]) for one in found["predictions"]] == [(2, "fused"), (4, "fused")]
+    assert found["predictions"][1]["error"] == pytest.approx(0, abs=1e-6)
+    assert "16 ranks: alexnet can be cut into 8 stages at most" in rest
+
+    (other,), rest = asked_by_command(
+        stagebench, run, "--ranks", "3,6", "--stages", "2", "--microbatches", "4", "--alpha", "0", "--beta", "1e-9"
+    )
+    assert other["measured"] == {}
+    assert [one["ranks"] for one in other["predictions"]] == [6]
+    assert "on 3 ranks: they are no whole number of pipelines of 2 stages; ask for a multiple of 2" in rest
+    asked = predict(truth(2, 4, Link(0, 1e-9), timed=False), 6)
+    assert other["predictions"][0]["iteration"] == pytest.approx(asked.iteration)
+
+    error = str(stagebench("predict", str(run.folder.path), "--ranks", "4", "--schedule", "wfbp").error)
+    assert "its gradients leave after backward, fused" in error
