@@ -73,6 +73,8 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
         readers=case.readers,
         stages=stages,
         microbatches=declared.microbatches,
+        # What has several pipelines is PyTorch's hybrid. DDP's last backward returns when its gradients are averaged.
+        holds_back=series.side_by_side,
         borders=borders,
         compute_error=min(MOST_ERROR, series.speed_error),
     )

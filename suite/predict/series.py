@@ -51,8 +51,10 @@ class Series:
         declared, schedule = self.base.declared, self.base.case.knobs.get("schedule")
         assert declared
         pieces = a_stage(self.base) if self.by_stage else declared.microbatches
-        words = f"{pieces} microbatch{'es' if pieces != 1 else ''}{' a stage' if self.by_stage else ''}"
-        return f"{words}, {schedule}" if schedule else words
+        words = [f"{pieces} microbatch{'es' if pieces != 1 else ''}{' a stage' if self.by_stage else ''}"]
+        if self.side_by_side:
+            words.insert(0, f"{declared.model_parallel_size} stages")
+        return ", ".join([*words, schedule] if schedule else words)
 
     @property
     def side_by_side(self) -> bool:

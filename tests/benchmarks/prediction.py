@@ -56,9 +56,10 @@ PATIENT = """
 int sched_yield(void) { return nanosleep(&(struct timespec){0, 20000}, 0); }
 """
 
-LIMIT = {  # of the group $g
-    1: 'cd "$g" && echo {turn} >cpu.cfs_period_us && echo {quota} >cpu.cfs_quota_us && echo {quota} >cpu.cfs_burst_us',
-    2: 'cd "$g" && echo "{quota} {turn}" >cpu.max && echo {quota} >cpu.max.burst',
+LIMIT = {  # of the group $g; its weight is the largest there is: whatever else runs does not take from its share
+    1: 'cd "$g" && echo 262144 >cpu.shares && echo {turn} >cpu.cfs_period_us && echo {quota} >cpu.cfs_quota_us && '
+    "echo {quota} >cpu.cfs_burst_us",
+    2: 'cd "$g" && echo 10000 >cpu.weight && echo "{quota} {turn}" >cpu.max && echo {quota} >cpu.max.burst',
 }
 # A group for each process: made, entered, and limited once a pass begins, or starting would take as long as all passes.
 # The job's file is the last word.

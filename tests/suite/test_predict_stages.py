@@ -207,27 +207,30 @@ def test_two_pipelines_side_by_side_are_predicted_exactly_from_one(run, strategy
     """Be the one a hybrid on as many ranks as stages, or a pipeline, which trains alike."""
     one_device(run)
     data_parallel(run, SLOW)
-    follow(run, truth(2, 4), 2, strategy)
-    case = follow(run, truth(2, 4), 4, "hybrid")
+    pipeline = truth(2, 4).but(holds_back=True)
+    follow(run, pipeline, 2, strategy)
+    case = follow(run, pipeline, 4, "hybrid")
     (answer,), refusals = of(run, "hybrid")
     (four,) = answer.predictions
     assert (answer.asked.fitted_to, four.ranks, four.messages) == (2, 4, 2)
     assert answer.error(four) == pytest.approx(0, abs=1e-6)
     assert case.id in answer.asked.cases
+    assert answer.asked.label.endswith(", 2 stages, 4 microbatches, gpipe")
     assert f"pytorch/{strategy} " in source(answer, "stages")
     assert not any("hybrid" in why for why in refusals)
 
 
 def test_pipelines_side_by_side_want_a_link_for_their_gradients(run):
     """What crosses between stages is too little to tell: where it hides, gradients would be exchanged in no time."""
+    pipeline = truth(2, 4, timed=False).but(holds_back=True)
     for ranks in (2, 4):
-        follow(run, truth(2, 4), ranks, "hybrid")
+        follow(run, pipeline, ranks, "hybrid")
     (answers, (why,)) = of(run, "hybrid")
     assert answers == []
     assert "nothing says how fast the link of pytorch/hybrid" in why
     assert "by a strategy with a network on each" in why
     (asked,), _ = asked_of(run.folder, None, KnownLink(SLOW, 0.0, "link: as given"))
-    assert predict(asked.on(4, "fused"), 4).iteration == pytest.approx(predict(truth(2, 4), 4).iteration)
+    assert predict(asked.on(4, "fused"), 4).iteration == pytest.approx(predict(pipeline, 4).iteration)
 
 
 def test_a_process_that_holds_all_stages_is_divided_over_its_devices(run):
