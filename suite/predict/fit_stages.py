@@ -79,6 +79,9 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
         compute_error=min(MOST_ERROR, series.speed_error),
     )
     scenario, sources = _matched(scenario, series, known)
+    if known and known.interference and series.side_by_side:
+        scenario = scenario.but(interference=known.interference)
+        sources.append(f"interference: {known.interference:.2f} s for each second of exchange, as there")
     words = f"cut: as {case.adapter}/{case.strategy} cuts it, {cut}"
     cases = tuple(row.id for row in series.rows)
     values = (series.measured, series.devices, cases, series.together, pipelines)

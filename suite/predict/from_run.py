@@ -223,10 +223,12 @@ def _other_link(folder: RunFolder, series: Series, every: Sequence[Series]) -> K
     """The link between stages, as the same adapter's exchange of gradients over such a link has it; None without."""
     for one in every:
         if not one.in_parts and one.devices > 1 and one.meets == series.meets:
-            with suppress(RequestError):  # its network is another one today
-                link = _measured_link(one, _layers(folder, one)[0], every)
-                if link:
-                    return replace(link, source=f"{link.source}, of {one.label}")
+            with suppress(RequestError):  # it cannot be fitted: its network may be another one today
+                asked = fit(folder, one, every)
+                (source, *_) = (each for each in asked.sources if each.startswith("link: "))
+                found = asked.scenario
+                words = f"{source}, of {one.label}"
+                return KnownLink(found.network.between, found.link_error, words, interference=found.interference)
     return None
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from suite.errors import RequestError
+from suite.predict.data_parallel import INTERFERENCE
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
@@ -93,6 +94,7 @@ def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float
             if replicas > 1 and size and number + 1 == len(arrived):
                 exchange = cost.seconds(size / scenario.compression)
                 done = line.add(f"replicas of {stage}", MESSAGE, _ends(part), exchange, (span,))
+                done = line.add(_device(stage), INTERFERENCE, (), scenario.interference * exchange, (done,))
             if stage:
                 lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1][-1])
                 after = (done if scenario.holds_back else span,)

@@ -125,7 +125,7 @@ def one_device(run, adapter="pytorch", batch=BATCH):
 
 
 def data_parallel(run, link):
-    """Its exchange tells the link: twice half of all bytes over a ring of two."""
+    """Its exchange tells the link: twice half of all bytes over a ring of two. A step takes half as long again."""
     case = case_of("pytorch", "alexnet", 2, batch=BATCH, data="synthetic", graph_digest=GRAPH.digest, knobs=KNOBS)
     seconds = link.beta * GRAPH.gradient_bytes()
 
@@ -134,7 +134,11 @@ def data_parallel(run, link):
             alone = rank["passes"]["comm_only"]
             count = len(alone["step_s"])
             alone |= {"step_s": [seconds] * count, "wall_s": seconds * count}
-            rank["passes"]["native"]["gradient_bytes"] = GRAPH.gradient_bytes()
+            native, own = rank["passes"]["native"], 0.4
+            step = own + 1.5 * seconds
+            native |= {"step_s": [step] * len(native["step_s"]), "wall_s": step * len(native["step_s"])}
+            native["gradient_bytes"] = GRAPH.gradient_bytes()
+            rank["passes"]["compute_only"]["pairs_s"] = [[step, own]] * 4
 
     run.changed(run.proven(case), exchanging)
 
@@ -207,7 +211,10 @@ def test_two_pipelines_side_by_side_are_predicted_exactly_from_one(run, strategy
     """Be the one a hybrid on as many ranks as stages, or a pipeline, which trains alike."""
     one_device(run)
     data_parallel(run, SLOW)
-    pipeline = truth(2, 4).but(holds_back=True)
+    (told,), _ = asked_of(run.folder, None, None)
+    interference = told.scenario.interference
+    assert interference == pytest.approx(0.5, abs=0.1)
+    pipeline = truth(2, 4).but(holds_back=True, interference=interference)
     follow(run, pipeline, 2, strategy)
     case = follow(run, pipeline, 4, "hybrid")
     (answer,), refusals = of(run, "hybrid")
@@ -217,6 +224,7 @@ def test_two_pipelines_side_by_side_are_predicted_exactly_from_one(run, strategy
     assert case.id in answer.asked.cases
     assert answer.asked.label.endswith(", 2 stages, 4 microbatches, gpipe")
     assert f"pytorch/{strategy} " in source(answer, "stages")
+    assert f" {interference:.2f} s for each second of exchange" in source(answer, "interference")
     assert not any("hybrid" in why for why in refusals)
 
 
