@@ -22,7 +22,7 @@ from suite.predict.in_stages import Pipelines, strategy_of
 from suite.predict.known_link import MOST_ERROR, KnownLink
 from suite.predict.prediction import timeline
 from suite.predict.scenario import LayerCost, Scenario
-from suite.predict.series import Series
+from suite.predict.series import Series, of_a_node
 from suite.results.run_folder import RunFolder
 from workloads.graph import Graph
 
@@ -35,20 +35,30 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
 
     RequestError where the network is not here, and without a link for pipelines that exchange gradients.
     """
-    base = series.base
-    case, declared, graph, strategy = (
-        base.case,
-        base.declared,
-        network_of(folder.path, base.case),
-        strategy_of(base.case),
-    )
-    assert declared
+    graph, base, strategy = _network(folder, series, known), series.base, strategy_of(series.base.case)
+    assert base.declared
     assert strategy
-    cut = strategy.cut
+    stages = base.declared.model_parallel_size
+    pieces = a_stage(base) if series.by_stage else Fraction(base.declared.microbatches)
+    pipelines = Pipelines(graph, strategy.cut, stages if series.side_by_side else None, pieces, series.by_stage)
+    scenario, layers = _staged(folder, series, graph, replace(pipelines, stages=stages).borders(stages))
+    scenario, sources = _matched(scenario, series, known)
+    if known and known.interference and series.side_by_side:
+        scenario = scenario.but(interference=known.interference)
+        sources.append(f"interference: {known.interference:.2f} s for each second of exchange, as there")
+    cut = f"cut: as {base.case.adapter}/{base.case.strategy} cuts it, {strategy.cut}"
+    cases = tuple(row.id for row in series.rows)
+    values = (series.measured, series.devices, cases, series.together, pipelines)
+    return Asked(series.label, scenario, (series.stages_source, *sources, layers, cut), *values)
+
+
+def _network(folder: RunFolder, series: Series, known: KnownLink | None) -> Graph:
+    """RequestError as `fit_stages`."""
+    graph = network_of(folder.path, series.base.case)
     if graph is None:
         raise RequestError(
-            f"its network {case.workload!r} is not what is installed here by that name, and nothing says where it was "
-            "cut; predict with the version that measured it (run.json names it)"
+            f"its network {series.base.case.workload!r} is not what is installed here by that name, and nothing says "
+            "where it was cut; predict with the version that measured it (run.json names it)"
         )
     if series.side_by_side and known is None:
         raise RequestError(
@@ -56,36 +66,32 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
             "and --beta, or --comm with the folder of a `stagebench comm`, or measure 2 ranks by a strategy with a "
             "network on each, too, with the passes compute_only and comm_only"
         )
-    stages, place = declared.model_parallel_size, case.placement
-    pieces = a_stage(base) if series.by_stage else Fraction(declared.microbatches)
-    pipelines = Pipelines(graph, cut, stages if series.side_by_side else None, pieces, series.by_stage)
-    borders = Pipelines(graph, cut, stages, pieces).borders(stages)
-    held = _held(folder, base)
-    layers, source = _layers(series, graph, held, [*borders, len(graph.layers)])
+    return graph
+
+
+def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int, ...]) -> tuple[Scenario, str]:
+    """(The scenario by the staged pass alone, over a link that takes no time; where its layers come from)."""
+    case, declared, place = series.base.case, series.base.declared, series.base.case.placement
+    assert declared
+    held, ends = _held(folder, series.base), [*borders, len(graph.layers)]
+    layers, source = _layers(series, graph, held, ends)
     scenario = Scenario(
         batch=case.batch,
         layers=layers,
-        network=Network(Link(0.0, 0.0), ranks_per_node=place.ranks_per_node * place.devices if place.nodes > 1 else 1),
+        network=Network(Link(0.0, 0.0), ranks_per_node=of_a_node(place) if place.nodes > 1 else 1),
         schedule="fused",
-        h2d=held[0]["h2d"] / stages,
-        update=_update(held, layers, [*borders, len(graph.layers)]),
+        h2d=held[0]["h2d"] / len(borders),
+        update=_update(held, layers, ends),
         read=(series.budget.io_only or 0.0) * case.readers,
         readers=case.readers,
-        stages=stages,
+        stages=len(borders),
         microbatches=declared.microbatches,
         # What has several pipelines is PyTorch's hybrid. DDP's last backward returns when its gradients are averaged.
         holds_back=series.side_by_side,
         borders=borders,
         compute_error=min(MOST_ERROR, series.speed_error),
     )
-    scenario, sources = _matched(scenario, series, known)
-    if known and known.interference and series.side_by_side:
-        scenario = scenario.but(interference=known.interference)
-        sources.append(f"interference: {known.interference:.2f} s for each second of exchange, as there")
-    words = f"cut: as {case.adapter}/{case.strategy} cuts it, {cut}"
-    cases = tuple(row.id for row in series.rows)
-    values = (series.measured, series.devices, cases, series.together, pipelines)
-    return Asked(series.label, scenario, (series.stages_source, *sources, source, words), *values)
+    return scenario, source
 
 
 def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
