@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from reports.panels import Panel
 from reports.text import listed, mebibytes, memory, number
+from suite.analysis.in_parts import in_parts
 from suite.analysis.notes import noted
 from suite.analysis.rows import Row
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
@@ -78,10 +79,6 @@ def _places(duels: Iterable[Duel]) -> str:
     return "; ".join(
         f"{place} ({listed([_strategy(duel.parted[1]) for duel in each])})" for place, each in there.items()
     )
-
-
-def in_parts(row: Row) -> bool:
-    return row.declared is not None and row.declared.model_parallel_size > 1
 
 
 def traffic(row: Row) -> float | None:

@@ -8,6 +8,7 @@ from reports.lines import LEGEND_WRAP, SYMBOLS, with_legend
 from reports.names import names
 from reports.panels import Panel
 from reports.text import share
+from suite.analysis.in_parts import trainings
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case, Placement
@@ -18,21 +19,22 @@ def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] =
     """A line a series with its ideal and its prediction, where there is one; None when there is no baseline.
 
     A series is one strategy with its one-device baseline, within a node or over nodes with as many devices each, and
-    with the same batch for every device or for all together. It has the colour of its adapter, one of `adapters`,
-    where each has one series.
+    with the same batch for every device or for all together; of networks in parts, it is one of their trainings. It has
+    the colour of its adapter, one of `adapters`, where each has one series.
     """
     known = {row.id: row for row in panel.rows}
-    series: dict[tuple[str, str, int, str], list[Row]] = {}
+    in_parts = {row.id: number for number, group in enumerate(trainings(panel.rows)) for row in group}
+    series: dict[tuple[str, str, int, str, int | None], list[Row]] = {}
     for row in panel.rows:
         if row.scaling and row.scaling.baseline_id in known:
             baseline = known[row.scaling.baseline_id]
-            key = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling)
+            key = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling, in_parts.get(row.id))
             series.setdefault(key, [baseline]).append(row)
     if not series:
         return None
     called = names([_without_place(rows[-1].case) for rows in series.values()])
     titles = [
-        wrapped(on_nodes(name, devices), LEGEND_WRAP) for name, (_, _, devices, _) in zip(called, series, strict=True)
+        wrapped(on_nodes(name, devices), LEGEND_WRAP) for name, (_, _, devices, *_) in zip(called, series, strict=True)
     ]
     places = [adapters.index(rows[-1].case.adapter) for rows in series.values()]
     if len({colour(place) for place in places}) < len(places):

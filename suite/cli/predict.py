@@ -5,6 +5,7 @@ Heavy imports wait until the command runs, so that --help is quick.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,19 +119,17 @@ def predict(
         _only_without_a_run(run, numbers)
         asked, refusals = asked_of(RunFolder.open(run), workload, link)
         asked = [_what_if(one, network if algorithm or ranks_per_node > 1 else None, link, pipeline) for one in asked]
-    every = [
-        Answer(one, _schedules(schedule, one.scenario.schedule), [size for size in sizes if one.can_be(size)])
-        for one in asked
-    ]
-    answers = [answer for answer in every if answer.sizes]
+    every = [Answer(one, _schedules(schedule, one), [size for size in sizes if not one.refusal(size)]) for one in asked]
+    answers = [answer for answer in every if answer.sizes and answer.schedules]
+    refusals += [f"{one.asked.label}: its gradients leave after backward, fused." for one in every if not one.schedules]
     refusals += [
-        f"{one.label} on {size} ranks: there are no more samples than {one.together}."
+        f"{one.label} on {size} rank{'s' if size > 1 else ''}: {refusal}."
         for one in asked
         for size in sizes
-        if not one.can_be(size)
+        if (refusal := one.refusal(size))
     ]
     if not answers:
-        raise RequestError(f"nothing can be predicted: {' '.join(refusals)} Ask for fewer ranks")
+        raise RequestError(f"nothing can be predicted: {' '.join(refusals)}")
     if json:
         show_json([one.to_dict() for one in answers])
     else:
@@ -171,11 +170,16 @@ def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None"
         changed.append(f"exchange: {own.algorithm}{nodes}")
     if pipeline["compression"] != 1:
         changed.append(f"gradients: {pipeline['compression']:g} times smaller")
-    if pipeline["stages"] > 1:
-        changed.append(f"a pipeline of {pipeline['stages']} stages, without the fitted schedule and interference")
-    if not changed:
-        return asked
-    return asked.changed(changed, network=own, link_error=error, **_pipeline(pipeline["stages"]), **pipeline)
+    stages, pieces, compression = pipeline["stages"], pipeline["microbatches"], pipeline["compression"]
+    held = asked.pipelines
+    parts: dict[str, Any] = {"network": own, "link_error": error, "compression": compression}
+    if stages > 1 and held:
+        changed.append(f"pipelines of {stages} stages and {pieces} microbatches")
+        asked = replace(asked, pipelines=replace(held, stages=stages, microbatches=Fraction(pieces), by_stage=False))
+    elif stages > 1:
+        changed.append(f"a pipeline of {stages} stages, without the fitted schedule and interference")
+        parts |= {"stages": stages, "microbatches": pieces, **_pipeline(stages)}
+    return asked.changed(changed, **parts) if changed else asked
 
 
 def ranks_from(option: str) -> list[int]:
@@ -216,15 +220,15 @@ def _only_without_a_run(run: Path, numbers: "Numbers") -> None:
             raise RequestError(f"--{name.replace('_', '-')} says what {run} has measured; leave one of them out")
 
 
-def _schedules(option: str | None, default: str) -> list[str]:
+def _schedules(option: str | None, asked: "Asked") -> list[str]:
     from suite.predict.scenario import SCHEDULES
 
     if option in (None, "all"):
-        return list(SCHEDULES) if option else [default]
+        return list(SCHEDULES) if option and not asked.pipelines else [asked.scenario.schedule]
     words = [word.strip() for word in option.split(",")]
     if not all(words):
         raise RequestError(f"--schedule {option!r} should read A,B,...: schedules such as wfbp,merged, or all")
-    return words
+    return [word for word in words if word == asked.scenario.schedule] if asked.pipelines else words
 
 
 def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:

@@ -22,16 +22,16 @@ from suite.plan.problems import Problems
 from suite.suggest import known
 from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported
-from suite.worker.pipeline_stages import stages
+from suite.worker.pipeline_stages import Stage, stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 # As `Strategy.cut` has them: each raises Unsupported for a network that cannot be cut into so many parts.
-CUTS: dict[str, Callable[[Graph, int], object]] = {
+STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
     "layers": stages,
     "layers where one value crosses": partial(stages, one_value=True),
-    "branches": check_blocks,
 }
+CUTS: dict[str, Callable[[Graph, int], object]] = {**STAGES, "branches": check_blocks}
 FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from suite.analysis.stats import Interval
 from suite.errors import RequestError
+from suite.predict.in_stages import Pipelines
 from suite.predict.prediction import Prediction, predict
 from suite.predict.scenario import Scenario
 from suite.predict.what_if import Gain, helps
@@ -25,19 +26,35 @@ class Asked:
     fitted_to: int | None = None  # devices; what was measured on as many says nothing of the model
     cases: tuple[str, ...] = ()  # ids of those measured
     together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
+    pipelines: Pipelines | None = None  # how devices hold the network in stages; None: as the scenario says, or not
 
-    def can_be(self, ranks: int) -> bool:
-        """Whether so many ranks have a sample each."""
-        return self.together is None or ranks <= self.together
+    def refusal(self, ranks: int) -> str | None:
+        """Why there cannot be so many ranks, with the remedy; None where there can."""
+        if self.together and ranks > self.together:
+            return f"there are no more samples than {self.together}; ask for {self.together} at most"
+        batch = self.together / ranks if self.together else self.scenario.batch
+        return self.pipelines.refusal(ranks, batch) if self.pipelines else None
 
     def on(self, ranks: int, schedule: str) -> Scenario:
         """The scenario of so many ranks; what a sample takes is taken not to depend on the batch.
 
-        RequestError for more ranks than samples.
+        RequestError where there cannot be so many.
         """
-        if not self.can_be(ranks):
-            raise RequestError(f"{ranks} ranks cannot share {self.together} samples; ask for {self.together} at most")
+        refusal = self.refusal(ranks)
+        if refusal:
+            raise RequestError(f"{self.label} on {ranks} ranks: {refusal}")
         scenario = self.scenario.but(schedule=schedule)
+        if self.pipelines:
+            scenario = self.pipelines.on(scenario, ranks)
+        return self._shared(scenario, ranks)
+
+    def alone(self, schedule: str) -> Scenario:
+        """The scenario of one device, with the batch of all in strong scaling."""
+        read = self.scenario.read / (self.scenario.stages if self.pipelines else 1)
+        whole = {"stages": 1, "microbatches": 1, "borders": ()}
+        return self._shared(self.scenario.but(schedule=schedule, read=read, **whole), 1)
+
+    def _shared(self, scenario: Scenario, ranks: int) -> Scenario:
         return scenario.batched(self.together / ranks / scenario.batch) if self.together else scenario
 
     def changed(self, what: Sequence[str], **parts: Any) -> "Asked":
@@ -64,7 +81,7 @@ class Answer:
         if not self.asked.together:
             return found
         # One rank by itself has the whole batch.
-        return replace(found, efficiency=found.rate / ranks / predict(self.asked.on(1, schedule), 1).rate)
+        return replace(found, efficiency=found.rate / ranks / predict(self.asked.alone(schedule), 1).rate)
 
     @property
     def largest(self) -> Prediction:

@@ -26,7 +26,10 @@ INT64, BOOL = 9, 27
 def write(prefix: Path, scenario: Scenario, ranks: int) -> list[Path]:
     """PREFIX.0.et and so on, all alike; RequestError for a pipeline, whose ranks differ."""
     if scenario.stages > 1:
-        raise RequestError("--chakra writes what one rank does, and the ranks of a pipeline differ; leave --stages out")
+        raise RequestError(
+            "--chakra writes what one rank does, and the ranks of a pipeline differ; leave --stages out, or choose "
+            "a training without stages with --workload"
+        )
     content = b"".join(_prefixed(message) for message in _messages(scenario, ranks))
     paths = [prefix.with_name(f"{prefix.name}.{rank}.et") for rank in range(ranks)]
     for path in paths:

@@ -107,8 +107,7 @@ class LayerRow(BaseModel):
 
 def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, ...]:
     """The seconds of an iteration, divided as the multiply-accumulates are; other layers cost nothing."""
-    first = next((layer.name for layer in graph.layers if layer.macs), None)
-    work = [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
+    work = multiplications(graph)
     whole = sum(forward + backward for forward, backward in work)
     if not whole:
         raise RequestError(
@@ -127,6 +126,12 @@ def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, 
             for layer, (forward, backward) in zip(graph.layers, work, strict=True)
         )
     )
+
+
+def multiplications(graph: Graph) -> list[tuple[float, float]]:
+    """Multiply-accumulates of each layer: (forward, backward)."""
+    first = next((layer.name for layer in graph.layers if layer.macs), None)
+    return [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
 
 
 def activations(graph: Graph, batch: int) -> dict[str, float]:

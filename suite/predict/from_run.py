@@ -1,129 +1,32 @@
-"""Scenarios fitted to what a run has measured: on its smallest placement of several devices, else on one device.
-
-The rows of one training that differ in their number of devices are a series. The larger ones are not fitted to: they
-stand beside the prediction and show how wrong it is.
-"""
+"""Scenarios fitted to what a run has measured: on its smallest placement of several devices, else on one device."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from suite.analysis.alpha_beta import fitted
-from suite.analysis.budget import Budget
-from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
-from suite.analysis.scaling import shared, with_whole_batch
-from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
-from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.plan.networks import network_of
 from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import Cost, Link, Network
+from suite.predict.fit_stages import fit_stages
 from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
-from suite.predict.known_link import KnownLink, of_fit
+from suite.predict.known_link import MOST_ERROR, KnownLink, of_fit
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
+from suite.predict.series import Series, exchange_of, lacks, of_a_node, series_of, unlike
 from suite.predict.stragglers import EVEN, Jitter
 from suite.results.run_folder import RunFolder
 
 SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
-MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
-WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
-TELLING = ("no proof", "trend", "other machine", "disturbed", "CPU quota", "large residual")  # of interest to a reader
+UNFITTED = "nothing was measured of it on several devices that a model can be fitted to"
 SMALL_JITTER = Jitter.normal(0.01)  # of which a larger one is made where steps show none
-
-
-@dataclass(frozen=True)
-class Series:
-    """A training at several sizes."""
-
-    base: Row  # fitted to
-    rows: tuple[Row, ...]
-
-    @property
-    def label(self) -> str:
-        case = self.rows[-1].case
-        ranks = case.placement.ranks_per_node
-        nodes = f", {ranks} rank{'s' if ranks > 1 else ''} a node" if case.placement.nodes > 1 else ""
-        batch = f"{case.batch}" if self.together is None else f"{self.together} of all devices together"
-        return f"{case.adapter}/{case.strategy} {case.workload} batch {batch} {case.data_name}{nodes}"
-
-    @property
-    def devices(self) -> int:
-        return self.base.case.placement.device_count
-
-    @property
-    def measured(self) -> dict[int, Interval]:
-        """Samples/s by the number of devices."""
-        return {row.case.placement.device_count: row.rate for row in self.rows if row.rate}
-
-    @cached_property
-    def budget(self) -> Budget:
-        assert self.base.budget
-        return self.base.budget
-
-    @property
-    def together(self) -> int | None:
-        """Samples of all devices together (strong scaling); None where each has its own."""
-        case = self.base.case
-        return case.global_batch if case.scaling == "strong" else None
-
-    @property
-    def link(self) -> str:
-        """What the base's exchange travels by: the same for every network that trains so."""
-        return str((_exchange(self.base.case), self.base.case.placement))
-
-    @property
-    def gradient_bytes(self) -> int | None:
-        """That each device contributes to an exchange."""
-        return next((one.gradient_bytes for one in self.base.measured if one.gradient_bytes), None)
-
-    @property
-    def compute(self) -> float:
-        """Seconds of an iteration without exchange and without waiting for input."""
-        budget = self.budget
-        inside = budget.exposed_input.value if budget.io is None and budget.exposed_input else 0.0
-        return max(budget.native - (budget.communication or 0.0) - (budget.io or inside), 0.0)
-
-    @property
-    def speed_error(self) -> float:
-        """From the measured speed to the farther end of its 95 % interval, relative."""
-        rate = self.base.rate
-        assert rate
-        return max(rate.high / rate.value - 1, 1 - rate.low / rate.value)
-
-    @property
-    def comm_only_error(self) -> float:
-        """Half of the 95 % interval of `comm_only`, seconds.
-
-        It has no interval of its own, but its two parts have: what is exposed and what is hidden. Their errors are
-        taken to be independent. Noise of the exposed part is in the hidden one with the opposite sign, so that this is
-        mostly too much.
-        """
-        exposed, hidden = self.budget.exposed_communication, self.budget.hidden_communication
-        if exposed is None or hidden is None:
-            # No turns tell its parts (method 1): an exchange is taken to scatter as whole steps do.
-            return self.speed_error * (self.budget.comm_only or 0.0)
-        return math.hypot((exposed.high - exposed.low) / 2, (hidden.high - hidden.low) / 2)
-
-
-def series_of(rows: Sequence[Row]) -> list[Series]:
-    """Every training of a run that a model can be fitted to."""
-    groups: dict[str, list[Row]] = {}
-    for row in sorted((row for row in rows if not _unlike(row)), key=_devices):
-        groups.setdefault(_training(row), []).append(row)
-    alone = {_alike(group[0].case): group for group in groups.values() if not group[0].several_devices}
-    scaled = [group for group in groups.values() if group[0].several_devices]
-    series = [[*alone.get(_alike(group[0].case), []), *group] for group in scaled] or list(alone.values())
-    # What is the same on one device and on several is fitted to the latter: it has an exchange.
-    bases = [min((row for row in group if not _lacks(row)), key=_several_first, default=None) for group in series]
-    return [Series(base, tuple(group)) for base, group in zip(bases, series, strict=True) if base]
 
 
 def asked_of(folder: RunFolder, workload: str | None, link: KnownLink | None) -> tuple[list[Asked], list[str]]:
@@ -165,7 +68,7 @@ def _fitted(
     every, found, ids = series_of(rows), [], {row.id for row in wanted}
     chosen = [series for series in every if any(row.id in ids for row in series.rows)]
     there = {row.id for series in chosen for row in series.rows}
-    reasons = {row.case.label: str(_unlike(row) or _lacks(row)) for row in wanted if row.id not in there}
+    reasons = {row.case.label: unlike(row) or lacks(row) or UNFITTED for row in wanted if row.id not in there}
     for series in chosen:
         try:
             found.append(fit(folder, series, every, link))
@@ -182,63 +85,6 @@ def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
         yield f"{first}{more}: {reason}."
 
 
-def _training(row: Row) -> str:
-    """What the rows of a series share; over several nodes, how many devices each of them has."""
-    case, place = row.case, row.case.placement
-    node = _of_a_node(place) if place.nodes > 1 else 0
-    several = row.several_devices and (case.strategy, case.scaling, place.launcher, place.binding, node)
-    return str((_alike(case), several))
-
-
-def _alike(case: Case) -> str:
-    """What a training shares with itself on one device; in strong scaling that has the batch of all."""
-    return str(shared(with_whole_batch(case) if case.scaling == "strong" else case))
-
-
-def _of_a_node(place: Placement) -> int:
-    return place.ranks_per_node * place.devices
-
-
-def _exchange(case: Case) -> str:
-    """How gradients are exchanged, wherever that is."""
-    return str((case.adapter, case.strategy, case.tuning, case.precision, case.knobs))
-
-
-def _devices(row: Row) -> int:
-    return row.case.placement.device_count
-
-
-def _several_first(row: Row) -> tuple[bool, int]:
-    return not row.several_devices, _devices(row)
-
-
-def _unlike(row: Row) -> str | None:
-    """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
-    if not row.rate:
-        return "it was not measured" + (f" ({row.reason})" if row.reason else "")
-    wrong = next((mark for mark in row.marks if mark in WRONG), None)
-    if wrong:
-        return f"{wrong}: {DISQUALIFYING[wrong]}"
-    if not row.synchronous:
-        return "its strategy is asynchronous"
-    if row.declared and row.declared.model_parallel_size > 1:
-        return "its devices hold one network together"
-    return None
-
-
-def _lacks(row: Row) -> str | None:
-    """Why no model can be fitted to a row; None when one can."""
-    if not row.budget:
-        if "incomplete" in row.marks:
-            return "not every process was measured, and none with all passes; resume the run"
-        return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
-    if row.budget.communication is None:
-        return "it lacks the pass `compute_only`"
-    if row.several_devices and row.declared and "communication" not in row.declared.separable:
-        return "its exchange is a part of another stage"
-    return None
-
-
 def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: KnownLink | None = None) -> Asked:
     """The scenario of a series; RequestError where nothing says how fast the link is.
 
@@ -246,6 +92,9 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
     The schedule is the one that comes nearest to the run. What the run took beyond it is charged to the exchange, which
     slows down the computing beside it; and what is more than that, to ranks that waited for each other.
     """
+    if series.in_parts:
+        known = _other_link(folder, series, every) or (link if series.side_by_side else None)
+        return fit_stages(folder, series, known)
     layers, layers_source = _layers(folder, series)
     link = _measured_link(series, layers, every) or link
     network, inside = _network(folder, series, every)
@@ -254,9 +103,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
             "of a `stagebench comm`, or measure the case on 2 ranks with the passes compute_only and comm_only"
         )
-    marks = [mark for mark in series.base.marks if mark in TELLING]
-    stages = f"stages: {series.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
-    sources = [stages, layers_source, link.source, *inside]
+    sources = [series.stages_source, layers_source, link.source, *inside]
     whole = _stage_seconds(series)
     scenario = Scenario(
         batch=series.base.case.batch,
@@ -358,18 +205,31 @@ def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tupl
     Over nodes of several devices each, exchanges that the run has measured on one of them tell what its own link is.
     """
     place, nowhere = series.base.case.placement, Link(0.0, 0.0)
-    if place.nodes == 1 or _of_a_node(place) == 1:
+    if place.nodes == 1 or of_a_node(place) == 1:
         return Network(nowhere), []
-    network = Network(nowhere, ranks_per_node=_of_a_node(place))
+    network = Network(nowhere, ranks_per_node=of_a_node(place))
     for one in every:
         base = one.base.case
-        if base.placement.nodes == 1 and _exchange(base) == _exchange(series.base.case):
+        if base.placement.nodes == 1 and exchange_of(base) == exchange_of(series.base.case):
             link = None
             with suppress(RequestError):  # its network is another one today: that says nothing of this training
                 link = _measured_link(one, _layers(folder, one)[0], every)
             if link:
                 return replace(network, within=link.link), [f"within a node, {link.source}"]
     return network, []
+
+
+def _other_link(folder: RunFolder, series: Series, every: Sequence[Series]) -> KnownLink | None:
+    """The link between stages, as the same adapter's exchange of gradients over such a link has it; None without."""
+    for one in every:
+        if not one.in_parts and one.devices > 1 and one.meets == series.meets:
+            with suppress(RequestError):  # it cannot be fitted: its network may be another one today
+                asked = fit(folder, one, every)
+                (source, *_) = (each for each in asked.sources if each.startswith("link: "))
+                found = asked.scenario
+                words = f"{source}, of {one.label}"
+                return KnownLink(found.network.between, found.link_error, words, interference=found.interference)
+    return None
 
 
 def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[Series]) -> KnownLink | None:

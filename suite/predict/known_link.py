@@ -6,6 +6,7 @@ from suite.analysis.alpha_beta import Fit
 from suite.predict.collectives import Cost, Link, Network
 
 CERTAIN = 2.0  # standard errors
+MOST_ERROR = 0.9  # of a link or a device of which next to nothing is known
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class KnownLink:
     error: float
     source: str
     within: Link | None = None  # a node, where that was measured by itself
+    interference: float = 0.0  # seconds that computing lost by each second of the exchange that told it
 
 
 def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:

@@ -2,7 +2,8 @@
 
 Each replica takes its devices' batches as one, in equal microbatches: forward of all, then backward of all (GPipe,
 Huang et al. 2019; 1F1B takes as long, with less memory). What crosses a cut is sent on, and its gradient comes back.
-When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates.
+When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates. Where
+that happens within the backward, as in PyTorch's DDP, the gradient of what crossed waits for it.
 """
 
 from dataclasses import replace
@@ -11,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from suite.errors import RequestError
+from suite.predict.data_parallel import INTERFERENCE
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
@@ -36,11 +38,14 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
 
 
 def cut(scenario: Scenario) -> list[Part]:
-    """Consecutive layers for each stage, the slowest as fast as can be; RequestError where there are too few.
+    """Consecutive layers for each stage: by its borders, else the slowest as fast as can be.
 
     A stage takes, forward and backward apart, as long as it computes a microbatch or as the cut after it is crossed.
+    RequestError where there are too few.
     """
     layers, count = scenario.layers, scenario.stages
+    if scenario.borders:
+        return [layers[begin:end] for begin, end in pairwise([*scenario.borders, len(layers)])]
     if count > len(layers):
         raise RequestError(f"{len(layers)} layers with gradients cannot be cut into {count} stages; ask for fewer")
     crossing = np.array([0.0, *(_crossing(scenario, layer) for layer in layers[:-1]), 0.0])
@@ -85,14 +90,16 @@ def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float
         seconds = sum(layer.backward for layer in part) * _piece(scenario) * slow
         size = sum(layer.bytes for layer in part)
         for number, before in enumerate(arrived):
-            span = line.add(_device(stage), "backward", _ends(part), seconds, before)
+            done = span = line.add(_device(stage), "backward", _ends(part), seconds, before)
+            if replicas > 1 and size and number + 1 == len(arrived):
+                exchange = cost.seconds(size / scenario.compression)
+                done = line.add(f"replicas of {stage}", MESSAGE, _ends(part), exchange, (span,))
+                done = line.add(_device(stage), INTERFERENCE, (), scenario.interference * exchange, (done,))
             if stage:
                 lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1][-1])
-                arrived[number] = [line.add(lane, "activations' gradients", (), crossing, (span,))]
-        if replicas > 1 and size:
-            exchange = cost.seconds(size / scenario.compression)
-            span = line.add(f"replicas of {stage}", MESSAGE, _ends(part), exchange, (span,))
-        line.add(_device(stage), "update", (), scenario.update * size / total * slow, (span,))
+                after = (done if scenario.holds_back else span,)
+                arrived[number] = [line.add(lane, "activations' gradients", (), crossing, after)]
+        line.add(_device(stage), "update", (), scenario.update * size / total * slow, (done,))
 
 
 def _piece(scenario: Scenario) -> float:

@@ -59,6 +59,8 @@ class Scenario:
     interference: float = 0.0  # seconds that computing loses by each second of exchange: it shares cores and memory
     stages: int = 1  # devices that hold one network together, as a pipeline; its schedule is fused
     microbatches: int = 1  # equal pieces in which a pipeline takes its batch
+    holds_back: bool = False  # a stage exchanges before its last microbatch goes back, as within DDP's backward
+    borders: tuple[int, ...] = ()  # the place of the layer that each stage begins with; (): where it is fastest
     jitter: Jitter = EVEN
     compute_error: float = 0.0  # relative half width of the 95 % interval of a device's own seconds
     link_error: float = 0.0  # and of an exchange's

@@ -1,6 +1,7 @@
 """How well two ranks predict four: the plan `prediction` on one host and over two rates of link, as JSON.
 
     python tests/benchmarks/prediction.py OUT            # as root; an hour and a quarter on two cores
+    python tests/benchmarks/prediction.py OUT --stages   # networks in stages instead, on one host: half an hour
 
 Four ranks on two cores would crowd each other out. So every process of a framework runs in a control group of its own
 that has a quarter of a core from its first pass on, on two ranks as on four: the interpreters are replaced by a few
@@ -55,9 +56,10 @@ PATIENT = """
 int sched_yield(void) { return nanosleep(&(struct timespec){0, 20000}, 0); }
 """
 
-LIMIT = {  # of the group $g
-    1: 'cd "$g" && echo {turn} >cpu.cfs_period_us && echo {quota} >cpu.cfs_quota_us && echo {quota} >cpu.cfs_burst_us',
-    2: 'cd "$g" && echo "{quota} {turn}" >cpu.max && echo {quota} >cpu.max.burst',
+LIMIT = {  # of the group $g; its weight is the largest there is: whatever else runs does not take from its share
+    1: 'cd "$g" && echo 262144 >cpu.shares && echo {turn} >cpu.cfs_period_us && echo {quota} >cpu.cfs_quota_us && '
+    "echo {quota} >cpu.cfs_burst_us",
+    2: 'cd "$g" && echo 10000 >cpu.weight && echo "{quota} {turn}" >cpu.max && echo {quota} >cpu.max.burst',
 }
 # A group for each process: made, entered, and limited once a pass begins, or starting would take as long as all passes.
 # The job's file is the last word.
@@ -148,13 +150,15 @@ def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-def measured(out: Path, *words: str | Path, before: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+def measured(
+    out: Path, *words: str | Path, before: tuple[str, ...] = (), adapters: tuple[str, ...] = ADAPTERS
+) -> Iterator[dict[str, Any]]:
     """Every training on four ranks.
 
     One adapter after the other: those that may be compared would take turns, and each turn begins with a step in which
     the ranks' shares of a core are out of step.
     """
-    for name in ADAPTERS:
+    for name in adapters:
         plan = out.with_name(f"{name}.toml")
         plan.write_text(PLAN.read_text().replace(".keep]\n", f'.keep]\nadapter = "{name}"\n'))
         stagebench("run", plan, *words, "-o", out / name, before=before)
@@ -179,6 +183,7 @@ def predicted(run: Path) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--stages", action="store_true", help="only networks in stages, by PyTorch")
     parser.add_argument("words", nargs="*", help="further options of `stagebench run`, after --")
     asked = parser.parse_args()
     out = asked.out.resolve()
@@ -186,8 +191,11 @@ def main() -> None:
     with awake(), groups(out) as pythons:
         given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
         words = ("--no-proofs", *given, *asked.words)
-        found["one host"] = list(measured(out / "one-host", *words, "--scale", "one-host"))
-        for rate in RATES:
+        if asked.stages:
+            found["stages"] = list(measured(out / "stages", *words, "--scale", "stages", adapters=("pytorch",)))
+        else:
+            found["one host"] = list(measured(out / "one-host", *words, "--scale", "one-host"))
+        for rate in () if asked.stages else RATES:
             stagebench("lab", "up", "4", "--rate", rate, "--name", LAB)
             try:
                 inside = (sys.executable, "-m", "suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")

@@ -49,6 +49,13 @@ def test_replicas_exchange_and_cuts_are_crossed():
     assert twice.iteration == pytest.approx(alone.iteration + 2e-3)  # stage 0's, a ring of two
 
 
+def test_a_stage_that_exchanges_before_its_gradient_goes_back_holds_up_the_others():
+    sending = even(2, 4, network=Network(Link(1e-3, 0)), holds_back=True)
+    alone, twice = predict(sending, 2), predict(sending, 4)
+    assert alone.iteration == predict(sending.but(holds_back=False), 2).iteration
+    assert twice.iteration == pytest.approx(alone.iteration + 4e-3)  # both stages', one after the other
+
+
 @pytest.mark.parametrize(
     ("ranks_per_node", "crossings", "two_replicas"),
     [

@@ -1,0 +1,189 @@
+"""The scenario of a network held in stages, fitted to what a run has measured of one pipeline, or of several.
+
+A stage computes for as long as its staged pass did without waiting for the others (`bubble`). What the native step took
+beyond that is the crossing of cuts, unless other trainings of the run tell what a link takes: then the stages are
+scaled to the native step.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from statistics import fmean
+
+from suite.analysis.in_parts import a_stage
+from suite.analysis.rows import Row
+from suite.errors import RequestError
+from suite.plan.networks import network_of
+from suite.predict.answer import Asked
+from suite.predict.collectives import Link, Network
+from suite.predict.from_numbers import activations, multiplications
+from suite.predict.in_stages import Pipelines, strategy_of
+from suite.predict.known_link import MOST_ERROR, KnownLink
+from suite.predict.prediction import timeline
+from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.series import Series, of_a_node
+from suite.results.run_folder import RunFolder
+from workloads.graph import Graph
+
+HALVINGS = 60  # of an interval in which a value is looked for: to the end of a float's digits
+LEAST = 1e-6  # of a stage's own seconds: it computes all but nothing
+
+
+def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> Asked:
+    """`known`: the link, as other trainings of the run tell it.
+
+    RequestError where the network is not here, and without a link for pipelines that exchange gradients.
+    """
+    graph, base, strategy = _network(folder, series, known), series.base, strategy_of(series.base.case)
+    assert base.declared
+    assert strategy
+    stages = base.declared.model_parallel_size
+    pieces = a_stage(base) if series.by_stage else Fraction(base.declared.microbatches)
+    pipelines = Pipelines(graph, strategy.cut, stages if series.side_by_side else None, pieces, series.by_stage)
+    scenario, layers = _staged(folder, series, graph, replace(pipelines, stages=stages).borders(stages))
+    scenario, sources = _matched(scenario, series, known)
+    if known and known.interference and series.side_by_side:
+        scenario = scenario.but(interference=known.interference)
+        sources.append(f"interference: {known.interference:.2f} s for each second of exchange, as there")
+    cut = f"cut: as {base.case.adapter}/{base.case.strategy} cuts it, {strategy.cut}"
+    cases = tuple(row.id for row in series.rows)
+    values = (series.measured, series.devices, cases, series.together, pipelines)
+    return Asked(series.label, scenario, (series.stages_source, *sources, layers, cut), *values)
+
+
+def _network(folder: RunFolder, series: Series, known: KnownLink | None) -> Graph:
+    """RequestError as `fit_stages`."""
+    graph = network_of(folder.path, series.base.case)
+    if graph is None:
+        raise RequestError(
+            f"its network {series.base.case.workload!r} is not what is installed here by that name, and nothing says "
+            "where it was cut; predict with the version that measured it (run.json names it)"
+        )
+    if series.side_by_side and known is None:
+        raise RequestError(
+            f"nothing says how fast the link of {series.label} is, by which pipelines exchange gradients; give --alpha "
+            "and --beta, or --comm with the folder of a `stagebench comm`, or measure 2 ranks by a strategy with a "
+            "network on each, too, with the passes compute_only and comm_only"
+        )
+    return graph
+
+
+def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int, ...]) -> tuple[Scenario, str]:
+    """(The scenario by the staged pass alone, over a link that takes no time; where its layers come from)."""
+    case, declared, place = series.base.case, series.base.declared, series.base.case.placement
+    assert declared
+    held, ends = _held(folder, series.base), [*borders, len(graph.layers)]
+    layers, source = _layers(series, graph, held, ends)
+    scenario = Scenario(
+        batch=case.batch,
+        layers=layers,
+        network=Network(Link(0.0, 0.0), ranks_per_node=of_a_node(place) if place.nodes > 1 else 1),
+        schedule="fused",
+        h2d=held[0]["h2d"] / len(borders),
+        update=_update(held, layers, ends),
+        read=(series.budget.io_only or 0.0) * case.readers,
+        readers=case.readers,
+        stages=len(borders),
+        microbatches=declared.microbatches,
+        # What has several pipelines is PyTorch's hybrid. DDP's last backward returns when its gradients are averaged.
+        holds_back=series.side_by_side,
+        borders=borders,
+        compute_error=min(MOST_ERROR, series.speed_error),
+    )
+    return scenario, source
+
+
+def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
+    """Seconds of a step by stage of the budget, waiting left out: of each rank of a pipeline, one after the other.
+
+    They are means over steps, processes and pipelines. A process's are the mean over its devices (h2d and update: until
+    all of them are done).
+    """
+    assert base.declared
+    count = base.declared.model_parallel_size // base.case.placement.devices
+    found: list[list[dict[str, float]]] = [[] for _ in range(count)]
+    for record in folder.records([base.id]):
+        for rank in record.ranks:
+            staged = rank.passes.get("staged")
+            if record.outcome == "ok" and staged and staged.stage_s:
+                found[rank.rank % count].append({name: fmean(each) for name, each in staged.stage_s.items() if each})
+    names = ("h2d", "forward", "backward", "update")
+    return [{name: fmean([one.get(name, 0.0) for one in several]) for name in names} for several in found]
+
+
+def _layers(
+    series: Series, graph: Graph, held: Sequence[dict[str, float]], ends: Sequence[int]
+) -> tuple[tuple[LayerCost, ...], str]:
+    """What each rank computes, divided over its layers as one device timed them, else as multiply-accumulates are.
+
+    Seconds of a batch of one device; `ends`: of stages, and before the first.
+    """
+    stages = len(ends) - 1
+    devices = stages // len(held)
+    table = next((row.layers for row in series.rows if not row.several_devices and row.layers), None)
+    source = "layers: each stage's time divided as one device timed them" if table else ""
+    if table:
+        timed = {row.layer: (row.forward_s, row.backward_s) for row in table}
+        shares = [timed.get(layer.name, (0.0, 0.0)) for layer in graph.layers]
+    else:
+        shares, source = multiplications(graph), "layers: each stage's time divided by multiply-accumulates"
+    crossing = activations(graph, series.base.case.batch)
+    costs = []
+    for own, (begin, end) in zip(held, pairwise(ends[::devices]), strict=True):
+        whole = [sum(each) or 1.0 for each in zip(*shares[begin:end], strict=True)]
+        forward, backward = (
+            own[name] * devices / stages / each for name, each in zip(("forward", "backward"), whole, strict=True)
+        )
+        costs += [
+            LayerCost(layer.name, one * forward, other * backward, layer.gradient_bytes(), crossing[layer.name])
+            for layer, (one, other) in zip(graph.layers[begin:end], shares[begin:end], strict=True)
+        ]
+    return tuple(costs), source
+
+
+def _update(held: Sequence[dict[str, float]], layers: Sequence[LayerCost], ends: Sequence[int]) -> float:
+    """Seconds in which one device would update all parameters: the devices of a process do so at the same time."""
+    sizes = [sum(layer.bytes for layer in layers[begin:end]) for begin, end in pairwise(ends)]
+    devices = len(sizes) // len(held)
+    of_ranks = [sizes[index : index + devices] for index in range(0, len(sizes), devices)]
+    return sum(own["update"] * sum(each) / (max(each) or 1.0) for own, each in zip(held, of_ranks, strict=True))
+
+
+def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tuple[Scenario, list[str]]:
+    """The scenario that takes as long as the native step, input aside; in words what was scaled, and the link."""
+    wanted, ranks = series.fed, series.devices
+
+    def seconds(one: Scenario) -> float:
+        return timeline(one, ranks).trained
+
+    def over(link: Link) -> Scenario:
+        return scenario.but(network=replace(scenario.network, between=link))
+
+    unsent = seconds(scenario)
+    error, link, source = 0.0, Link(0.0, 0.0), "link: crossing a cut took no time that the step shows"
+    if known and seconds(over(known.link).slower(compute=LEAST)) < wanted:
+        error, link, source = known.error, known.link, known.source
+    elif unsent < wanted:
+        beta = _solved(lambda beta: seconds(over(Link(0.0, beta))), wanted)
+        link, error = Link(0.0, beta), series.speed_error * wanted / (wanted - unsent)
+        source = f"link: what {ranks} devices took beyond computing and waiting, as if it had no latency"
+        return over(link).but(link_error=min(MOST_ERROR, error)), [source]
+    sent = over(link).but(link_error=min(MOST_ERROR, error))
+    times = _solved(lambda times: seconds(sent.slower(compute=max(times, LEAST))), wanted)
+    return sent.slower(compute=times), [
+        f"computing: {times:.2f} times the staged pass's, as the native step has it",
+        source,
+    ]
+
+
+def _solved(rising: Callable[[float], float], wanted: float) -> float:
+    """Where a function that rises from less than what is wanted reaches it."""
+    high = 1e-12
+    while rising(high) < wanted:
+        high *= 2
+    low = 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return high

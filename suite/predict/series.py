@@ -1,0 +1,239 @@
+"""The trainings of a run: the rows of one differ in their number of devices, and one of them is fitted to.
+
+That is the smallest on several devices, else the one on one device. The larger ones stand beside the prediction and
+show how wrong it is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from suite.analysis.budget import Budget
+from suite.analysis.comparability import DISQUALIFYING
+from suite.analysis.in_parts import a_stage, in_parts, trainings
+from suite.analysis.rows import Row
+from suite.analysis.scaling import alike, placed
+from suite.analysis.stats import Interval
+from suite.contracts.case import Case, Placement
+from suite.groups import grouped
+from suite.plan.checks import STAGES
+from suite.predict.in_stages import strategy_of
+
+TELLING = ("no proof", "trend", "other machine", "disturbed", "CPU quota", "large residual")  # of interest to a reader
+WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
+
+
+@dataclass(frozen=True)
+class Series:
+    """A training at several sizes."""
+
+    base: Row  # fitted to; of pipelines side by side it may be one pipeline by itself, which is no row of theirs
+    rows: tuple[Row, ...]
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether several devices hold one network together, in stages."""
+        return in_parts(self.base)
+
+    @property
+    def label(self) -> str:
+        case = self.rows[-1].case
+        ranks = case.placement.ranks_per_node
+        nodes = f", {ranks} rank{'s' if ranks > 1 else ''} a node" if case.placement.nodes > 1 else ""
+        batch = f"{case.batch}" if self.together is None else f"{self.together} of all devices together"
+        stages = f", {self._stages}" if self.in_parts else ""
+        return f"{case.adapter}/{case.strategy} {case.workload} batch {batch} {case.data_name}{nodes}{stages}"
+
+    @property
+    def _stages(self) -> str:
+        """How a batch goes through the stages."""
+        declared, schedule = self.base.declared, self.base.case.knobs.get("schedule")
+        assert declared
+        pieces = a_stage(self.base) if self.by_stage else declared.microbatches
+        words = [f"{pieces} microbatch{'es' if pieces != 1 else ''}{' a stage' if self.by_stage else ''}"]
+        if self.side_by_side:
+            words.insert(0, f"{declared.model_parallel_size} stages")
+        return ", ".join([*words, schedule] if schedule else words)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Of a network in stages, whether more devices make more pipelines, and not more stages of one."""
+        strategy = strategy_of(self.rows[-1].case)
+        return strategy is not None and isinstance(strategy.model_parallel, str)
+
+    @property
+    def by_stage(self) -> bool:
+        """Of a network in stages, whether more of them take more microbatches, and not as many."""
+        declared = [row.declared for row in self.rows if row.declared and in_parts(row)]
+        whole = a_stage(self.base).denominator == 1
+        alone = len({one.model_parallel_size for one in declared}) == 1
+        several = len({one.microbatches for one in declared}) > 1
+        return not self.side_by_side and (several or (alone and whole))
+
+    @property
+    def devices(self) -> int:
+        return self.base.case.placement.device_count
+
+    @property
+    def measured(self) -> dict[int, Interval]:
+        """Samples/s by the number of devices."""
+        return {row.case.placement.device_count: row.rate for row in (self.base, *self.rows) if row.rate}
+
+    @cached_property
+    def budget(self) -> Budget:
+        assert self.base.budget
+        return self.base.budget
+
+    @property
+    def together(self) -> int | None:
+        """Samples of all devices together (strong scaling); None where each has its own."""
+        case = self.base.case
+        return case.global_batch if case.scaling == "strong" else None
+
+    @property
+    def link(self) -> str:
+        """What the base's exchange travels by: the same for every network that trains so."""
+        return str((exchange_of(self.base.case), self.base.case.placement))
+
+    @property
+    def meets(self) -> str:
+        """The same of values between stages: no matter by what strategy."""
+        case, place = self.base.case, self.base.case.placement
+        return str((case.adapter, case.precision, place.device, place.nodes > 1 and (place.nodes, of_a_node(place))))
+
+    @property
+    def stages_source(self) -> str:
+        """Where the seconds of stages come from, and what speaks against it."""
+        marks = [mark for mark in self.base.marks if mark in TELLING]
+        return f"stages: {self.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
+
+    @property
+    def gradient_bytes(self) -> int | None:
+        """That each device contributes to an exchange."""
+        return next((one.gradient_bytes for one in self.base.measured if one.gradient_bytes), None)
+
+    @property
+    def fed(self) -> float:
+        """Seconds of an iteration without waiting for input."""
+        budget = self.budget
+        inside = budget.exposed_input.value if budget.io is None and budget.exposed_input else 0.0
+        return max(budget.native - (budget.io or inside), 0.0)
+
+    @property
+    def compute(self) -> float:
+        """The same without exchange."""
+        return max(self.fed - (self.budget.communication or 0.0), 0.0)
+
+    @property
+    def speed_error(self) -> float:
+        """From the measured speed to the farther end of its 95 % interval, relative."""
+        rate = self.base.rate
+        assert rate
+        return max(rate.high / rate.value - 1, 1 - rate.low / rate.value)
+
+    @property
+    def comm_only_error(self) -> float:
+        """Half of the 95 % interval of `comm_only`, seconds.
+
+        It has no interval of its own, but its two parts have: what is exposed and what is hidden. Their errors are
+        taken to be independent. Noise of the exposed part is in the hidden one with the opposite sign, so that this is
+        mostly too much.
+        """
+        exposed, hidden = self.budget.exposed_communication, self.budget.hidden_communication
+        if exposed is None or hidden is None:
+            # No turns tell its parts (method 1): an exchange is taken to scatter as whole steps do.
+            return self.speed_error * (self.budget.comm_only or 0.0)
+        return math.hypot((exposed.high - exposed.low) / 2, (hidden.high - hidden.low) / 2)
+
+
+def series_of(rows: Sequence[Row]) -> list[Series]:
+    """Every training of a run that a model can be fitted to."""
+    every = sorted((row for row in rows if not unlike(row)), key=_devices)
+    groups = list(grouped((row for row in every if not in_parts(row)), _training).values())
+    alone = {alike(group[0].case): group for group in groups if not group[0].several_devices}
+    scaled = [group for group in groups if group[0].several_devices] + trainings(every)
+    series = [[*alone.get(alike(group[0].case), []), *group] for group in scaled] or list(alone.values())
+    return [Series(base, tuple(group)) for group in series if (base := _base(group, every))]
+
+
+def _base(group: Sequence[Row], every: Sequence[Row]) -> Row | None:
+    """What is fitted to, of the group or of `every` row a pipeline by itself; None where nothing can be."""
+    if in_parts(group[-1]):
+        stages, pipelines = filter(in_parts, group), (row for row in every if _one_of(row, group[-1]))
+        group = [*stages, *pipelines]
+    # What is the same on one device and on several is fitted to the latter: it has an exchange.
+    return min((row for row in group if not lacks(row)), key=_several_first, default=None)
+
+
+def _one_of(row: Row, several: Row) -> bool:
+    """Whether a row is one of the pipelines that stand side by side in another one."""
+    one, each = row.declared, several.declared
+    if not (one and each and in_parts(row) and in_parts(several)) or one.model_parallel_size != _devices(row):
+        return False
+    held = [(about.model_parallel_size, about.microbatches) for about in (one, each)]
+    return held[0] == held[1] and _way(row.case) == _way(several.case)
+
+
+def _way(case: Case) -> tuple[object, ...]:
+    """What a pipeline shares with several of them."""
+    return alike(case), placed(case), case.knobs.get("schedule")
+
+
+def _training(row: Row) -> str:
+    """What the rows of a series share."""
+    case = row.case
+    return str((alike(case), row.several_devices and (case.strategy, case.knobs, placed(case))))
+
+
+def exchange_of(case: Case) -> str:
+    """How gradients are exchanged, wherever that is."""
+    return str((case.adapter, case.strategy, case.tuning, case.precision, case.knobs))
+
+
+def of_a_node(place: Placement) -> int:
+    return place.ranks_per_node * place.devices
+
+
+def _devices(row: Row) -> int:
+    return row.case.placement.device_count
+
+
+def _several_first(row: Row) -> tuple[bool, int]:
+    return not row.several_devices, _devices(row)
+
+
+def unlike(row: Row) -> str | None:
+    """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
+    if not row.rate:
+        return "it was not measured" + (f" ({row.reason})" if row.reason else "")
+    wrong = next((mark for mark in row.marks if mark in WRONG), None)
+    if wrong:
+        return f"{wrong}: {DISQUALIFYING[wrong]}"
+    if not row.synchronous:
+        return "its strategy is asynchronous"
+    return _unlike_stages(row) if in_parts(row) else None
+
+
+def _unlike_stages(row: Row) -> str | None:
+    """The same of a row in parts."""
+    strategy = strategy_of(row.case)
+    if strategy is None:
+        return f"its devices hold one network together, and nothing installed here says how {row.case.adapter} cuts it"
+    if strategy.cut in STAGES:
+        return None
+    parts = "branches are distributed" if strategy.cut == "branches" else "layers are cut"
+    return f"its devices hold one network together, and there is no model of one whose {parts} over them"
+
+
+def lacks(row: Row) -> str | None:
+    """Why no model can be fitted to a row; None when one can."""
+    if not row.budget:
+        if "incomplete" in row.marks:
+            return "not every process was measured, and none with all passes; resume the run"
+        return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
+    if row.budget.communication is None and not in_parts(row):
+        return "it lacks the pass `compute_only`"
+    if row.several_devices and row.declared and "communication" not in row.declared.separable and not in_parts(row):
+        return "its exchange is a part of another stage"
+    return None
