@@ -24,6 +24,7 @@ from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters, launchers, workloads
 
 GOLDEN = Path(__file__).with_name("manifests")
+OPERATORS = json.loads(Path(__file__).with_name("operators.json").read_text())  # it names its sources
 SETTINGS = Settings("registry.example/stagebench:1", "bench")
 QUICK = Sampling(warmup_steps=2, steps=5, seconds=0.0, processes=1, quick=True)
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
@@ -70,6 +71,44 @@ def pods_of(job):
         return [("Job", 1, job["spec"]["template"])]
     replicas = job["spec"]["mpiReplicaSpecs" if job["kind"] == "MPIJob" else "pytorchReplicaSpecs"]
     return [(role, each["replicas"], each["template"]) for role, each in replicas.items()]
+
+
+def strict(schema):
+    """The same, which refuses what the operators would prune in silence."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: strict(each) for name, each in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema:
+        found["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """Gives what the operator's schema finds wrong with a job; a plain Job has the pod template of the others."""
+    validators = pytest.importorskip("jsonschema").Draft202012Validator
+    template = strict(OPERATORS["template"])
+
+    def of(job):
+        if job["kind"] == "Job":
+            return [error.message for error in validators(template).iter_errors(job["spec"]["template"])]
+        kind = OPERATORS["kinds"][job["kind"]]
+        assert job["apiVersion"] == kind["apiVersion"]
+        whole = {**strict(kind["schema"]), "template": template}
+        return [error.message for error in validators(whole).iter_errors(job)]
+
+    return of
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_satisfies_its_operator_s_published_schema(name, problems):
+    _, job = yaml.safe_load_all(written(name))
+    assert problems(job) == []
+    for _, _, pod in pods_of(job):
+        pod["spec"]["containers"][0]["imagee"] = pod["spec"]["containers"][0].pop("name")
+    assert any("imagee" in problem for problem in problems(job))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,7 @@ from suite.analysis.summary import summarise
 from tests.experiments.conftest import stagebench
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
-EVERY_DAY = ("batch-size", "horovod-style", "learning", "stragglers")  # test_release.py runs the others' tiny scales
+EVERY_DAY = ("batch-size", "learning", "paper", "stragglers")  # test_release.py runs the others' tiny scales
 
 
 def test_a_plan_that_learns(look):
@@ -17,18 +17,18 @@ def test_a_plan_that_learns(look):
 
 
 def test_a_plan_that_measures(look):
-    measured = look("horovod-style")
+    measured = look("paper")
     rows = summarise(measured.folder)
     assert {row.case.adapter for row in rows} == {"pytorch", "caffempi"}
     assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)
-    assert {row.case.strategy for row in rows} >= {"parameter_server", "data_parallel"}
+    assert {row.case.strategy for row in rows} >= {"single", "ddp", "data_parallel"}
     if not CHROMIUM:
         pytest.skip("no chromium on the path; STAGEBENCH_CHROMIUM may name one")
     with chromium() as browser, tab(browser, measured.site.as_uri()) as page:
         for path in sorted(measured.site.glob("*.html")):
             opened(page, path)
             fits(page)
-    assert "stages.html" in measured.pages
+    assert measured.pages.keys() >= {"stages.html", "scaling.html"}
 
 
 def test_a_plan_that_does_both(look):
