@@ -18,6 +18,7 @@ from reports.matrix import matrix, place_of
 from reports.matrix import words_of as words_of_place
 from reports.networks import networks_of
 from reports.panels import Panel, by_network, for_charts, set_aside
+from reports.programs import notes_of
 from reports.scaling import scaling
 from reports.shown import SHOWN, shown
 from reports.stragglers import stragglers_of
@@ -72,6 +73,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     return {
         "title": _title(folder, plan),
         "imported": imported,
+        "foreign_notes": notes_of(folder) if isinstance(folder, ForeignRun) else [],
         "about": folder.about,
         "plan": plan,
         "hosts": folder.hosts(),

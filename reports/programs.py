@@ -17,7 +17,7 @@ from suite.comm.cases import CommCase
 from suite.contracts.case import Case, Input, Placement, Sampling
 from suite.errors import RequestError
 from suite.files import disk
-from suite.foreign.folder import UNKNOWN, Exchange, Origin, Speed
+from suite.foreign.folder import UNKNOWN, Exchange, ForeignRun, Origin, Speed
 
 MNIST = 60_000  # training images
 TYPES = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16"}  # nccl-tests' names
@@ -36,6 +36,13 @@ TF_CNN = (
 )
 # Bytes, numbers, type, perhaps reduction and root, microseconds, and both bandwidths.
 NCCL_ROW = r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(?:[a-z]+\s+)?(?:-?\d+\s+)?([\d.]+)\s+[\d.]+\s+[\d.]+\s+\S+\s+[\d.]"
+
+# What a page says of a program's results, beside what it printed.
+ARTICLE = "data-parallel article"
+NOTES = {
+    ARTICLE: "The article's text gives its small and its large network 402,442 and 2,636,554 parameters. Its PyTorch code "
+    "trains 402,442 and 4,104,202, its TensorFlow code 347,146 and 2,007,050: its frameworks never trained the same network.",
+}
 
 LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 LONGEST = 4096  # characters of a line that can be a result's
@@ -121,9 +128,7 @@ def article(printed: Printed) -> Iterator[Result]:
             optimiser="adam",
             input=Input(repeat=repeat),
         )
-        yield Speed(
-            case=case, samples_per_second=rate, epoch_s=epochs, origin=_origin("data-parallel article", printed, line)
-        )
+        yield Speed(case=case, samples_per_second=rate, epoch_s=epochs, origin=_origin(ARTICLE, printed, line))
 
 
 def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result]:
@@ -202,6 +207,12 @@ def nccl_tests(printed: Printed) -> Iterator[Result]:
         case = CommCase("nccl", operation, place, 0.0, tuple(counts[row[3]]), dtype=dtype)
         seconds, origin = float(row[4]) * 1e-6, _origin("nccl-tests", printed, line)
         yield Exchange(case=case, hosts=hosts, bytes=int(row[1]), seconds=seconds, samples=iterations, origin=origin)
+
+
+def notes_of(folder: ForeignRun) -> list[str]:
+    """What a page says of the programs whose results a folder holds."""
+    programs = dict.fromkeys(one.origin.program for one in folder.speeds)
+    return [NOTES[program] for program in programs if program in NOTES]
 
 
 READERS: dict[str, Callable[[Printed], Iterator[Result]]] = {

@@ -198,6 +198,8 @@ def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path
     report([article], tmp_path / "alone", False, False)
     first = (tmp_path / "alone" / "index.html").read_text()
     assert "foreign, unproven, and compared with nothing" in first
+    for page in ("speed.html", "scaling.html"):
+        assert "4,104,202, its TensorFlow code 347,146" in (tmp_path / "alone" / page).read_text()
     assert "not to be compared: foreign" in (tmp_path / "alone" / "scaling.html").read_text()
     report([article], tmp_path / "single", True, False)
     import_([PRINTED / "horovod.log"], tmp_path / "horovod", None)
