@@ -41,8 +41,8 @@ NCCL_ROW = r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(?:[a-z]+\s+)?(?:-?\d+\s+)?([\d.]+
 ARTICLE = "data-parallel article"
 NOTES = {
     ARTICLE: "The article's text gives its small and its large network 402,442 and 2,636,554 parameters. Its PyTorch "
-    "code trains 402,442 and 4,104,202, its TensorFlow code 347,146 and 2,007,050: its two frameworks never trained the "
-    "same network.",
+    "code trains 402,442 and 4,104,202, its TensorFlow code 347,146 and 2,007,050: its two frameworks never trained "
+    "the same network.",
 }
 
 LARGEST = 1 << 26  # bytes of an output; more was printed by something else
