@@ -1,11 +1,12 @@
 """Writes docs/validation.md and its charts: how good predictions and comparisons are.
 
     PYTHONPATH=. python tests/benchmarks/validation.py TRACES
-    PYTHONPATH=. python tests/benchmarks/validation.py TRACES --measure OUT    # as root; an hour and a half
+    PYTHONPATH=. python tests/benchmarks/validation.py TRACES --measure OUT    # as root; two hours
+    PYTHONPATH=. python tests/benchmarks/validation.py TRACES --measure OUT --part stages    # ... half an hour of them
 
 TRACES is the folder of B-Caffe's logs (tests/benchmarks/published_traces.py). What takes long is read from
-docs/validation, unless it is measured anew: prediction.json (by prediction.py here) and comparing.json (by
-comparing.py). They keep when, on which processors and of which commit. A part without its file says so.
+docs/validation, unless it is measured anew: prediction.json and stages.json (by prediction.py here) and comparing.json
+(by comparing.py). They keep when, on which processors and of which commit. A part without its file says so.
 """
 
 import argparse
@@ -54,6 +55,21 @@ LINKS: dict[str, dict[str, Any]] = {  # of the published measurements, as `point
     "link of 2 nodes, halving": {"fit_nodes": 2, "algorithm": "halving"},
     "link of the OSU benchmark": {"benchmark": True},
 }
+
+PARTS = ("prediction", "stages", "comparing")  # that take long
+CHART_OF = {"prediction": "own", "stages": "stages"}  # by the file that it is drawn from
+HELD_ALIKE = """\
+No proofs were made for these runs. Something runs on each core whenever nothing else wants to, so that none idles;
+ranks that wait yield their core instead of polling; processes keep the memory that they once had. Without that, four
+ranks on so few cores compute at another speed than two, whatever they exchange.
+
+How much longer the slowest rank takes follows from the wait that was measured. That rule was chosen after an earlier
+run had been looked at, of commit 7b5ef5425f: there it has a median error of 4.4 %, 8.7 % at worst; the former rule, by
+the steps of ranks that wait for nobody, had 5.4 and 8.4 %."""
+OF_STAGES = """\
+Four stages are predicted from two, and two pipelines of two stages from one; everything else is as above. That a stage
+of `hybrid` holds the last gradient back until its own are averaged, and computes more slowly meanwhile, came into the
+model after earlier measurements had been looked at."""
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -113,8 +129,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def of_own_runs() -> str:
-    path = CHARTS / "prediction.json"
+def of_own_runs(name: str, remarks: str) -> str:
+    """What NAME.json holds, with what is to be said of it."""
+    path = CHARTS / f"{name}.json"
     if not path.exists():
         return "Not measured yet.\n"
     found = json.loads(path.read_text())
@@ -128,20 +145,14 @@ def of_own_runs() -> str:
     errors = [(f"{setting}: {one['case']}", abs(one["error"])) for setting, one in each]
     return f"""\
 {origin(found)}Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two ranks as with four.
-No proofs were made for these runs. Something runs on each core whenever nothing else wants to, so that none idles;
-ranks that wait yield their core instead of polling; processes keep the memory that they once had. Without that, four
-ranks on so few cores compute at another speed than two, whatever they exchange.
-
-How much longer the slowest rank takes follows from the wait that was measured. That rule was chosen after an earlier
-run had been looked at, of commit 7b5ef5425f: there it has a median error of 4.4 %, 8.7 % at worst; the former rule, by
-the steps of ranks that wait for nobody, had 5.4 and 8.4 %.
+{remarks}
 
 Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_error"]:.1%} (at most 15 %).
 {of_intervals(each)}
 
 {table(("where", "case", "measured, samples/s (95 % interval)", "predicted, samples/s", "error"), rows)}
 
-{bars("own", errors, 0.15, "%", "error of the prediction; at most 15 %")}
+{bars(CHART_OF[name], errors, 0.15, "%", "error of the prediction; at most 15 %")}
 """
 
 
@@ -351,26 +362,33 @@ def today() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
-def measure(out: Path) -> None:
-    """Write prediction.json and comparing.json; what is measured is kept in `out`, and the same command goes on."""
+def measure(out: Path, parts: Sequence[str]) -> None:
+    """Write the parts' files; what is measured is kept in `out`, and the same command goes on."""
 
     def printed(*words: str | Path) -> str:
         return subprocess.run([sys.executable, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    predicted = printed(HERE / "prediction.py", out / "prediction")
-    printed("-m", "suite.cli", "run", *NOISE, "-o", out / "noise")
+    words = {"prediction": (), "stages": ("--stages",)}
+    predicted = {
+        part: printed(HERE / "prediction.py", out / part, *more) for part, more in words.items() if part in parts
+    }
+    if "comparing" in parts:
+        printed("-m", "suite.cli", "run", *NOISE, "-o", out / "noise")
     # Afterwards: a changed file would make the commit of the run of noise one with changes.
-    keep("prediction", predicted, (each.parent for each in sorted((out / "prediction").glob("*/*/run.json"))))
-    keep("comparing", printed(HERE / "comparing.py", out / "noise"), [out / "noise"])
+    for part, text in predicted.items():
+        keep(part, text, (each.parent for each in sorted((out / part).glob("*/*/run.json"))))
+    if "comparing" in parts:
+        keep("comparing", printed(HERE / "comparing.py", out / "noise"), [out / "noise"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--measure", type=Path, metavar="OUT")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure this alone; may be repeated")
     given = parser.parse_args()
     if given.measure:
-        measure(given.measure)
+        measure(given.measure, given.part or PARTS)
     text = f"""\
 # How good predictions and comparisons are
 
@@ -378,7 +396,7 @@ To make this page again, in an environment with stagebench and simpy, where TRAC
 
     PYTHONPATH=. python tests/benchmarks/validation.py TRACES
 
-`--measure OUT` first measures what takes long: on a quiet machine, as root, an hour and a half.
+`--measure OUT` first measures what takes long: on a quiet machine, as root, two hours.
 
 Made on {today()}, commit {short(commit())}; {this_host().cpu or "unknown processor"}. What takes long
 was measured before, and names its own date where that is known.
@@ -388,7 +406,10 @@ was measured before, and names its own date where that is known.
 The plan `prediction`, fitted to two ranks and asked about four: on one host, and over simulated hosts with links of two
 rates.
 
-{of_own_runs()}
+{of_own_runs("prediction", HELD_ALIKE)}
+## Networks in stages
+
+{of_own_runs("stages", OF_STAGES)}
 ## Published measurements
 
 B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the speeds that they
