@@ -12,7 +12,7 @@ from suite.contracts.case import Case, Placement
 Entry = tuple[str, Case, Rates]  # a row's id, its case, its speed
 Key = tuple[str, ...]
 
-# What the case and its one-device baseline must share, beside knobs. Left out: ranks, devices, strategy, launcher and
+# What the case and its one-device baseline must share. Left out: ranks, devices, strategy, launcher and
 # binding, which are the question; the learning rate, which follows the global batch; and
 # how long was measured.
 SHARED = (
@@ -29,10 +29,9 @@ SHARED = (
     "seed",
     "readers",
     "input",
+    "knobs",
     "graph_digest",
 )
-# Knobs of how devices hold one network together; one device holds it whole. The other knobs are shared.
-OF_PARTS = ("microbatches", "schedule", "stages")
 
 
 @dataclass(frozen=True)
@@ -94,15 +93,13 @@ def with_whole_batch(case: Case) -> Case:
 
 
 def _of_a_node(case: Case) -> Key:
-    place = case.placement
-    return (*shared(case), case.strategy, str(place.ranks_per_node), str(place.devices), str(case.knobs))
+    return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
 
 
 def shared(case: Case) -> Key:
     """What decides which one-device case is a baseline."""
     values = [str(getattr(case, name)) for name in SHARED]
-    knobs = {name: value for name, value in case.knobs.items() if name not in OF_PARTS}
-    return (*values, str(knobs), case.placement.device, str(case.placement.threads))
+    return (*values, case.placement.device, str(case.placement.threads))
 
 
 def alike(case: Case) -> Key:

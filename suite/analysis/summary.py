@@ -16,6 +16,7 @@ from typing import Any
 from suite.analysis import two_readers
 from suite.analysis.comparability import Key
 from suite.analysis.foreign import imported_rows
+from suite.analysis.in_parts import held_whole
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machines import elsewhere
 from suite.analysis.measured import RESIDUAL, Process
@@ -54,7 +55,8 @@ def summarise(folder: RunFolder) -> list[Row]:
     with uncollected():
         rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
         entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
-        devices, nodes, verdicts = over_devices(entries), over_nodes(entries), _verdicts(rows)
+        whole = [(row.id, held_whole(row), row.rates) for row in rows if row.rates]
+        devices, nodes, verdicts = over_devices(whole), over_nodes(entries), _verdicts(rows)
         peaks = machine_peaks(
             (row.id, row.case, one.about.processors, one.peak) for row in rows for one in row.processes if one.peak
         )

@@ -72,7 +72,10 @@ def predict(
     ] = None,
     compression: Annotated[float, typer.Option(help="How many times smaller than float32 gradients are.")] = 1.0,
     stages: Annotated[int, typer.Option(help="Devices that hold one network together, as a pipeline.")] = 1,
-    microbatches: Annotated[int, typer.Option(help="Pieces in which a pipeline takes its batch.")] = 1,
+    microbatches: Annotated[
+        int | None,
+        typer.Option(help="Pieces in which a pipeline takes its batch; default: 1, or as many as the run's."),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline of the most ranks for Perfetto (ui.perfetto.dev).")
     ] = None,
@@ -96,7 +99,7 @@ def predict(
     )
     _needed("--algorithm hierarchical", algorithm == "hierarchical", "--ranks-per-node", ranks_per_node > 1)
     _needed("--servers", servers != 1, "--algorithm server", algorithm == "server")
-    _needed("--microbatches", microbatches != 1, "--stages", stages > 1)
+    _needed("--microbatches", microbatches is not None, "--stages", stages > 1)
     _needed("--backend", backend is not None, "--comm", comm is not None)
     _needed("--gamma", gamma != 0.0, "--alpha and --beta", alpha is not None)
     _writable(trace=trace, chakra=chakra)
@@ -111,6 +114,7 @@ def predict(
     if run is None:
         _needed("--readers", readers is not None, "--read-rate", read_rate is not None)
         asked = [from_numbers.asked(numbers, network, link)]
+        pipeline["microbatches"] = 1 if microbatches is None else microbatches
         asked = [replace(one, scenario=one.scenario.but(**_pipeline(stages), **pipeline)) for one in asked]
     else:
         from suite.predict.from_run import asked_of
@@ -160,6 +164,8 @@ def _pipeline(stages: int) -> dict[str, Any]:
 
 def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None", pipeline: dict[str, Any]) -> "Asked":
     """The training of a run with what the options change of it; `link` may be what it was fitted to."""
+    from suite.predict.collectives import positive
+
     own, changed, error = asked.scenario.network, [], asked.scenario.link_error
     if link and link.source not in asked.sources:
         own, error = replace(own, between=link.link), link.error
@@ -174,11 +180,19 @@ def _what_if(asked: "Asked", network: "Network | None", link: "KnownLink | None"
     held = asked.pipelines
     parts: dict[str, Any] = {"network": own, "link_error": error, "compression": compression}
     if stages > 1 and held:
-        changed.append(f"pipelines of {stages} stages and {pieces} microbatches")
-        asked = replace(asked, pipelines=replace(held, stages=stages, microbatches=Fraction(pieces), by_stage=False))
+        if not (asked.link_known or link):
+            raise RequestError(
+                f"nothing says how fast the link of {asked.label} is, by which pipelines exchange gradients; give "
+                "--alpha and --beta, or --comm, or leave --stages out"
+            )
+        count = replace(held, stages=stages).pieces(stages) if pieces is None else Fraction(pieces)
+        positive("number of microbatches", float(count))
+        changed.append(f"pipelines of {stages} stages and {count} microbatch{'es' if count != 1 else ''}")
+        asked = replace(asked, pipelines=replace(held, stages=stages, microbatches=count, by_stage=False, known={}))
+        parts["holds_back"] = True
     elif stages > 1:
         changed.append(f"a pipeline of {stages} stages, without the fitted schedule and interference")
-        parts |= {"stages": stages, "microbatches": pieces, **_pipeline(stages)}
+        parts |= {"stages": stages, "microbatches": pieces or 1, **_pipeline(stages)}
     return asked.changed(changed, **parts) if changed else asked
 
 
@@ -222,12 +236,16 @@ def _only_without_a_run(run: Path, numbers: "Numbers") -> None:
 
 def _schedules(option: str | None, asked: "Asked") -> list[str]:
     from suite.predict.scenario import SCHEDULES
+    from suite.suggest import known
 
     if option in (None, "all"):
         return list(SCHEDULES) if option and not asked.pipelines else [asked.scenario.schedule]
     words = [word.strip() for word in option.split(",")]
     if not all(words):
         raise RequestError(f"--schedule {option!r} should read A,B,...: schedules such as wfbp,merged, or all")
+    for word in words:
+        if word not in SCHEDULES:
+            raise RequestError(f"there is no schedule {word!r}; {known(word, SCHEDULES)}")
     return [word for word in words if word == asked.scenario.schedule] if asked.pipelines else words
 
 

@@ -27,11 +27,11 @@ from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 # As `Strategy.cut` has them: each raises Unsupported for a network that cannot be cut into so many parts.
-STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
+INTO_STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
     "layers": stages,
     "layers where one value crosses": partial(stages, one_value=True),
 }
-CUTS: dict[str, Callable[[Graph, int], object]] = {**STAGES, "branches": check_blocks}
+CUTS: dict[str, Callable[[Graph, int], object]] = {**INTO_STAGES, "branches": check_blocks}
 FILES, BEST = "files", "best"  # formats that are no adapter's own
 Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
 

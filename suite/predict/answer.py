@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -27,13 +28,16 @@ class Asked:
     cases: tuple[str, ...] = ()  # ids of those measured
     together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
     pipelines: Pipelines | None = None  # how devices hold the network in stages; None: as the scenario says, or not
+    link_known: bool = (
+        True  # False: what is left of a pipeline's step stands for it, which tells nothing of an exchange
+    )
 
     def refusal(self, ranks: int) -> str | None:
         """Why there cannot be so many ranks, with the remedy; None where there can."""
         if self.together and ranks > self.together:
-            return f"there are no more samples than {self.together}; ask for {self.together} at most"
-        batch = self.together / ranks if self.together else self.scenario.batch
-        return self.pipelines.refusal(ranks, batch) if self.pipelines else None
+            return f"there are only {self.together} samples; ask for {self.together} at most"
+        samples = Fraction(self.together, ranks) if self.together else Fraction(self.scenario.batch)
+        return self.pipelines.refusal(ranks, samples) if self.pipelines else None
 
     def on(self, ranks: int, schedule: str) -> Scenario:
         """The scenario of so many ranks; what a sample takes is taken not to depend on the batch.
@@ -44,9 +48,9 @@ class Asked:
         if refusal:
             raise RequestError(f"{self.label} on {ranks} ranks: {refusal}")
         scenario = self.scenario.but(schedule=schedule)
-        if self.pipelines:
-            scenario = self.pipelines.on(scenario, ranks)
-        return self._shared(scenario, ranks)
+        if not self.pipelines:
+            return self._shared(scenario, ranks)
+        return self.pipelines.on(self._shared(scenario.but(microbatches=1), ranks), ranks)
 
     def alone(self, schedule: str) -> Scenario:
         """The scenario of one device, with the batch of all in strong scaling."""
@@ -78,9 +82,9 @@ class Answer:
 
     def _predicted(self, ranks: int, schedule: str) -> Prediction:
         found = predict(self.asked.on(ranks, schedule), ranks)
-        if not self.asked.together:
+        if not (self.asked.together or self.asked.pipelines):
             return found
-        # One rank by itself has the whole batch.
+        # One rank by itself has the whole batch, or the whole network.
         return replace(found, efficiency=found.rate / ranks / predict(self.asked.alone(schedule), 1).rate)
 
     @property

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from statistics import fmean
 
-from suite.analysis.in_parts import a_stage
+from suite.analysis.in_parts import microbatches_per_stage
 from suite.analysis.rows import Row
 from suite.errors import RequestError
 from suite.plan.networks import network_of
@@ -24,6 +24,7 @@ from suite.predict.prediction import timeline
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.series import Series, of_a_node
 from suite.results.run_folder import RunFolder
+from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 
 HALVINGS = 60  # of an interval in which a value is looked for: to the end of a float's digits
@@ -39,16 +40,21 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
     assert base.declared
     assert strategy
     stages = base.declared.model_parallel_size
-    pieces = a_stage(base) if series.by_stage else Fraction(base.declared.microbatches)
+    pieces = microbatches_per_stage(base) if series.by_stage else Fraction(base.declared.microbatches)
     pipelines = Pipelines(graph, strategy.cut, stages if series.side_by_side else None, pieces, series.by_stage)
-    scenario, layers = _staged(folder, series, graph, replace(pipelines, stages=stages).borders(stages))
-    scenario, sources = _matched(scenario, series, known)
-    if known and known.interference and series.side_by_side:
-        scenario = scenario.but(interference=known.interference)
-        sources.append(f"interference: {known.interference:.2f} s for each second of exchange, as there")
+    try:
+        borders = replace(pipelines, stages=stages).borders(stages)
+    except Unsupported as error:  # what is installed here cuts it in another way than what has measured it
+        raise RequestError(f"{error}; predict with the version that measured it (run.json names it)") from None
+    scenario, layers = _staged(folder, series, graph, borders)
+    slowed = known.interference if known and series.side_by_side else 0.0
+    scenario, sources = _matched(scenario.but(interference=slowed), series, known)
+    believed = known is not None and known.source in sources
+    if believed and slowed:
+        sources.append(f"interference: {slowed:.2f} s for each second of that exchange")
     cut = f"cut: as {base.case.adapter}/{base.case.strategy} cuts it, {strategy.cut}"
     cases = tuple(row.id for row in series.rows)
-    values = (series.measured, series.devices, cases, series.together, pipelines)
+    values = (series.measured, series.devices, cases, series.together, pipelines, believed)
     return Asked(series.label, scenario, (series.stages_source, *sources, layers, cut), *values)
 
 
@@ -157,19 +163,19 @@ def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tup
     def seconds(one: Scenario) -> float:
         return timeline(one, ranks).trained
 
-    def over(link: Link) -> Scenario:
-        return scenario.but(network=replace(scenario.network, between=link))
+    def over(link: Link, within: Link | None = None) -> Scenario:
+        return scenario.but(network=replace(scenario.network, between=link, within=within))
 
     unsent = seconds(scenario)
-    error, link, source = 0.0, Link(0.0, 0.0), "link: crossing a cut took no time that the step shows"
-    if known and seconds(over(known.link).slower(compute=LEAST)) < wanted:
-        error, link, source = known.error, known.link, known.source
+    error, sent, source = 0.0, scenario, "link: crossing a cut took no time that the step shows"
+    if known and seconds((told := over(known.link, known.within)).slower(compute=LEAST)) < wanted:
+        error, sent, source = known.error, told, known.source
     elif unsent < wanted:
         beta = _solved(lambda beta: seconds(over(Link(0.0, beta))), wanted)
         link, error = Link(0.0, beta), series.speed_error * wanted / (wanted - unsent)
         source = f"link: what {ranks} devices took beyond computing and waiting, as if it had no latency"
         return over(link).but(link_error=min(MOST_ERROR, error)), [source]
-    sent = over(link).but(link_error=min(MOST_ERROR, error))
+    sent = sent.but(link_error=min(MOST_ERROR, error))
     times = _solved(lambda times: seconds(sent.slower(compute=max(times, LEAST))), wanted)
     return sent.slower(compute=times), [
         f"computing: {times:.2f} times the staged pass's, as the native step has it",

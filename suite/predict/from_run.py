@@ -222,13 +222,14 @@ def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tupl
 def _other_link(folder: RunFolder, series: Series, every: Sequence[Series]) -> KnownLink | None:
     """The link between stages, as the same adapter's exchange of gradients over such a link has it; None without."""
     for one in every:
-        if not one.in_parts and one.devices > 1 and one.meets == series.meets:
+        if not one.in_parts and one.devices > 1 and one.between_stages == series.between_stages:
             with suppress(RequestError):  # it cannot be fitted: its network may be another one today
                 asked = fit(folder, one, every)
                 (source, *_) = (each for each in asked.sources if each.startswith("link: "))
                 found = asked.scenario
                 words = f"{source}, of {one.label}"
-                return KnownLink(found.network.between, found.link_error, words, interference=found.interference)
+                network = found.network
+                return KnownLink(network.between, found.link_error, words, network.within, found.interference)
     return None
 
 

@@ -11,13 +11,13 @@ from functools import cached_property
 
 from suite.analysis.budget import Budget
 from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.in_parts import a_stage, in_parts, trainings
+from suite.analysis.in_parts import held_whole, in_parts, microbatches_per_stage, trainings
 from suite.analysis.rows import Row
 from suite.analysis.scaling import alike, placed
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case, Placement
 from suite.groups import grouped
-from suite.plan.checks import STAGES
+from suite.plan.checks import INTO_STAGES
 from suite.predict.in_stages import strategy_of
 
 TELLING = ("no proof", "trend", "other machine", "disturbed", "CPU quota", "large residual")  # of interest to a reader
@@ -50,7 +50,7 @@ class Series:
         """How a batch goes through the stages."""
         declared, schedule = self.base.declared, self.base.case.knobs.get("schedule")
         assert declared
-        pieces = a_stage(self.base) if self.by_stage else declared.microbatches
+        pieces = microbatches_per_stage(self.base) if self.by_stage else declared.microbatches
         words = [f"{pieces} microbatch{'es' if pieces != 1 else ''}{' a stage' if self.by_stage else ''}"]
         if self.side_by_side:
             words.insert(0, f"{declared.model_parallel_size} stages")
@@ -65,11 +65,8 @@ class Series:
     @property
     def by_stage(self) -> bool:
         """Of a network in stages, whether more of them take more microbatches, and not as many."""
-        declared = [row.declared for row in self.rows if row.declared and in_parts(row)]
-        whole = a_stage(self.base).denominator == 1
-        alone = len({one.model_parallel_size for one in declared}) == 1
-        several = len({one.microbatches for one in declared}) > 1
-        return not self.side_by_side and (several or (alone and whole))
+        pieces = {row.declared.microbatches for row in self.rows if row.declared and in_parts(row)}
+        return not self.side_by_side and len(pieces) > 1
 
     @property
     def devices(self) -> int:
@@ -97,10 +94,11 @@ class Series:
         return str((exchange_of(self.base.case), self.base.case.placement))
 
     @property
-    def meets(self) -> str:
-        """The same of values between stages: no matter by what strategy."""
+    def between_stages(self) -> str:
+        """What values between stages would travel by: no matter by what strategy, within a process or between them."""
         case, place = self.base.case, self.base.case.placement
-        return str((case.adapter, case.precision, place.device, place.nodes > 1 and (place.nodes, of_a_node(place))))
+        nodes = place.nodes > 1 and (place.nodes, of_a_node(place))
+        return str((case.adapter, case.precision, place.device, place.devices > 1, nodes))
 
     @property
     def stages_source(self) -> str:
@@ -152,38 +150,40 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
     every = sorted((row for row in rows if not unlike(row)), key=_devices)
     groups = list(grouped((row for row in every if not in_parts(row)), _training).values())
     alone = {alike(group[0].case): group for group in groups if not group[0].several_devices}
-    scaled = [group for group in groups if group[0].several_devices] + trainings(every)
-    series = [[*alone.get(alike(group[0].case), []), *group] for group in scaled] or list(alone.values())
+    scaled = [group for group in groups if group[0].several_devices]
+    whole = [[*alone.get(alike(group[0].case), []), *group] for group in scaled] or alone.values()
+    parts = [[*alone.get(alike(held_whole(group[0])), []), *group] for group in trainings(every)]
+    series = [*whole, *parts]
     return [Series(base, tuple(group)) for group in series if (base := _base(group, every))]
 
 
 def _base(group: Sequence[Row], every: Sequence[Row]) -> Row | None:
     """What is fitted to, of the group or of `every` row a pipeline by itself; None where nothing can be."""
     if in_parts(group[-1]):
-        stages, pipelines = filter(in_parts, group), (row for row in every if _one_of(row, group[-1]))
+        stages, pipelines = filter(in_parts, group), (row for row in every if _is_one_pipeline_of(row, group[-1]))
         group = [*stages, *pipelines]
     # What is the same on one device and on several is fitted to the latter: it has an exchange.
     return min((row for row in group if not lacks(row)), key=_several_first, default=None)
 
 
-def _one_of(row: Row, several: Row) -> bool:
+def _is_one_pipeline_of(row: Row, several: Row) -> bool:
     """Whether a row is one of the pipelines that stand side by side in another one."""
     one, each = row.declared, several.declared
     if not (one and each and in_parts(row) and in_parts(several)) or one.model_parallel_size != _devices(row):
         return False
     held = [(about.model_parallel_size, about.microbatches) for about in (one, each)]
-    return held[0] == held[1] and _way(row.case) == _way(several.case)
+    return held[0] == held[1] and _pipeline(row) == _pipeline(several)
 
 
-def _way(case: Case) -> tuple[object, ...]:
+def _pipeline(row: Row) -> tuple[object, ...]:
     """What a pipeline shares with several of them."""
-    return alike(case), placed(case), case.knobs.get("schedule")
+    return alike(held_whole(row)), placed(row.case), row.case.knobs.get("schedule")
 
 
 def _training(row: Row) -> str:
     """What the rows of a series share."""
     case = row.case
-    return str((alike(case), row.several_devices and (case.strategy, case.knobs, placed(case))))
+    return str((alike(case), row.several_devices and (case.strategy, placed(case))))
 
 
 def exchange_of(case: Case) -> str:
@@ -220,7 +220,7 @@ def _unlike_stages(row: Row) -> str | None:
     strategy = strategy_of(row.case)
     if strategy is None:
         return f"its devices hold one network together, and nothing installed here says how {row.case.adapter} cuts it"
-    if strategy.cut in STAGES:
+    if strategy.cut in INTO_STAGES:
         return None
     parts = "branches are distributed" if strategy.cut == "branches" else "layers are cut"
     return f"its devices hold one network together, and there is no model of one whose {parts} over them"
@@ -231,7 +231,8 @@ def lacks(row: Row) -> str | None:
     if not row.budget:
         if "incomplete" in row.marks:
             return "not every process was measured, and none with all passes; resume the run"
-        return "it lacks the pass `staged`; measure it with passes native, staged, compute_only and comm_only"
+        passes = "native and staged" if in_parts(row) else "native, staged, compute_only and comm_only"
+        return f"it lacks the pass `staged`; measure it with passes {passes}"
     if row.budget.communication is None and not in_parts(row):
         return "it lacks the pass `compute_only`"
     if row.several_devices and row.declared and "communication" not in row.declared.separable and not in_parts(row):

@@ -387,6 +387,8 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, metavar="OUT")
     parser.add_argument("--part", choices=PARTS, action="append", help="measure this alone; may be repeated")
     given = parser.parse_args()
+    if given.part and not given.measure:
+        parser.error("--part says nothing without --measure OUT")
     if given.measure:
         measure(given.measure, given.part or PARTS)
     text = f"""\

@@ -26,6 +26,7 @@ def test_networks_in_stages_are_predicted_within_the_same_bounds():
     assert len(errors) == 4
     assert STAGES["median_error"] <= 0.05
     assert STAGES["worst_error"] <= 0.15, errors
+    assert STAGES["worst_error"] == max(map(abs, errors.values()))
 
 
 def test_equal_runs_are_seldom_called_different():

@@ -120,13 +120,13 @@ def one_device(run, adapter="pytorch", batch=BATCH):
             for layer in layers_of(True)
         ]
 
-    case = case_of(adapter, "alexnet", batch=batch, data="synthetic", graph_digest=GRAPH.digest, knobs=KNOBS)
+    case = case_of(adapter, "alexnet", batch=batch, data="synthetic", graph_digest=GRAPH.digest, knobs={})
     run.changed(run.proven(case), timed)
 
 
 def data_parallel(run, link):
     """Its exchange tells the link: twice half of all bytes over a ring of two. A step takes half as long again."""
-    case = case_of("pytorch", "alexnet", 2, batch=BATCH, data="synthetic", graph_digest=GRAPH.digest, knobs=KNOBS)
+    case = case_of("pytorch", "alexnet", 2, batch=BATCH, data="synthetic", graph_digest=GRAPH.digest, knobs={})
     seconds = link.beta * GRAPH.gradient_bytes()
 
     def exchanging(record):
@@ -224,8 +224,22 @@ def test_two_pipelines_side_by_side_are_predicted_exactly_from_one(run, strategy
     assert case.id in answer.asked.cases
     assert answer.asked.label.endswith(", 2 stages, 4 microbatches, gpipe")
     assert f"pytorch/{strategy} " in source(answer, "stages")
-    assert f" {interference:.2f} s for each second of exchange" in source(answer, "interference")
+    assert f" {interference:.2f} s for each second of that exchange" in source(answer, "interference")
     assert not any("hybrid" in why for why in refusals)
+
+
+def test_four_pipelines_are_predicted_exactly_from_two(run):
+    """They exchange in what is fitted to as well, and are slowed down by it there, too."""
+    one_device(run)
+    data_parallel(run, SLOW)
+    (told,), _ = asked_of(run.folder, None, None)
+    pipeline = truth(2, 4).but(holds_back=True, interference=told.scenario.interference)
+    for ranks in (4, 8):
+        follow(run, pipeline, ranks, "hybrid")
+    (answer,), _ = of(run, "hybrid")
+    (eight,) = answer.predictions
+    assert (answer.asked.fitted_to, eight.ranks) == (4, 8)
+    assert answer.error(eight) == pytest.approx(0, abs=1e-6)
 
 
 def test_pipelines_side_by_side_want_a_link_for_their_gradients(run):
@@ -259,8 +273,8 @@ def test_sizes_of_a_training_take_as_many_microbatches_else_as_many_a_stage(run)
     assert sizes == {
         "8 microbatches, gpipe": [2, 4],
         "1 microbatch a stage, gpipe": [2, 4],
-        "4 microbatches a stage, gpipe": [4],
-        "1 microbatch a stage, 1f1b": [4],
+        "16 microbatches, gpipe": [4],
+        "4 microbatches, 1f1b": [4],
     }
 
 
@@ -315,6 +329,43 @@ def test_in_strong_scaling_stages_share_the_batch(run):
     fitted = answer.asked.scenario
     assert alone.iteration == pytest.approx(2 * (fitted.own - fitted.update) + fitted.update)
     assert four.efficiency == pytest.approx(four.rate / 4 / alone.rate)
+
+
+def test_in_strong_scaling_a_pipeline_of_fewer_devices_takes_more_samples_each(run):
+    """Two of two devices' samples make no eight microbatches until all are shared out."""
+    follow(run, truth(4, 8, timed=False).but(batch=2), 4, scaling="strong", batch=2)
+    (asked,), _ = asked_of(run.folder, None, None)
+    assert asked.refusal(2) is None
+    assert asked.on(2, "fused").microbatches == asked.on(2, "fused").batch * 2 == 8
+
+
+def test_a_pipeline_that_waits_for_its_input_is_held_against_one_device_that_reads_its_own(run):
+    follow(run, truth(2, 2, timed=False), 2)
+    (asked,), _ = asked_of(run.folder, None, None)
+    reading = replace(asked, scenario=asked.scenario.but(read=2 * 0.8 * asked.scenario.own))
+    (four,) = Answer(reading, ["fused"], [4]).predictions
+    assert four.input_wait > 0
+    assert four.efficiency == pytest.approx(asked.scenario.own / four.iteration)
+
+
+def test_a_knob_of_the_same_name_does_not_join_what_is_not_held_in_parts(run):
+    """DDP that takes its batch in pieces is held against one device that does so, too."""
+    for pieces in (2, 8):
+        knobs = {"microbatches": pieces}
+        run.proven(case_of("pytorch", "alexnet", 1, strategy="accumulate", knobs=knobs), slower=pieces)
+        run.proven(case_of("pytorch", "alexnet", 2, strategy="accumulate", knobs=knobs), slower=pieces)
+    follow(run, truth(2, 2), 2)
+    rows = summarise(run.folder)
+    baselines = {row.case.knobs["microbatches"]: row.scaling.baseline_id for row in rows if row.scaling}
+    alone = {row.case.knobs["microbatches"]: row.id for row in rows if not row.several_devices}
+    assert baselines == alone
+
+
+def test_one_device_is_still_predicted_where_the_others_hold_one_network(run):
+    one_device(run)
+    follow(run, truth(2, 2), 2)
+    found, _ = asked_of(run.folder, None, KnownLink(SLOW, 0.0, "link: as given"))
+    assert [one.label.split()[0] for one in found] == ["pytorch/single", "pytorch/pipeline"]
 
 
 @pytest.mark.parametrize(
@@ -404,8 +455,21 @@ def test_the_command_asks_about_other_pipelines_and_says_what_it_does_not_predic
     assert other["measured"] == {}
     assert [one["ranks"] for one in other["predictions"]] == [6]
     assert "on 3 ranks: they are no whole number of pipelines of 2 stages; ask for a multiple of 2" in rest
-    asked = predict(truth(2, 4, Link(0, 1e-9), timed=False), 6)
+    asked = predict(truth(2, 4, Link(0, 1e-9), timed=False).but(holds_back=True), 6)
     assert other["predictions"][0]["iteration"] == pytest.approx(asked.iteration)
 
     error = str(stagebench("predict", str(run.folder.path), "--ranks", "4", "--schedule", "wfbp").error)
     assert "its gradients leave after backward, fused" in error
+    error = str(stagebench("predict", str(run.folder.path), "--ranks", "4", "--schedule", "wfpb").error)
+    assert "there is no schedule 'wfpb'; did you mean 'wfbp'" in error
+
+
+def test_pipelines_side_by_side_of_one_whose_link_nothing_tells_are_refused(stagebench, toys, run):
+    toys.manager.register(pytorch)
+    follow(run, truth(2, 4, timed=False), 2)
+    words = ("predict", str(run.folder.path), "--ranks", "4", "--stages", "2")
+    assert "nothing says how fast the link of pytorch/pipeline" in str(stagebench(*words).error)
+    (found,), _ = asked_by_command(stagebench, run, *words[2:], "--alpha", "0", "--beta", "1e-9")
+    assert "changed: pipelines of 2 stages and 4 microbatches" in found["sources"]
+    none = stagebench(*words, "--microbatches", "0", "--alpha", "0", "--beta", "1e-9")
+    assert "the number of microbatches is 0.0; give a finite number above 0" in str(none.error)
