@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from tests.benchmarks.comparing import FEW, case_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-PREDICTION, STAGES, COMPARING = (
-    json.loads((DOCS / "validation" / f"{name}.json").read_text()) for name in ("prediction", "stages", "comparing")
+PREDICTION, COMPARING = (
+    json.loads((DOCS / "validation" / f"{name}.json").read_text()) for name in ("prediction", "comparing")
 )
 UNBOUNDED = "history of 0 runs"  # where runs differ as much as processes do, only a history tells
 
@@ -19,14 +19,6 @@ def test_four_ranks_are_predicted_within_the_bounds():
     assert PREDICTION["median_error"] <= 0.05
     assert PREDICTION["worst_error"] <= 0.15, errors
     assert PREDICTION["worst_error"] == max(map(abs, errors.values()))
-
-
-def test_networks_in_stages_are_predicted_within_the_same_bounds():
-    errors = {one["case"]: one["error"] for each in STAGES["settings"].values() for one in each}
-    assert len(errors) == 4
-    assert STAGES["median_error"] <= 0.05
-    assert STAGES["worst_error"] <= 0.15, errors
-    assert STAGES["worst_error"] == max(map(abs, errors.values()))
 
 
 def test_equal_runs_are_seldom_called_different():
@@ -46,12 +38,11 @@ def test_slow_downs_are_found():
 
 def test_the_page_shows_these_measurements():
     page = (DOCS / "validation.md").read_text()
-    for found in (PREDICTION, STAGES):
-        median, worst = found["median_error"], found["worst_error"]
-        assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
-        for several in found["settings"].values():
-            for one in several:
-                assert any(one["case"] in line and f"{one['error']:+.1%} |" in line for line in page.splitlines()), one
+    median, worst = PREDICTION["median_error"], PREDICTION["worst_error"]
+    assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
+    for several in PREDICTION["settings"].values():
+        for one in several:
+            assert any(one["case"] in line and f"{one['error']:+.1%} |" in line for line in page.splitlines()), one
     for what, share in COMPARING["equal"].items():
         assert f"| {what} | {share:.1%} |" in page
 

@@ -3,7 +3,7 @@
 import pytest
 
 from suite.analysis.summary import summarise
-from suite.plan import load, ready_made
+from suite.plan import ready_made
 from tests.experiments.test_slice import EVERY_DAY
 from tests.reports.answers import unanswered
 
@@ -51,9 +51,7 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert unanswered(name, done.pages, whole=True) == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in ready_made() if "tiny" in load(name).scales and name not in EVERY_DAY]
-)
+@pytest.mark.parametrize("name", [name for name in ready_made() if name not in EVERY_DAY])
 def test_a_look_at_an_experiment_answers_too(name, look):
     look(name)
 

@@ -255,12 +255,9 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
         assert sum(each.case.sampling.processes for each in found if not each.outcome) <= 36
 
 
-MISSING = {"tiny": ["prediction"]}  # by scale
-
-
 @pytest.mark.parametrize("scale", ["small", "tiny"])
 def test_every_shipped_plan_has_a_small_scale_and_a_tiny_one(scale: str) -> None:
-    assert [name for name in ready_made() if scale not in load(name).scales] == MISSING.get(scale, [])
+    assert [name for name in ready_made() if scale not in load(name).scales] == []
 
 
 def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses() -> None:
