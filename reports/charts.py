@@ -57,8 +57,8 @@ def aggregation(panel: Panel) -> Figure | None:
 def _exchanged(budget: Budget, determined: bool) -> str:
     if budget.communication is None:
         return UNKNOWN
-    exposed = f"{number(budget.communication * 1000)} ms exposed"
-    return exposed if determined or budget.hidden is None else f"{exposed}, hidden not determined"
+    exposed = f"{number(budget.communication * 1000)} ms"
+    return exposed if determined or budget.hidden is None else f"{exposed} + ?"
 
 
 def _only(panel: Panel, kept: list[bool]) -> Panel:

@@ -167,7 +167,7 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
         )
         y -= TITLE + LINE * title.count("<br>")
         for row, name, against in islice(zip(group.rows, group.names, group.against, strict=True), NAMED):
-            percent, called = against.ratio.scaled(100), cut(_short(row, group), LONGEST)
+            percent, called = against.ratio.scaled(100), cut(_short(row, name, group), LONGEST)
             beside = _beside(called, percent)
             notes.append(_label(called, beside or {"x": 0, "xanchor": "left"}, y))
             y -= 0 if beside else MEMBER
@@ -194,11 +194,15 @@ def chart(groups: Sequence[Group], adapters: Sequence[str]) -> Figure | None:
     return {"data": list(traces.values()), "layout": figure}
 
 
-def _short(row: Row, group: Group) -> str:
-    """What tells a row from the others of its group, as far as a chart has room: its adapter, or its strategy, too."""
+def _short(row: Row, name: str, group: Group) -> str:
+    """As little of its name as tells a row from the others of its group."""
     case = row.case
-    alone = sum(other.case.adapter == case.adapter for other in group.rows) == 1
-    return case.adapter if alone else f"{case.adapter}/{case.strategy}"
+    others = [other.case for other in group.rows if other is not row]
+    if case.adapter not in {other.adapter for other in others}:
+        return case.adapter
+    if (case.adapter, case.strategy) not in {(other.adapter, other.strategy) for other in others}:
+        return f"{case.adapter}/{case.strategy}"
+    return name
 
 
 def _beside(name: str, percent: Interval) -> Figure | None:
