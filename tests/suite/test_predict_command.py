@@ -167,10 +167,10 @@ def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench
     done = stagebench("predict", str(made.folder.path), "--ranks", "4,16", "--json")
     (found,) = printed(done)
     assert [row["ranks"] for row in found["predictions"]] == [4]
-    assert "on 16 ranks: there are no more samples than 8; ask for 8 at most." in done.out
+    assert "on 16 ranks: there are only 8 samples; ask for 8 at most." in done.out
     alone = str(stagebench("predict", str(made.folder.path), "--ranks", "16").error)
     assert alone.startswith("nothing can be predicted: ")
-    assert "on 16 ranks: there are no more samples than 8; ask for 8 at most." in alone
+    assert "on 16 ranks: there are only 8 samples; ask for 8 at most." in alone
 
 
 def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) -> None:

@@ -437,7 +437,7 @@ def test_strong_scaling_is_a_series_whose_ranks_share_the_batch(run):
     assert four.rate == pytest.approx(predict(half, 4).rate)
     assert four.efficiency == pytest.approx(four.rate / 4 / predict(whole, 1).rate)
     assert four.iteration < two.iteration
-    with pytest.raises(RequestError, match="on 64 ranks: there are no more samples than 32; ask for 32 at most"):
+    with pytest.raises(RequestError, match="on 64 ranks: there are only 32 samples; ask for 32 at most"):
         asked.on(64, "wfbp")
 
 
