@@ -5,8 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from reports.site import CASE
-from tests.reports.sample import CHROMIUM
+from tests.reports.sample import CHROMIUM, address_of
 
 WIDTHS = (360, 768, 1000, 1280, 2000)  # CSS pixels
 TABLES = 1000
@@ -45,7 +44,7 @@ def tab(browser: Any, root: str) -> Iterator[Any]:
 
 def opened(page: Any, path: Path) -> None:
     """A page, `case.html` with some case of its run, once its charts are drawn."""
-    page.goto(path.as_uri() + (f"#{_some_case(path.parent)}" if path.name == CASE else ""))
+    page.goto(address_of(path))
     until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('svg') || !one.clientWidth)")
 
 
@@ -71,8 +70,3 @@ def fits(page: Any, widths: Sequence[int] = WIDTHS, tables: int = TABLES) -> Non
             until(page, f"!{CUT_OFF}.length")
         cut_off = page.evaluate(CUT_OFF)
         assert not cut_off, f"{page.url} at {width} pixels cuts off {cut_off}"
-
-
-def _some_case(site: Path) -> str:
-    listed = (site / "data" / "cases-0.js").read_text()
-    return listed[listed.index('[["') + 3 :][:12]

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reports.site import CASE
+
 CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
 WIDTH, HEIGHT = 1000, 1100  # CSS pixels
@@ -29,13 +31,23 @@ def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
     return [folder / name for name in PAGES.values()]
 
 
+def address_of(path: Path) -> str:
+    """A page's address; `case.html` with some case of its run."""
+    address = path.resolve().as_uri()
+    if path.name != CASE:
+        return address
+    listed = (path.parent / "data" / "cases-0.js").read_text()
+    first = listed[listed.index('[["') + 3 :][:12]
+    return f"{address}#{first}"
+
+
 def every_picture(browser: Any, report: Path, folder: Path) -> None:
     """PAGE-WIDTH.png of every page, from its top to its end."""
     folder.mkdir(parents=True, exist_ok=True)
     for width in WIDTHS:
         page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme="light")
         for path in sorted(report.glob("*.html")):
-            page.goto(path.resolve().as_uri())
+            page.goto(address_of(path))
             page.wait_for_timeout(2000)  # for its charts
             page.screenshot(path=folder / f"{path.stem}-{width}.png", full_page=True)
         page.close()
