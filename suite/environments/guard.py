@@ -43,6 +43,7 @@ def main() -> None:
     control(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it died before we asked
         os._exit(128 + signal.SIGTERM)
+    ours = standing(FIRST)  # of the program from its first moment on, which takes memory, too
     guard, program = os.getpid(), os.fork()
     if program == 0:
         os.setpgid(0, 0)  # a program that signals its process group does not mean us
@@ -50,13 +51,22 @@ def main() -> None:
         if os.getppid() != guard:
             os._exit(128 + signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write(str(FIRST))
         become(tokens)
+    standing(ours)
     children = Children(program)
     while children.status is None and signal.sigwait(AWAITED) == signal.SIGCHLD:
         children.reap()
     leave(children.end(patience if children.status is None else left))
+
+
+def standing(score: int) -> int:
+    """Where this process stands among those that the kernel kills for want of memory, from now on; what it was."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
+        before = int(file.read())
+        file.seek(0)
+        file.write(str(score))
+        return before
+    return score
 
 
 def become(tokens: list[str]) -> None:

@@ -239,9 +239,11 @@ def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
 
 
 def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
-    run(tmp_path, f"open('score', 'w').write(open('/proc/self/oom_score_adj').read());{DONE}")
+    both = "''.join(open(f'/proc/{pid}/oom_score_adj').read() for pid in ('self', os.getppid()))"
+    run(tmp_path, f"import os;open('score', 'w').write({both});{DONE}")
     controller = int(Path("/proc/self/oom_score_adj").read_text())
-    assert int((tmp_path / "score").read_text()) == 1000 > controller
+    rank, guard = map(int, (tmp_path / "score").read_text().split())
+    assert rank == 1000 > guard == controller
 
 
 def test_a_child_that_others_started_is_left_alone(tmp_path):
