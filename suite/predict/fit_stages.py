@@ -168,8 +168,8 @@ def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tup
 
     unsent = seconds(scenario)
     error, sent, source = 0.0, scenario, "link: crossing a cut took no time that the step shows"
-    if known and seconds((told := over(known.link, known.within)).slower(compute=LEAST)) < wanted:
-        error, sent, source = known.error, told, known.source
+    if known and seconds((linked := over(known.link, known.within)).slower(compute=LEAST)) < wanted:
+        error, sent, source = known.error, linked, known.source
     elif unsent < wanted:
         beta = _solved(lambda beta: seconds(over(Link(0.0, beta))), wanted)
         link, error = Link(0.0, beta), series.speed_error * wanted / (wanted - unsent)

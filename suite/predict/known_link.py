@@ -17,7 +17,7 @@ class KnownLink:
     error: float
     source: str
     within: Link | None = None  # a node, where that was measured by itself
-    interference: float = 0.0  # seconds that computing lost by each second of the exchange that told it
+    interference: float = 0.0  # seconds that computing lost by each second of the exchange that it follows from
 
 
 def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:

@@ -128,9 +128,9 @@ def test_each_mpiexec_of_open_mpi_5_has_a_folder_to_itself_unless_a_person_chose
         return found.scratch, found.environ.get("PRTE_MCA_prte_local_tmpdir_base")
 
     mpiexec_at(bare.parent, "mpiexec (Open MPI) 5.0.11")
-    (one, told), (other, _) = scratch(), scratch()
+    (one, named), (other, _) = scratch(), scratch()
     assert one != other
-    assert (one.parent, told) == (Path(tempfile.gettempdir()), str(one))
+    assert (one.parent, named) == (Path(tempfile.gettempdir()), str(one))
     monkeypatch.setenv("PRTE_MCA_prte_tmpdir_base", str(tmp_path))
     assert scratch() == (None, None)
 

@@ -211,8 +211,8 @@ def test_two_pipelines_side_by_side_are_predicted_exactly_from_one(run, strategy
     """Be the one a hybrid on as many ranks as stages, or a pipeline, which trains alike."""
     one_device(run)
     data_parallel(run, SLOW)
-    (told,), _ = asked_of(run.folder, None, None)
-    interference = told.scenario.interference
+    (fitted,), _ = asked_of(run.folder, None, None)
+    interference = fitted.scenario.interference
     assert interference == pytest.approx(0.5, abs=0.1)
     pipeline = truth(2, 4).but(holds_back=True, interference=interference)
     follow(run, pipeline, 2, strategy)
@@ -232,8 +232,8 @@ def test_four_pipelines_are_predicted_exactly_from_two(run):
     """They exchange in what is fitted to as well, and are slowed down by it there, too."""
     one_device(run)
     data_parallel(run, SLOW)
-    (told,), _ = asked_of(run.folder, None, None)
-    pipeline = truth(2, 4).but(holds_back=True, interference=told.scenario.interference)
+    (fitted,), _ = asked_of(run.folder, None, None)
+    pipeline = truth(2, 4).but(holds_back=True, interference=fitted.scenario.interference)
     for ranks in (4, 8):
         follow(run, pipeline, ranks, "hybrid")
     (answer,), _ = of(run, "hybrid")
