@@ -39,7 +39,7 @@ def matrix(tables: Iterable[Panel]) -> Matrix | None:
 def place_of(case: Case) -> Place:
     """Where it ran; binding and launcher aside."""
     place = case.placement
-    return place.nodes, place.ranks_per_node * place.devices
+    return place.nodes, place.devices_per_node
 
 
 def words_of(place: Place) -> str:

@@ -56,7 +56,7 @@ def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] =
 def of_a_node(case: Case) -> int:
     """Devices on each of several nodes; 0 on one."""
     place = case.placement
-    return place.ranks_per_node * place.devices if place.nodes > 1 else 0
+    return place.devices_per_node if place.nodes > 1 else 0
 
 
 def on_nodes(name: str, devices: int) -> str:

@@ -68,7 +68,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
         [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
     )
     sizes = {of_a_node(row.case) for row in nodes}
-    over = [row for row in staged if row.several_devices and _devices_of_a_node(row) in sizes]
+    over = [row for row in staged if row.several_devices and row.case.placement.devices_per_node in sizes]
     return Study(
         figure_1=topology(folder.hosts()),
         table_4=networks_of(folder, measured),
@@ -81,10 +81,6 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
         table_8=matrix(panels),
         kernels=_kernels(measured),
     )
-
-
-def _devices_of_a_node(row: Row) -> int:
-    return row.case.placement.ranks_per_node * row.case.placement.devices
 
 
 def _iterations(panel: Panel) -> Chart | None:
@@ -109,7 +105,7 @@ def _per_iteration(row: Row) -> Interval:
 def _speed_ups(panel: Panel, over_nodes: bool) -> Chart | None:
     """Figures 4 and 5: a line a strategy, over nodes a line for each number of devices; speeds over one device's."""
     kept, warning = beside_others(panel.rows)
-    series = grouped(kept, lambda row: (anywhere(row.case).id, _devices_of_a_node(row) * over_nodes))
+    series = grouped(kept, lambda row: (anywhere(row.case).id, row.case.placement.devices_per_node * over_nodes))
     lines, firsts = [], []
     for members in series.values():
         points = {row.case.placement.device_count: _speed_up(row) for row in members if row.scaling}
@@ -121,7 +117,7 @@ def _speed_ups(panel: Panel, over_nodes: bool) -> Chart | None:
     if not lines:
         return None
     called = [
-        on_nodes(name, _devices_of_a_node(row) * over_nodes)
+        on_nodes(name, row.case.placement.devices_per_node * over_nodes)
         for name, row in zip(names([anywhere(row.case) for row in firsts]), firsts, strict=True)
     ]
     lines = [replace(line, name=name) for line, name in zip(lines, called, strict=True)]

@@ -131,4 +131,4 @@ def cores(placement: Placement) -> int:
 
 def gpus(placement: Placement) -> int:
     """What the ranks of a node drive."""
-    return 0 if placement.device == "cpu" else placement.ranks_per_node * placement.devices
+    return 0 if placement.device == "cpu" else placement.devices_per_node

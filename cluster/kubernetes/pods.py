@@ -44,7 +44,7 @@ def resources(job: Inside) -> Yaml:
     CPUs are asked for and not limited: a quota would stop a thread in the middle of a step, and be measured.
     """
     case, place = job.case, job.case.placement
-    devices = place.ranks_per_node * place.devices
+    devices = place.devices_per_node
     readers = case.readers if case.data != "synthetic" and case.input.mode == "disk" else 0
     beside = place.ranks_per_node * (readers + (place.ranks > 1))
     found: Yaml = {"requests": {"cpu": str(devices * place.threads + beside)}}

@@ -73,7 +73,7 @@ def resources(placement: Placement) -> list[str]:
         "--mem=0",
     ]
     if placement.device != "cpu":  # of the node, not of the task: a rank picks its own by its local number
-        options.append(f"--gpus-per-node={placement.ranks_per_node * placement.devices}")
+        options.append(f"--gpus-per-node={placement.devices_per_node}")
     if placement.hosts:
         options.append(f"--nodelist={','.join(placement.hosts)}")
     return options + extra()

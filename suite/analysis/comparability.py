@@ -68,7 +68,7 @@ def group(case: Case, synchronous: bool = True) -> Key:
         case.optimiser,
         place.device,
         place.nodes,
-        place.ranks_per_node * place.devices,
+        place.devices_per_node,
         place.threads,
         place.binding,
         place.share_devices,

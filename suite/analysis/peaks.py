@@ -41,7 +41,7 @@ def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) ->
     keys: dict[str, Hashable] = {}
     for id_, case, processors, peak in measured:
         place = case.placement
-        devices = (place.device, place.nodes, place.ranks_per_node * place.devices, place.threads, place.binding)
+        devices = (place.device, place.nodes, place.devices_per_node, place.threads, place.binding)
         keys[id_] = key = (*devices, case.precision, processors)
         known = best.get(key, peak)
         best[key] = Peak(

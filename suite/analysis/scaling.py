@@ -110,5 +110,5 @@ def alike(case: Case) -> Key:
 def placed(case: Case) -> Key:
     """What the sizes of a training share beside that, on several devices; over nodes the devices of each, too."""
     place = case.placement
-    node = place.ranks_per_node * place.devices if place.nodes > 1 else 0
+    node = place.devices_per_node if place.nodes > 1 else 0
     return case.scaling, place.launcher, place.binding, str(node)

@@ -38,6 +38,11 @@ class Placement:
         return self.ranks * self.devices
 
     @property
+    def devices_per_node(self) -> int:
+        """Devices of all ranks on a node."""
+        return self.ranks_per_node * self.devices
+
+    @property
     def words(self) -> str:
         """1 rank, 2 ranks, 2 devices, 2 ranks of 4 devices."""
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"

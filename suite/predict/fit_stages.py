@@ -22,7 +22,7 @@ from suite.predict.in_stages import Pipelines, strategy_of
 from suite.predict.known_link import MOST_ERROR, KnownLink
 from suite.predict.prediction import timeline
 from suite.predict.scenario import LayerCost, Scenario
-from suite.predict.series import Series, of_a_node
+from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph
@@ -84,7 +84,7 @@ def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int,
     scenario = Scenario(
         batch=case.batch,
         layers=layers,
-        network=Network(Link(0.0, 0.0), ranks_per_node=of_a_node(place) if place.nodes > 1 else 1),
+        network=Network(Link(0.0, 0.0), ranks_per_node=place.devices_per_node if place.nodes > 1 else 1),
         schedule="fused",
         h2d=held[0]["h2d"] / len(borders),
         update=_update(held, layers, ends),

@@ -19,7 +19,7 @@ from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import MOST_ERROR, KnownLink, of_fit
 from suite.predict.prediction import predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
-from suite.predict.series import Series, exchange_of, lacks, of_a_node, series_of, unlike
+from suite.predict.series import Series, exchange_of, lacks, series_of, unlike
 from suite.predict.stragglers import EVEN, Jitter
 from suite.results.run_folder import RunFolder
 
@@ -205,9 +205,9 @@ def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tupl
     Over nodes of several devices each, exchanges that the run has measured on one of them tell what its own link is.
     """
     place, nowhere = series.base.case.placement, Link(0.0, 0.0)
-    if place.nodes == 1 or of_a_node(place) == 1:
+    if place.nodes == 1 or place.devices_per_node == 1:
         return Network(nowhere), []
-    network = Network(nowhere, ranks_per_node=of_a_node(place))
+    network = Network(nowhere, ranks_per_node=place.devices_per_node)
     for one in every:
         base = one.base.case
         if base.placement.nodes == 1 and exchange_of(base) == exchange_of(series.base.case):

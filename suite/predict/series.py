@@ -15,7 +15,7 @@ from suite.analysis.in_parts import held_whole, in_parts, microbatches_per_stage
 from suite.analysis.rows import Row
 from suite.analysis.scaling import alike, placed
 from suite.analysis.stats import Interval
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case
 from suite.groups import grouped
 from suite.plan.checks import INTO_STAGES
 from suite.predict.in_stages import strategy_of
@@ -97,7 +97,7 @@ class Series:
     def between_stages(self) -> str:
         """What values between stages would travel by: no matter by what strategy, within a process or between them."""
         case, place = self.base.case, self.base.case.placement
-        nodes = place.nodes > 1 and (place.nodes, of_a_node(place))
+        nodes = place.nodes > 1 and (place.nodes, place.devices_per_node)
         return str((case.adapter, case.precision, place.device, place.devices > 1, nodes))
 
     @property
@@ -189,10 +189,6 @@ def _training(row: Row) -> str:
 def exchange_of(case: Case) -> str:
     """How gradients are exchanged, wherever that is."""
     return str((case.adapter, case.strategy, case.tuning, case.precision, case.knobs))
-
-
-def of_a_node(place: Placement) -> int:
-    return place.ranks_per_node * place.devices
 
 
 def _devices(row: Row) -> int:
