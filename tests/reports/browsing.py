@@ -9,6 +9,17 @@ from tests.reports.sample import CHROMIUM, address_of
 
 WIDTHS = (360, 768, 1000, 1280, 2000)  # CSS pixels
 TABLES = 1000
+# What reaches beyond the right edge of boxes that should not scroll, the innermost first, without what scrolls in them.
+BEYOND = """(boxes) => [...document.querySelectorAll(boxes)].filter((box) => box.scrollWidth > box.clientWidth)
+  .flatMap((box) => {
+    const edge = box.getBoundingClientRect().left + box.clientWidth + 0.5;
+    const inside = [...box.querySelectorAll('*')].filter((one) => {
+      const scrolls = one.parentElement.closest('.scroll, .chart, pre');
+      return !scrolls || scrolls.contains(box);
+    });
+    const beyond = inside.filter((one) => one.getBoundingClientRect().right > edge);
+    return beyond.reverse().slice(0, 3).map((one) => one.outerHTML.slice(0, 200));
+  })"""
 # The words of drawn texts that reach beyond their charts by more than a pixel; what is folded away has no box.
 CUT_OFF = """[...document.querySelectorAll('.chart svg text')].filter((text) => {
   const box = text.getBoundingClientRect(), chart = text.closest('.chart').getBoundingClientRect();
@@ -65,8 +76,9 @@ def fits(page: Any, widths: Sequence[int] = WIDTHS, tables: int = TABLES) -> Non
     for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
         boxes = "html, .scroll" if width >= tables else "html"
-        until(page, f"[...document.querySelectorAll('{boxes}')].every((box) => box.scrollWidth <= box.clientWidth)")
-        with suppress(AssertionError):  # the next line names the texts
+        with suppress(AssertionError):  # the next lines name what does not fit
+            until(page, f"!({BEYOND})('{boxes}').length")
             until(page, f"!{CUT_OFF}.length")
-        cut_off = page.evaluate(CUT_OFF)
+        beyond, cut_off = page.evaluate(BEYOND, boxes), page.evaluate(CUT_OFF)
+        assert not beyond, f"{page.url} at {width} pixels has beyond its right edge {beyond}"
         assert not cut_off, f"{page.url} at {width} pixels cuts off {cut_off}"

@@ -28,7 +28,7 @@ def inputs(path: Path) -> RunFolder:
 
 
 def paper(path: Path) -> RunFolder:
-    """Two networks, two frameworks, devices of one node and nodes; a network without oneDNN."""
+    """Two networks, two frameworks, devices of one node and nodes; one without oneDNN; one that many rows leave."""
     run = MadeRun(path, "paper")
     for value, slower in (("on", 1.0), ("off", 2.0)):
         case = case_of("pytorch", data="synthetic", passes=("native",), knobs={"onednn": value})
@@ -39,6 +39,11 @@ def paper(path: Path) -> RunFolder:
                 case = case_of(adapter, workload, nodes * ranks)
                 place = Placement(nodes=nodes, ranks_per_node=ranks, launcher="mpiexec")
                 run.proven(case.on(placement=place), slower=1 + 0.08 * (nodes - 1))
+    for adapter in BOTH:
+        for ranks in (1, 2):
+            run.proven(case_of(adapter, "googlenet", ranks))
+        for strategy in ("multi_worker_mirrored", "dist_device_sync", "two_level"):
+            run.add(case_of(adapter, "googlenet", 2, strategy=strategy))
     return run.folder
 
 

@@ -18,6 +18,7 @@ from suite.results.stored import sealed
 NETWORKS = {
     # ms per iteration of io, h2d, forward, backward, communication, update
     "alexnet": (9.0, 1.0, 120.0, 250.0, 90.0, 45.0),
+    "googlenet": (4.0, 0.5, 150.0, 310.0, 30.0, 14.0),
     "resnet50": (4.0, 0.5, 370.0, 760.0, 60.0, 28.0),
     "mnist_small": (0.1, 0.02, 4.0, 7.0, 1.5, 0.6),
     "mnist_large": (0.1, 0.02, 40.0, 80.0, 7.0, 6.0),
