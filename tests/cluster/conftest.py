@@ -125,9 +125,18 @@ def head_node(laboratory, tmp_path_factory):
 
 
 @pytest.fixture
-def pytorch():
+def environment_of():
+    """The interpreter of an adapter's environment; skips when it has not been made."""
+
+    def found(name):
+        for python in filter(Path.exists, (folder / name / "bin" / "python" for folder in tox_folders())):
+            return python
+        pytest.skip(f"no environment {name} (tox run -e {name} makes it; STAGEBENCH_TOX_DIR says where)")
+
+    return found
+
+
+@pytest.fixture
+def pytorch(environment_of):
     """The interpreter of PyTorch's environment."""
-    found = [folder / "pytorch" / "bin" / "python" for folder in tox_folders()]
-    for python in filter(Path.exists, found):
-        return python
-    pytest.skip("no environment pytorch (tox run -e pytorch makes it; STAGEBENCH_TOX_DIR says where)")
+    return environment_of("pytorch")

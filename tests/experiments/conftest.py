@@ -65,6 +65,29 @@ def look(experiment):
     return run
 
 
+NETWORK = """
+from workloads.build import Builder
+
+
+def network():
+    b = Builder("two", (3, 64, 64), 2)
+    x = b.avg_pool("pool", b.relu("relu", b.conv("conv", "input", 8, 5, stride=2)), 6, 6)
+    b.head(b.dense("fc", b.flatten("flat", x), 2))
+    return b
+"""
+
+
+@pytest.fixture
+def two_classes(tmp_path):
+    """What `--set` is told for a folder of images in two classes, and a network for it."""
+    folder, network = tmp_path / "two-classes", tmp_path / "two.py"
+    network.write_text(NETWORK)
+    options = ("--classes", "2", "--images", "40", "--size", "64x64", "-o", str(folder))
+    made = stagebench("data", "make", "imagenet-like", *options)
+    assert made.returncode == 0, made.stderr
+    return f"data={folder}", f"workload={network}"
+
+
 def stagebench(*words: str, laboratory: State | None = None) -> "subprocess.CompletedProcess[str]":
     """The command line, in a process of its own; in the first host of a laboratory, where there is one."""
     tokens = [sys.executable, "-m", "suite.cli", *words]
@@ -88,6 +111,8 @@ def pytest_sessionfinish(session, exitstatus):
 
 def pytest_terminal_summary(terminalreporter, config):
     taken, allowed = config.stash[MINUTES], config.getoption("minutes", None)
+    if not taken:  # its workers have them
+        return
     for (name, scale), minutes in taken.items():
         terminalreporter.write_line(f"{name} {scale}: {minutes:.1f} min")
     limit = f"; {allowed:g} min are allowed for each at its scale `small`" if allowed is not None else ""

@@ -75,7 +75,16 @@ FIRST = {
 
 # At the scale `small` and larger ones.
 WHOLE: Shown = {
+    "autotune": {"index.html": ("alexnet on .*what an expert gains", "mnist_small on .*what an expert gains")},
     "batch-size": {"accuracy.html": ("The trade-off: mnist_small", "best accuracy, by batch", "Batch, all devices")},
+    "data-parallel": {
+        "scaling.html": (
+            "samples/s of the second epoch, all strategies and networks",
+            "samples/s of the second epoch, by batch",
+            "seconds of the second epoch, by size of the data set",
+            "samples/s of the second epoch, by size of the data set",
+        ),
+    },
     "horovod-style": {
         "index.html": ("After .* samples, .* has the lowest loss", "s of training, .* has the lowest loss"),
         "communication.html": ("Exchange", "samples/s against the fastest verdict", ": loss by samples"),

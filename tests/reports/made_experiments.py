@@ -1,5 +1,6 @@
 """Runs like those of the plans that ship, small and simulated: one for each question that a page answers."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ def inputs(path: Path) -> RunFolder:
 
 
 def paper(path: Path) -> RunFolder:
-    """Two networks, two frameworks, devices of one node and nodes; one without oneDNN; one that many rows leave."""
+    """Two networks, two frameworks, devices of one node and nodes; one without the vendors' kernels; one that many rows leave."""
     run = MadeRun(path, "paper")
-    for value, slower in (("on", 1.0), ("off", 2.0)):
-        case = case_of("pytorch", data="synthetic", passes=("native",), knobs={"onednn": value})
+    for (knob, device), (value, slower) in product(
+        (("onednn", "cpu"), ("cudnn_autotune", "cuda")), (("on", 1.0), ("off", 2.0))
+    ):
+        place = Placement(device=device)
+        case = case_of("pytorch", data="synthetic", passes=("native",), knobs={knob: value}, placement=place)
         run.proven(case, slower=slower)
     for workload in ("alexnet", "resnet50"):
         for adapter in BOTH:

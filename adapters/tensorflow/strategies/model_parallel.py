@@ -194,13 +194,14 @@ class ModelParallel(TensorFlowTrainer):
         raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
 
     def notes(self) -> Dict[str, Any]:
-        rows = []
+        rows, itemsize = [], np.dtype(self.setup.precision).itemsize
         for device, place in zip(self.devices, self._places):
             layers = self.graph.layers[place.begin : place.end]
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
-            rows.append("%s: %s to %s (%.0f %%)" % (device, layers[0].name, layers[-1].name, share))
+            held = sum(layer.gradient_bytes(itemsize) for layer in layers) / 2.0**20
+            told = (device, layers[0].name, layers[-1].name, share, held)
+            rows.append("%s: %s to %s (%.0f %% of the arithmetic, %.3g MiB of parameters)" % told)
         found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
-        itemsize = np.dtype(self.setup.precision).itemsize
         exchanged = exchanged_bytes(self.graph, self._places, self.setup.batch, itemsize)
         return dict(found, bubble=BUBBLE, split=SPLIT, exchanged_bytes=exchanged)
 

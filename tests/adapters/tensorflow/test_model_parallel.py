@@ -1,5 +1,6 @@
 """A network whose layers lie on several devices: proven, placed, cut and timed."""
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -62,6 +63,8 @@ def test_the_notes_say_what_lies_where(found, small):
     notes = found["proofs"][0]["notes"]
     assert notes["stages"].startswith(f"CPU:0: {small.layers[0].name} to ")
     assert f"to {small.layers[-1].name} (" in notes["stages"]
+    held = [float(each) for each in re.findall(r"([\d.]+) MiB of parameters", notes["stages"])]
+    assert sum(held) == pytest.approx(small.gradient_bytes() / 2**20, rel=0.01)
     assert (notes["microbatches"], found["proofs"][1]["notes"]["microbatches"]) == (1, 2)
 
 

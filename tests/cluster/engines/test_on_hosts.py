@@ -25,8 +25,8 @@ name = "hosts"
 [defaults]
 workload = "mnist_small"
 data = "synthetic"
-adapter = "pytorch"
-strategy = "ddp"
+adapter = "{adapter}"
+strategy = "{strategy}"
 nodes = 2
 passes = ["native"]
 batch = 2
@@ -44,6 +44,10 @@ processes = 1
 [[cases]]
 hosts = {hosts}
 """
+
+
+def plan(hosts, adapter="pytorch", strategy="ddp"):
+    return PLAN.format(hosts=list(hosts), adapter=adapter, strategy=strategy)
 
 
 @pytest.fixture
@@ -74,12 +78,14 @@ def wait_until(true, seconds):
         time.sleep(0.1)
 
 
-def test_ddp_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
-    engine, variables, laboratory, head_node, pytorch, tmp_path
+@pytest.mark.parametrize(("adapter", "strategy"), [("pytorch", "ddp"), ("horovod-mxnet", "allreduce")])
+def test_training_runs_on_the_named_hosts_in_their_order_and_over_the_wire(
+    engine, variables, laboratory, head_node, environment_of, tmp_path, adapter, strategy
 ):
     hosts = laboratory.layout.hosts[::-1]
-    (tmp_path / "plan.toml").write_text(PLAN.replace("{hosts}", repr(list(hosts))))
-    options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
+    (tmp_path / "plan.toml").write_text(plan(hosts, adapter, strategy))
+    python = environment_of(adapter)
+    options = ("--launcher", engine, "--python", f"{adapter}={python}", "--no-proofs", "-o", "run", "--json")
     tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
     done = subprocess.run(
         tokens, env={**own, **variables}, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
@@ -111,7 +117,7 @@ def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
     engine, variables, laboratory, head_node, pytorch, tmp_path, lose, how
 ):
     hosts = laboratory.layout.hosts
-    endless = PLAN.replace("seconds = 0.0", "seconds = 600.0").replace("{hosts}", repr(list(hosts)))
+    endless = plan(hosts).replace("seconds = 0.0", "seconds = 600.0")
     (tmp_path / "plan.toml").write_text(endless)
     options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
     tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)

@@ -1,13 +1,18 @@
-"""A slice of the experiments for every day: plans that learn, that measure and that do both, two frameworks, tiny."""
+"""The experiments for every day: each plan that ships, tiny, with pages that answer its question."""
 
 import pytest
 
 from suite.analysis.inputs import MODES, mode_of
 from suite.analysis.summary import summarise
-from tests.experiments.conftest import stagebench
+from suite.plan import ready_made
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
-EVERY_DAY = ("batch-size", "learning", "paper", "stragglers")  # test_release.py runs the others' tiny scales
+CLOSER = ("batch-size", "learning", "paper", "stragglers")  # looked at more closely below
+
+
+@pytest.mark.parametrize("name", [name for name in ready_made() if name not in CLOSER])
+def test_a_plan_answers_its_question(name, look):
+    look(name)
 
 
 def test_a_plan_that_learns(look):
@@ -47,25 +52,8 @@ def test_a_plan_with_a_straggler(look):
     assert all(0 < load["taken"] < 1 for load in slowed)
 
 
-NETWORK = """
-from workloads.build import Builder
-
-
-def network():
-    b = Builder("two", (3, 64, 64), 2)
-    x = b.avg_pool("pool", b.relu("relu", b.conv("conv", "input", 8, 5, stride=2)), 6, 6)
-    b.head(b.dense("fc", b.flatten("flat", x), 2))
-    return b
-"""
-
-
-def test_a_training_on_a_folder_of_two_classes(look, tmp_path):
-    folder, network = tmp_path / "two-classes", tmp_path / "two.py"
-    network.write_text(NETWORK)
-    options = ("--classes", "2", "--images", "40", "--size", "64x64", "-o", str(folder))
-    made = stagebench("data", "make", "imagenet-like", *options)
-    assert made.returncode == 0, made.stderr
-    rows = summarise(look("time-to-train", (f"data={folder}", f"workload={network}")).folder)
+def test_a_training_on_a_folder_of_two_classes(look, two_classes):
+    rows = summarise(look("time-to-train", two_classes).folder)
     assert [row.case.placement.ranks for row in rows] == [1, 2]
     for row in rows:
         (lesson,), (process,) = row.lessons, row.processes
@@ -73,3 +61,40 @@ def test_a_training_on_a_folder_of_two_classes(look, tmp_path):
         assert process.about.notes["tested"] == "two-classes (80 images, 2 classes), 16 samples to test with"
         assert [epoch.samples for epoch in lesson.epochs] == [64] * 3
         assert lesson.best > 0.5
+
+
+STANDSTILL = """
+name = "standstill"
+
+[defaults]
+workload = "mnist_small"
+data = "digits"
+batch = 128
+lr = 1e-12
+passes = ["train"]
+ranks = 2
+
+[sampling]
+quick = true
+processes = 1
+
+[training]
+epochs = 6
+patience = 2
+
+[[cases]]
+adapter = "pytorch"
+strategy = "ddp"
+
+[[cases]]
+adapter = "caffempi"
+strategy = "data_parallel"
+"""
+
+
+def test_all_ranks_end_early_in_the_same_epoch(experiment, tmp_path):
+    """At a rate that changes nothing, no epoch is better than the first."""
+    (tmp_path / "standstill.toml").write_text(STANDSTILL)
+    rows = summarise(experiment(str(tmp_path / "standstill.toml")).folder)
+    assert {row.case.adapter: [len(one.epochs) for one in row.lessons] for row in rows} == {"pytorch": [3], "caffempi": [3]}
+    assert all(row.case.placement.ranks == 2 and row.outcome == "ok" for row in rows)
