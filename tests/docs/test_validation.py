@@ -4,7 +4,13 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from suite.plan import load
+from suite.plan.resolve import resolve
+from suite.plugins import adapters, launchers, workloads
 from tests.benchmarks.comparing import FEW, case_of
+from tests.benchmarks.prediction import plan_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PREDICTION, COMPARING = (
@@ -60,3 +66,10 @@ def test_noise_is_drawn_from_undisturbed_processes_where_enough_remain():
     all_of_them = case_of(row_of(*quiet[1:], (50.0, True)))
     assert (all_of_them.deviations.size, all_of_them.left_out) == (5, 0)
     assert case_of(row_of(*quiet[: FEW - 1])) is None
+
+
+@pytest.mark.parametrize("scale", ["stages", "one-host", "hosts"])
+def test_a_plan_for_one_adapter_has_no_other_s_cases(tmp_path, scale):
+    (tmp_path / "plan.toml").write_text(plan_of("pytorch", scale))
+    found = resolve(load(str(tmp_path / "plan.toml"), scale), adapters(), launchers(), workloads())
+    assert {each.case.adapter for each in found} == {"pytorch"}
