@@ -18,10 +18,15 @@ def in_parts(row: Row) -> bool:
 
 
 def held_whole(row: Row) -> Case:
-    """A row's case; of a network in parts without the knobs of how they hold it, as its one-device baseline is."""
-    if not in_parts(row):
+    """A row's case; of a network in parts with the knobs of how they hold it at rest, as its one-device baseline is.
+
+    A resolved plan gives every case every knob of its adapter.
+    """
+    if not (row.declared and in_parts(row)):
         return row.case
-    return replace(row.case, knobs={name: value for name, value in row.case.knobs.items() if name not in OF_PARTS})
+    resting = {name: row.declared.knob_defaults.get(name) for name in OF_PARTS}
+    knobs = {name: resting.get(name, value) for name, value in row.case.knobs.items()}
+    return replace(row.case, knobs={name: value for name, value in knobs.items() if value is not None})
 
 
 def trainings(rows: Iterable[Row]) -> list[list[Row]]:

@@ -150,8 +150,14 @@ def stagebench(*words: str | Path, before: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
+def plan_of(adapter: str, scale: str) -> str:
+    """The plan, of which the scale keeps one adapter only."""
+    head = f"[scale.{scale}.keep]\n"
+    return PLAN.read_text().replace(head, f'{head}adapter = "{adapter}"\n')
+
+
 def measured(
-    out: Path, *words: str | Path, before: tuple[str, ...] = (), adapters: tuple[str, ...] = ADAPTERS
+    out: Path, scale: str, *words: str | Path, before: tuple[str, ...] = (), adapters: tuple[str, ...] = ADAPTERS
 ) -> Iterator[dict[str, Any]]:
     """Every training on four ranks.
 
@@ -160,8 +166,8 @@ def measured(
     """
     for name in adapters:
         plan = out.with_name(f"{name}.toml")
-        plan.write_text(PLAN.read_text().replace(".keep]\n", f'.keep]\nadapter = "{name}"\n'))
-        stagebench("run", plan, *words, "-o", out / name, before=before)
+        plan.write_text(plan_of(name, scale))
+        stagebench("run", plan, *words, "--scale", scale, "-o", out / name, before=before)
         yield from predicted(out / name)
 
 
@@ -192,15 +198,15 @@ def main() -> None:
         given = [word for name, path in pythons.items() for word in ("--python", f"{name}={path}")]
         words = ("--no-proofs", *given, *asked.words)
         if asked.stages:
-            found["stages"] = list(measured(out / "stages", *words, "--scale", "stages", adapters=("pytorch",)))
+            found["stages"] = list(measured(out / "stages", "stages", *words, adapters=("pytorch",)))
         else:
-            found["one host"] = list(measured(out / "one-host", *words, "--scale", "one-host"))
+            found["one host"] = list(measured(out / "one-host", "one-host", *words))
         for rate in () if asked.stages else RATES:
             stagebench("lab", "up", "4", "--rate", rate, "--name", LAB)
             try:
                 inside = (sys.executable, "-m", "suite.cli", "lab", "exec", "--name", LAB, HOSTS[0], "--")
                 hosts = ("--hosts", ",".join(HOSTS))
-                found[rate] = list(measured(out / rate, *words, "--scale", "hosts", *hosts, before=inside))
+                found[rate] = list(measured(out / rate, "hosts", *words, *hosts, before=inside))
             finally:
                 stagebench("lab", "down", "--name", LAB)
     errors = [abs(one["error"]) for several in found.values() for one in several]

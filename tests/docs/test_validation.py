@@ -1,24 +1,32 @@
 """What docs/validation.md shows keeps its bounds, and the page shows it."""
 
 import json
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from suite.plan import load
+from suite.plan.resolve import resolve
+from suite.plugins import adapters, launchers, workloads
 from tests.benchmarks.comparing import FEW, case_of
+from tests.benchmarks.prediction import plan_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-PREDICTION, COMPARING = (
-    json.loads((DOCS / "validation" / f"{name}.json").read_text()) for name in ("prediction", "comparing")
+PREDICTION, STAGES, COMPARING = (
+    json.loads((DOCS / "validation" / f"{name}.json").read_text()) for name in ("prediction", "stages", "comparing")
 )
 UNBOUNDED = "history of 0 runs"  # where runs differ as much as processes do, only a history tells
 
 
-def test_four_ranks_are_predicted_within_the_bounds():
-    errors = {(where, one["case"]): one["error"] for where, each in PREDICTION["settings"].items() for one in each}
-    assert len(errors) == 12
-    assert PREDICTION["median_error"] <= 0.05
-    assert PREDICTION["worst_error"] <= 0.15, errors
-    assert PREDICTION["worst_error"] == max(map(abs, errors.values()))
+@pytest.mark.parametrize(("found", "cases"), [(PREDICTION, 12), (STAGES, 4)], ids=["prediction", "stages"])
+def test_four_ranks_are_predicted_within_the_bounds(found, cases):
+    errors = {(where, one["case"]): one["error"] for where, each in found["settings"].items() for one in each}
+    assert len(errors) == cases
+    assert found["median_error"] <= 0.05
+    assert found["worst_error"] <= 0.15, errors
+    assert found["worst_error"] == max(map(abs, errors.values()))
 
 
 def test_equal_runs_are_seldom_called_different():
@@ -38,10 +46,10 @@ def test_slow_downs_are_found():
 
 def test_the_page_shows_these_measurements():
     page = (DOCS / "validation.md").read_text()
-    median, worst = PREDICTION["median_error"], PREDICTION["worst_error"]
-    assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
-    for several in PREDICTION["settings"].values():
-        for one in several:
+    for found in (PREDICTION, STAGES):
+        median, worst = found["median_error"], found["worst_error"]
+        assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
+        for one in chain.from_iterable(found["settings"].values()):
             assert any(one["case"] in line and f"{one['error']:+.1%} |" in line for line in page.splitlines()), one
     for what, share in COMPARING["equal"].items():
         assert f"| {what} | {share:.1%} |" in page
@@ -60,3 +68,10 @@ def test_noise_is_drawn_from_undisturbed_processes_where_enough_remain():
     all_of_them = case_of(row_of(*quiet[1:], (50.0, True)))
     assert (all_of_them.deviations.size, all_of_them.left_out) == (5, 0)
     assert case_of(row_of(*quiet[: FEW - 1])) is None
+
+
+@pytest.mark.parametrize("scale", ["stages", "one-host", "hosts"])
+def test_a_plan_for_one_adapter_has_no_other_s_cases(tmp_path, scale):
+    (tmp_path / "plan.toml").write_text(plan_of("pytorch", scale))
+    found = resolve(load(str(tmp_path / "plan.toml"), scale), adapters(), launchers(), workloads())
+    assert {each.case.adapter for each in found} == {"pytorch"}

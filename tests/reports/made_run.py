@@ -78,7 +78,7 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
             "steady": True,
             "step_s": seconds.tolist(),
             "wall_s": float(seconds.sum()) + 1e-5,
-            "samples": steps * case.batch,
+            "samples": steps * case.batch * case.placement.devices,
             **more,
         }
 
@@ -227,7 +227,13 @@ def record_of(
         {
             "rank": rank,
             "hello": {"world": world, "host": "bench", "pid": 1, "cores": [0, 1]},
-            "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
+            "joined": {
+                "rank": rank,
+                "world": world,
+                "devices": case.placement.devices,
+                "transport": "gloo",
+                "versions": {"torch": "2.13.0"},
+            },
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
             "notes": {"data": "imagenet-like (200 images, 10 classes)", "ddp": {"static_graph": False}},

@@ -3,6 +3,7 @@
 import pytest
 
 from reports.site import write
+from suite.analysis.summary import summarise
 from suite.contracts.case import TRAIN
 from suite.plan import load, ready_made
 from suite.plan.resolve import resolve
@@ -32,6 +33,15 @@ def made(name, scale, path):
     [(name, scale) for name in ready_made() for scale in ("small", "tiny") if scale in load(name).scales],
 )
 def test_the_pages_of_a_plan_answer_its_question(name, scale, tmp_path):
-    write(made(name, scale, tmp_path / "run"), tmp_path / "site")
+    folder = made(name, scale, tmp_path / "run")
+    assert [row.reason for row in summarise(folder) if row.outcome == "invalid"] == []
+    write(folder, tmp_path / "site")
     pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
     assert unanswered(name, pages, whole=scale == "small") == []
+
+
+def test_whatever_a_plan_resolves_to_finds_its_baseline_on_one_device(tmp_path):
+    """Every case has every knob of its adapter, those of how several devices hold one network, too."""
+    rows = [row for row in summarise(made("model-parallel", "small", tmp_path / "run")) if row.several_devices]
+    assert {row.case.strategy for row in rows} >= {"pipeline", "hybrid", "tensor_parallel", "model_parallel"}
+    assert [row.case.label for row in rows if row.scaling is None] == []
