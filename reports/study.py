@@ -67,8 +67,12 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
     node, nodes = (
         [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
     )
-    sizes = {of_a_node(row.case) for row in nodes}
-    over = [row for row in staged if row.several_devices and row.case.placement.devices_per_node in sizes]
+    sizes = {(row.case.workload, of_a_node(row.case)) for row in nodes}
+    over = [
+        row
+        for row in staged
+        if row.several_devices and (row.case.workload, row.case.placement.devices_per_node) in sizes
+    ]
     return Study(
         figure_1=topology(folder.hosts()),
         table_4=networks_of(folder, measured),

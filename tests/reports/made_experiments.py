@@ -29,7 +29,7 @@ def inputs(path: Path) -> RunFolder:
 
 
 def paper(path: Path) -> RunFolder:
-    """Two networks, two frameworks, devices of one node and nodes; one without the vendors' kernels; one that many rows leave."""
+    """Three networks, two frameworks, one node and several; rows without the vendors' kernels, and without a proof."""
     run = MadeRun(path, "paper")
     for (knob, device), (value, slower) in product(
         (("onednn", "cpu"), ("cudnn_autotune", "cuda")), (("on", 1.0), ("off", 2.0))

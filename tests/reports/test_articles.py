@@ -114,7 +114,7 @@ def test_nodes_and_links_are_drawn_as_found(pages: dict[str, str]) -> None:
 def test_kernels_are_compared_with_and_without(pages: dict[str, str]) -> None:
     table = after(pages["paper"], "Kernels of the vendors")
     assert "oneDNN · pytorch/single alexnet batch 8" in table
-    assert "cuDNN’s autotuning · pytorch/single alexnet batch 8" in table
+    assert "cuDNN&#39;s autotuning · pytorch/single alexnet batch 8" in table
     assert table.count("<td>faster</td>") == 2
 
 

@@ -1,4 +1,4 @@
-"""The image's recipe, built by a real container engine, and a training in a container of it; before a release, as root."""
+"""The image's recipe, built by a real container engine, and what a pod does in it; before a release, as root."""
 
 import json
 import os
@@ -45,7 +45,9 @@ def inside(engine, image, folder, *words):
     if engine == "buildah":
         made = subprocess.run([engine, "from", image], check=True, capture_output=True, text=True).stdout.strip()
         try:
-            return subprocess.run([engine, "run", *mount, made, "--", *words], capture_output=True, text=True, check=False)
+            return subprocess.run(
+                [engine, "run", *mount, made, "--", *words], capture_output=True, text=True, check=False
+            )
         finally:
             subprocess.run([engine, "rm", made], check=True, capture_output=True)
     tokens = [engine, "run", "--rm", *mount, image, *words]
@@ -64,8 +66,8 @@ def test_ranks_train_in_a_container_and_are_proven(engine, image, tmp_path):
 
 def test_pods_can_log_in_to_each_other(engine, image, tmp_path):
     script = (
-        "ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519 && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys"
-        " && /usr/sbin/sshd -p 2222 && ssh -p 2222 127.0.0.1 stagebench --version"
+        "cd /root/.ssh && ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && cp id_ed25519.pub authorized_keys"
+        " && /usr/sbin/sshd -p 2222 && ssh -p 2222 127.0.0.1 /opt/stagebench/bin/stagebench --version"
     )
     done = inside(engine, image, tmp_path, "sh", "-c", f"mkdir -p -m 700 /root/.ssh && {script}")
     assert done.returncode == 0, done.stdout + done.stderr
