@@ -1,7 +1,11 @@
-"""The image's recipe, built by a real container engine, and what a pod does in it; before a release, as root."""
+"""The image's recipe, built by a real container engine, and what a pod does in it; before a release, as root.
+
+STAGEBENCH_BUILD_OPTIONS has what a site's engine needs besides to build: `--network host`, a volume of wheels.
+"""
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,7 +38,8 @@ def image(engine):
     given = {name: os.environ[name] for name in WHERE_WHEELS_ARE if name in os.environ} | ARGUMENTS
     arguments = [word for name, value in given.items() for word in ("--build-arg", f"{name}={value}")]
     recipe = ROOT / "cluster" / "kubernetes" / "Dockerfile"
-    subprocess.run([engine, "build", *arguments, "-f", str(recipe), "-t", IMAGE, str(ROOT)], check=True)
+    more = shlex.split(os.environ.get("STAGEBENCH_BUILD_OPTIONS", ""))
+    subprocess.run([engine, "build", *more, *arguments, "-f", str(recipe), "-t", IMAGE, str(ROOT)], check=True)
     yield IMAGE
     subprocess.run([engine, "rmi", "-f", IMAGE], check=True)
 
