@@ -60,8 +60,9 @@ def inside(engine, image, folder, *words):
 
 
 def test_ranks_train_in_a_container_and_are_proven(engine, image, tmp_path):
-    options = "--adapter caffempi --workload mnist_small --batch 8 --ranks 2 --strategy data_parallel --passes native"
-    run = ("stagebench", "run", *options.split(), "--quick", "-o", "/results/run", "--json")
+    options = "--adapter caffempi --workload mnist_small --batch 8 --ranks 2 --passes native"
+    sampling = "--steps 5 --seconds 0 --processes 1"
+    run = ("stagebench", "run", *options.split(), *sampling.split(), "-o", "/results/run", "--json")
     done = inside(engine, image, tmp_path, *run)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["outcomes"] == {"ok": 1}
@@ -72,7 +73,8 @@ def test_ranks_train_in_a_container_and_are_proven(engine, image, tmp_path):
 def test_pods_can_log_in_to_each_other(engine, image, tmp_path):
     script = (
         "cd /root/.ssh && ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && cp id_ed25519.pub authorized_keys"
-        " && /usr/sbin/sshd -p 2222 && ssh -p 2222 127.0.0.1 /opt/stagebench/bin/stagebench --version"
+        " && { /usr/sbin/sshd -D -p 2222 & } && sleep 1"
+        " && ssh -p 2222 127.0.0.1 /opt/stagebench/bin/stagebench --version; code=$?; kill $!; exit $code"
     )
     done = inside(engine, image, tmp_path, "sh", "-c", f"mkdir -p -m 700 /root/.ssh && {script}")
     assert done.returncode == 0, done.stdout + done.stderr
