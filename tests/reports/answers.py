@@ -66,7 +66,7 @@ ALWAYS: Shown = {
 
 # The first of all results, where a plan asks for more than who is the fastest.
 FIRST = {
-    "autotune": "alexnet on .*: what an expert gains over the defaults: ",
+    "autotune": "(alexnet|mnist_small) on .*: what an expert gains over the defaults: ",
     "model-parallel": r"(One network|No difference) .*(in parts|on each device)",
     "paper": r"alexnet on .*, on \d+ devices: \S+.* is [\d.]+ times as fast as on one \([\d.]+ % of ideal\)",
     "prediction": r"Fitted to fewer devices, the model predicts the speed on more: \d+ predictions are off by [\d.]+ %",
