@@ -8,8 +8,9 @@ from tests.reports.made_run import MadeRun, case_of
 
 
 def test_nodes_are_measured_against_one_node_with_as_many_devices(tmp_path):
-    rows = [row for row in summarise(paper(tmp_path / "run")) if row.case.adapter == "pytorch"]
-    alexnet = {(row.case.placement.nodes, row.case.placement.ranks_per_node): row for row in rows[:6]}
+    trained = [row for row in summarise(paper(tmp_path / "run")) if "staged" in row.case.passes]
+    rows = [row for row in trained if (row.case.adapter, row.case.workload) == ("pytorch", "alexnet")]
+    alexnet = {(row.case.placement.nodes, row.case.placement.ranks_per_node): row for row in rows}
     two, one = alexnet[2, 2], alexnet[1, 2]
     assert two.over_nodes.baseline_id == one.id
     assert two.over_nodes.efficiency.value == pytest.approx(two.rates.value / one.rates.value / 2, rel=0.02)
