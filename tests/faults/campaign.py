@@ -94,7 +94,8 @@ def carry_out(run: Run) -> Found:
         run.problems.append(f"a traceback: {text[text.index('Traceback') :][-1500:]}")
     if time.monotonic() - began > PATIENCE:
         run.problems.append("it took too long")
-    return Found(run.number, run.fault, run.struck, run.outcome, run.problems)
+    problems = [" ".join(problem.replace(str(run.folder), "FOLDER").split()) for problem in run.problems]
+    return Found(run.number, run.fault, run.struck, run.outcome, problems)
 
 
 def ended(run: Run, controller: Controller, what: str) -> int:
