@@ -79,7 +79,7 @@ def network():
 
 @pytest.fixture
 def two_classes(tmp_path):
-    """What `--set` is told for a folder of images in two classes, and a network for it."""
+    """What `--set` takes for a folder of images in two classes, and a network for it."""
     folder, network = tmp_path / "two-classes", tmp_path / "two.py"
     network.write_text(NETWORK)
     options = ("--classes", "2", "--images", "40", "--size", "64x64", "-o", str(folder))

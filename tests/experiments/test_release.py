@@ -4,7 +4,7 @@ import pytest
 
 from suite.analysis.summary import summarise
 from suite.plan import ready_made
-from tests.experiments.test_tiny import MINUTES
+from tests.experiments.test_tiny import SLOW
 from tests.reports.answers import unanswered
 
 EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}
@@ -51,7 +51,7 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert unanswered(name, done.pages, whole=True) == []
 
 
-@pytest.mark.parametrize("name", MINUTES)
+@pytest.mark.parametrize("name", SLOW)
 def test_a_look_at_an_experiment_answers_too(name, look):
     look(name)
 

@@ -8,7 +8,7 @@ from suite.plan import ready_made
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
 CLOSER = ("batch-size", "learning", "paper", "stragglers")  # looked at more closely below
-MINUTES = ("data-parallel", "horovod-style", "readers")  # that they take: test_release.py looks at them
+SLOW = ("data-parallel", "horovod-style", "readers")  # test_release.py looks at them: they take minutes
 
 
 # First: it takes longest.
@@ -27,7 +27,7 @@ def test_a_plan_that_measures(look):
     assert measured.pages.keys() >= {"stages.html", "scaling.html"}
 
 
-@pytest.mark.parametrize("name", [name for name in ready_made() if name not in CLOSER + MINUTES])
+@pytest.mark.parametrize("name", [name for name in ready_made() if name not in CLOSER + SLOW])
 def test_a_plan_answers_its_question(name, look):
     look(name)
 

@@ -199,8 +199,8 @@ class ModelParallel(TensorFlowTrainer):
             layers = self.graph.layers[place.begin : place.end]
             share = 100.0 * sum(layer.macs for layer in layers) / max(1, self.graph.macs)
             held = sum(layer.gradient_bytes(itemsize) for layer in layers) / 2.0**20
-            told = (device, layers[0].name, layers[-1].name, share, held)
-            rows.append("%s: %s to %s (%.0f %% of the arithmetic, %.3g MiB of parameters)" % told)
+            values = (device, layers[0].name, layers[-1].name, share, held)
+            rows.append("%s: %s to %s (%.0f %% of the arithmetic, %.3g MiB of parameters)" % values)
         found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
         exchanged = exchanged_bytes(self.graph, self._places, self.setup.batch, itemsize)
         return dict(found, bubble=BUBBLE, split=SPLIT, exchanged_bytes=exchanged)
