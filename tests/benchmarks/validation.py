@@ -71,10 +71,10 @@ the steps of ranks that wait for nobody, had 5.4 and 8.4 %."""
 OF_STAGES = """\
 Four stages are predicted from two, and two pipelines of two stages from one; everything else is as above. That a stage
 of `hybrid` holds the last gradient back until its own are averaged, and computes more slowly meanwhile, came into the
-model after earlier measurements had been looked at. So did a mend of a mistake that the last of these showed: a stage's
-time was divided over its layers by their arithmetic, although one device of the same run had timed them. With that
-mistake AlexNet in four stages came out 27.7 % too fast there, and ResNet-50 4.0 %; without it the worst of the same four
-errors was 5.9 %. The measurements below are later ones, which nothing was changed after."""
+model after earlier measurements had been looked at. So did a mend of a mistake that the last of these showed: a
+stage's time was divided over its layers by their arithmetic, although one device of the same run had timed them. With
+that mistake AlexNet in four stages came out 27.7 % too fast there, and ResNet-50 4.0 %; without it the worst of the
+same four errors was 5.9 %. The measurements below are later ones, which nothing was changed after."""
 
 Pairs = Sequence[tuple[float, float]]
 

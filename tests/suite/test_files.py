@@ -1,0 +1,86 @@
+"""Files written whole or not at all, and names that cannot leave their folder."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suite.errors import StoreError
+from suite.files import ROOM, file_name, flush_folder, probe, write_whole
+
+
+@pytest.fixture
+def unflushed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets the disk answer every flush with an error of that number."""
+
+    def fails(number: int) -> None:
+        def fsync(descriptor: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("pytorch", "ddp"), "pytorch-ddp"),
+        (("../../etc/passwd",), "_.._etc_passwd"),
+        (("a", ".hidden"), "a-hidden"),
+        (("-rf", "x"), "rf-x"),
+        (("ends.", "Xa"), "ends.-Xa"),  # only what is in front is taken away
+        (("X-Z",), "X-Z"),
+        (("a b\n\x1b[2J",), "a_b_2J"),
+        (("...", ""), "unnamed"),
+        (("a" * 201,), "a" * 200),
+    ],
+)
+def test_a_name_of_foreign_words_stays_in_its_folder(words: tuple[str, ...], name: str) -> None:
+    assert file_name(*words) == name
+
+
+def test_what_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "record.json"
+    with pytest.raises(StoreError) as caught:
+        write_whole(path, "{}")
+    assert str(caught.value) == f"cannot write {path}: No such file or directory; {ROOM}"
+
+
+def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, unflushed: Callable[[int], None]) -> None:
+    path = tmp_path / "record.json"
+    write_whole(path, "old")
+    unflushed(errno.EIO)
+    with pytest.raises(StoreError, match="Input/output error"):
+        write_whole(path, b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_flush_folders_may_hold_them(
+    tmp_path: Path, unflushed: Callable[[int], None], number: int
+) -> None:
+    unflushed(number)
+    flush_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_flushed_is_told(tmp_path: Path, unflushed: Callable[[int], None]) -> None:
+    unflushed(errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        flush_folder(tmp_path)
+
+
+def test_only_folders_are_flushed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        flush_folder(tmp_path / "file")
+
+
+def test_room_is_looked_for_in_the_folder_itself(tmp_path: Path) -> None:
+    probe(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        probe(tmp_path / "gone")
