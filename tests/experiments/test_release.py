@@ -4,7 +4,6 @@ import pytest
 
 from suite.analysis.summary import summarise
 from suite.plan import ready_made
-from tests.experiments.test_tiny import SLOW
 from tests.reports.answers import unanswered
 
 EVERYWHERE = {"pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"}
@@ -49,11 +48,6 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert done.folder.scale == "small"
     assert all(adapter in done.pages["evidence.html"] for adapter in measured)
     assert unanswered(name, done.pages, whole=True) == []
-
-
-@pytest.mark.parametrize("name", SLOW)
-def test_a_look_at_an_experiment_answers_too(name, look):
-    look(name)
 
 
 def test_googlenet_is_cut_along_its_branches_beside_the_other_strategies(experiment):

@@ -1,4 +1,4 @@
-"""The experiments for every day, tiny, with pages that answer their questions."""
+"""Every experiment, tiny, with pages that answer its question."""
 
 import pytest
 
@@ -8,7 +8,6 @@ from suite.plan import ready_made
 from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 
 CLOSER = ("batch-size", "learning", "paper", "stragglers")  # looked at more closely below
-SLOW = ("data-parallel", "horovod-style", "readers")  # test_release.py looks at them: they take minutes
 
 
 # First: it takes longest.
@@ -27,7 +26,7 @@ def test_a_plan_that_measures(look):
     assert measured.pages.keys() >= {"stages.html", "scaling.html"}
 
 
-@pytest.mark.parametrize("name", [name for name in ready_made() if name not in CLOSER + SLOW])
+@pytest.mark.parametrize("name", [name for name in ready_made() if name not in CLOSER])
 def test_a_plan_answers_its_question(name, look):
     look(name)
 

@@ -18,7 +18,6 @@ ALWAYS: Shown = {
     "data-parallel": {
         "scaling.html": ("Epochs over devices", "samples/s of the second epoch", "the first epoch against the second"),
         "accuracy.html": ("First and second epoch", "opening, s first, s second, s first ÷ second"),
-        "input.html": READING,
     },
     "horovod-style": {"stages.html": ("Where the time goes", "Milliseconds per iteration")},
     "learning": {"accuracy.html": ("Learning", *CURVES, "loss off by"), "input.html": READING},
@@ -30,22 +29,19 @@ ALWAYS: Shown = {
         "stages.html": ("Where the time goes", "Milliseconds per iteration"),
         "scaling.html": ("Speed over devices", "All speeds at a glance, samples/s", "Efficiency"),
         "communication.html": ("Aggregating gradients",),
-        "input.html": ("What reading costs",),
     },
     "paper": {
         "study.html": (
             "Table 2: hardware of each node",
             "Figure 1: nodes and links",
             "Table 3: software",
-            "Table 4: networks .* alexnet 8 ",
+            "Table 4: networks .* (alexnet 8|googlenet 22) ",
             "Table 5: seconds of each stage on one device",
             "Figure 3: seconds per iteration on one device",
             "Figure 4: speed-up within a node",
             "Table 6: aggregating gradients within a node",
             "Table 8: samples/s",
-            "Kernels of the vendors .* oneDNN · pytorch/single alexnet",
         ),
-        "input.html": READING,
     },
     "prediction": {"predicted.html": ("Measured beside predicted", "fitted to 2 devices", " 4 devices ", "What if")},
     "quick": {
@@ -68,7 +64,7 @@ ALWAYS: Shown = {
 FIRST = {
     "autotune": "(alexnet|mnist_small) on .*: what an expert gains over the defaults: ",
     "model-parallel": r"(One network|No difference) .*(in parts|on each device)",
-    "paper": r"alexnet on .*, on \d+ devices: \S+.* is [\d.]+ times as fast as on one \([\d.]+ % of ideal\)",
+    "paper": r"(alexnet|googlenet) on .*, on \d+ devices: \S+.* is [\d.]+ times as fast as on one \([\d.]+ % of ",
     "prediction": r"Fitted to fewer devices, the model predicts the speed on more: \d+ predictions are off by [\d.]+ %",
     "readers": r".*(bottleneck|holds? (it|the network) up|no detectable difference|fewer cores)",
 }
@@ -84,11 +80,17 @@ WHOLE: Shown = {
             "seconds of the second epoch, by size of the data set",
             "samples/s of the second epoch, by size of the data set",
         ),
+        "input.html": READING,
     },
     "horovod-style": {
         "index.html": ("After .* samples, .* has the lowest loss", "s of training, .* has the lowest loss"),
         "communication.html": ("Exchange", "samples/s against the fastest verdict", ": loss by samples"),
         "accuracy.html": CURVES,
+        "input.html": READING,
+    },
+    "networks": {"input.html": ("What reading costs",)},
+    "paper": {
+        "study.html": ("Kernels of the vendors .* oneDNN · pytorch/single alexnet",),
         "input.html": READING,
     },
     "stragglers": {"index.html": (r"With a straggler of 75%, \S+ is the first to reach a loss of ",)},
