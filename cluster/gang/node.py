@@ -19,6 +19,7 @@ SAID = "stagebench: "  # begins what a task raises, which engines pass on among 
 STEP = 0.1  # seconds between two looks at the ranks
 REACHED = 20.0  # seconds within which the driver is to answer
 LEAVE = 5.0  # seconds that a guard gets to end its program
+SETTLE = 1.0  # seconds after a first bad end, in which others are noticed that came before it
 SIGN, FAREWELL = b".", b"!"  # of life, from driver and task alike; before a task leaves of itself
 SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
 # The engines' own variables, and an MPI's that the engine's daemons may have inherited.
@@ -183,7 +184,16 @@ def heed(lifeline: socket.socket) -> None:
 
 
 def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
-    """RuntimeError for those that have ended badly."""
+    """RuntimeError for those that have ended badly.
+
+    A rank that misses another one may end at once, while the guard of the one that it misses is still tidying up.
+    """
+    every = (*ranks.values(), *beside.values())
+    if not any(each.poll() for each in every):
+        return
+    settled = time.monotonic() + SETTLE
+    while time.monotonic() < settled and any(each.poll() is None for each in every):
+        time.sleep(STEP)
     host, names = socket.gethostname(), {log_beside(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
     dead = [
         ended(gang, f"rank {rank} on {host}", log_of(rank), each.returncode)
@@ -191,8 +201,7 @@ def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
         if each.poll()
     ]
     dead += [ended(gang, names[log], log, each.returncode) for log, each in beside.items() if each.poll()]
-    if dead:
-        raise RuntimeError(SAID + "; ".join(dead))
+    raise RuntimeError(SAID + "; ".join(dead))
 
 
 def beat(lifeline: IO[bytes] | None) -> None:

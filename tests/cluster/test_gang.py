@@ -187,6 +187,12 @@ def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
     [
         ((WAITS, DIES + "os.kill(os.getpid(), signal.SIGKILL)"), None, r"rank 1 on \S+ ended by signal 9: the l"),
         ((DIES + "sys.exit(3)", WAITS), None, r"rank 0 on \S+ ended with exit code 3: the last words$"),
+        # Found dead while rank 1, which it had missed, was still being tidied up.
+        (
+            (DIES + "sys.exit(1)", "import time; time.sleep(0.4);" + DIES + "os.kill(os.getpid(), signal.SIGKILL)"),
+            None,
+            r"rank 0 on \S+ ended with exit code 1: the last words; rank 1 on \S+ ended by signal 9: the last words$",
+        ),
         ((WAITS,), "raise SystemExit(4)", r"SystemExit\(4\) ended with exit code 4$"),
         ((WAITS,), "raise MemoryError(4)", r"MemoryError\(4\) ended with exit code 1: MemoryError: 4$"),
     ],
