@@ -1,27 +1,11 @@
-"""Files written whole or not at all, and names that cannot leave their folder."""
+"""Names that cannot leave their folder, and what a folder refuses; test_power_failure.py has what reaches the disk."""
 
-import errno
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from suite.errors import StoreError
 from suite.files import ROOM, file_name, flush_folder, probe, write_whole
-
-
-@pytest.fixture
-def unflushed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Lets the disk answer every flush with an error of that number."""
-
-    def fails(number: int) -> None:
-        def fsync(descriptor: int) -> None:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(os, "fsync", fsync)
-
-    return fails
 
 
 @pytest.mark.parametrize(
@@ -47,30 +31,6 @@ def test_what_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         write_whole(path, "{}")
     assert str(caught.value) == f"cannot write {path}: No such file or directory; {ROOM}"
-
-
-def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, unflushed: Callable[[int], None]) -> None:
-    path = tmp_path / "record.json"
-    write_whole(path, "old")
-    unflushed(errno.EIO)
-    with pytest.raises(StoreError, match="Input/output error"):
-        write_whole(path, b"new")
-    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]
-    assert path.read_text() == "old"
-
-
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
-def test_a_file_system_that_cannot_flush_folders_may_hold_them(
-    tmp_path: Path, unflushed: Callable[[int], None], number: int
-) -> None:
-    unflushed(number)
-    flush_folder(tmp_path)
-
-
-def test_a_folder_that_cannot_be_flushed_is_told(tmp_path: Path, unflushed: Callable[[int], None]) -> None:
-    unflushed(errno.EIO)
-    with pytest.raises(OSError, match="Input/output error"):
-        flush_folder(tmp_path)
 
 
 def test_only_folders_are_flushed(tmp_path: Path) -> None:
