@@ -148,7 +148,7 @@ class MXNet(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """A distributed store's members, full float32 on GPUs, kernels, what a tuned CPU process asks of malloc."""
-        kernels = variables(case, "MXNET_CUDNN_AUTOTUNE_DEFAULT", "MXNET_MKLDNN_ENABLED")
+        kernels = variables(case, "MXNET_CUDNN_AUTOTUNE_DEFAULT", "MXNET_MKLDNN_ENABLED", "MXNET_ENFORCE_DETERMINISM")
         found = {**keep_memory(case, other_threads=True), **kernels}
         if case.placement.device == "cuda" and case.precision == "float32":
             found.update(FULL_FLOAT32)

@@ -52,6 +52,8 @@ def cuda(setup: Setup) -> List[str]:
         tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all
     # TF32 rounds products to 10 bits: it is not the float32 that the record names.
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    if setup.knobs.get("deterministic") == "on":
+        tf.config.experimental.enable_op_determinism()
     return ["GPU:%d" % index for index in range(setup.devices)]
 
 

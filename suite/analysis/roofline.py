@@ -27,7 +27,7 @@ from suite.worker.layers import wanting
 from workloads.graph import Graph, Layer, size
 
 OPERATIONS = 2  # of a multiply-accumulate
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
+BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
 LINEAR = ("concat", "add", "avg_pool")  # whose backward needs no input
 FREE = ("flatten",)  # another view of the same bytes
 

@@ -165,7 +165,7 @@ def adapter_row(adapter: Adapter) -> Row:
         "title": adapter.title,
         "strategies": [strategy.name for strategy in able.strategies],
         "devices": list(able.devices),
-        "precisions": list(able.precisions),
+        "precisions": list(able.all_precisions()),
         "tunings": list(able.tunings),
         "optimisers": list(able.optimisers),
         "formats": ["files", *(form.name for form in able.formats)] if able.real_data else [],

@@ -76,6 +76,8 @@ class Capabilities:
     strategies: tuple[Strategy, ...]
     devices: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = ("float32",)
+    # What it does beside them on devices of a kind: {"cuda": ("tf32", "float16")}.
+    device_precisions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tunings: tuple[str, ...] = ("default", "tuned")
     layer_kinds: tuple[str, ...] = ()  # empty: every kind of workloads.kinds
     knobs: dict[str, Knob] = field(default_factory=dict)
@@ -84,6 +86,15 @@ class Capabilities:
     # Why it does not do a value that others do: {("device", "cuda"): "it keeps its weights in host memory"}.
     refuses: dict[tuple[str, str], str] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
+
+    def precisions_on(self, device: str) -> tuple[str, ...]:
+        """All that it does on a kind of device."""
+        return (*self.precisions, *self.device_precisions.get(device, ()))
+
+    def all_precisions(self) -> tuple[str, ...]:
+        """What it does on any device."""
+        more = (name for found in self.device_precisions.values() for name in found)
+        return tuple(dict.fromkeys((*self.precisions, *more)))
 
     def strategy(self, name: str) -> Strategy | None:
         """The strategy of that name, or None."""

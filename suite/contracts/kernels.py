@@ -11,6 +11,12 @@ KERNEL_KNOBS = {
         "and on when tuned.",
         needs=(Need("device", ("cuda",), "cuDNN computes on GPUs"),),
     ),
+    "deterministic": Knob(
+        ("on", "off"),
+        "off",
+        "Whether GPUs add up in the same order in every run, without atomics, at the price of slower algorithms.",
+        needs=(Need("device", ("cuda",), "CPUs add up in the same order anyhow", ("on",)),),
+    ),
     "onednn": Knob(
         ("on", "off"),
         "on",
@@ -20,11 +26,13 @@ KERNEL_KNOBS = {
 }
 
 
-def variables(case: Configuration, autotune: str, onednn: str) -> dict[str, str]:
+def variables(case: Configuration, autotune: str, onednn: str, deterministic: str = "") -> dict[str, str]:
     """The settings as a framework's environment variables of those names; none for what is left as it comes."""
     found = {}
     if case.knobs.get("cudnn_autotune", "auto") != "auto":
         found[autotune] = "1" if case.knobs["cudnn_autotune"] == "on" else "0"
     if case.knobs.get("onednn") == "off":
         found[onednn] = "0"
+    if deterministic and case.knobs.get("deterministic") == "on":
+        found[deterministic] = "1"
     return found

@@ -53,7 +53,7 @@ class Names:
             "workload": list(self.workloads),
             "launcher": [AUTO, *self.launchers],
             "format": [FILES, BEST, *(form.name for each in offered for form in each.formats)],
-            "precision": sorted({name for each in offered for name in each.precisions}),
+            "precision": sorted({name for each in offered for name in each.all_precisions()}),
             "tuning": sorted({name for each in offered for name in each.tunings}),
         }
 
@@ -201,12 +201,12 @@ def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Ma
 def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph) -> str | None:
     for what, value, offers in (
         ("device", case.placement.device, offered.devices),
-        ("precision", case.precision, offered.precisions),
+        ("precision", case.precision, offered.precisions_on(case.placement.device)),
         ("tuning", case.tuning, offered.tunings),
         ("optimiser", case.optimiser, offered.optimisers),
     ):
         if value not in offers:
-            why = offered.refuses.get((what, value))
+            why = offered.refuses.get((what, value)) or (_elsewhere(offered, value) if what == "precision" else "")
             reason = f": {why}" if why else ""
             return f"{adapter.name} does not do {what} {value!r}{reason}; it does {', '.join(offers)}"
     if case.data != "synthetic" and not offered.real_data:
@@ -217,6 +217,12 @@ def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph
     kinds = {layer.kind for layer in graph.layers} if offered.layer_kinds else set()
     missing = sorted(kinds - set(offered.layer_kinds))
     return f"{adapter.name} has no layers of kind {', '.join(missing)}" if missing else None
+
+
+def _elsewhere(offered: Capabilities, precision: str) -> str:
+    """On which kinds of devices it does a precision; "": on none."""
+    devices = [device for device, found in offered.device_precisions.items() if precision in found]
+    return f"it wants device = {' or '.join(map(repr, devices))}" if devices else ""
 
 
 def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:

@@ -70,6 +70,8 @@ LOOSER = {
     ("float32", "googlenet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 5e-5, 5e-2, KINKS),
     ("float32", "resnet50"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
     ("float32", "resnet152"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
+    ("tf32", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, "TF32 keeps 11 bits of what it multiplies; " + KINKS),
+    ("float16", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, "float16 keeps 11 bits; " + KINKS),
     ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 5e-1, 1e-2, 5e-1, "bfloat16 keeps 8 bits; " + KINKS),
 }
 ADAM = "Adam makes steps of gradients that a flip changed as long as the others"

@@ -103,6 +103,8 @@ def test_kernels_are_left_as_they_come_unless_a_plan_asks():
     assert ADAPTER.environ(gpu.on(knobs=whole({"cudnn_autotune": "on"})), PYTHON) == {
         "MXNET_CUDNN_AUTOTUNE_DEFAULT": "1"
     }
+    alike = ADAPTER.environ(gpu.on(knobs=whole({"deterministic": "on"})), PYTHON)
+    assert alike == {"MXNET_ENFORCE_DETERMINISM": "1"}
     without = DIST.on(strategy="single", knobs=whole({"onednn": "off"}))
     assert ADAPTER.environ(without, PYTHON) == {"MXNET_MKLDNN_ENABLED": "0"}
     assert "needs device = 'cpu'" in refusal(ADAPTER, gpu.on(knobs=whole({"onednn": "off"}), precision="float32"))
