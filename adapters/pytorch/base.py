@@ -7,7 +7,8 @@ from typing import Any, Dict, Optional
 import numpy as np
 import torch
 
-from adapters.pytorch import machine
+from adapters.pytorch import arithmetic, machine
+from adapters.pytorch.copies import Copies
 from adapters.pytorch.group import ProcessGroup
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.optimisers import described
@@ -30,9 +31,11 @@ class TorchTrainer(Trainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._fused = setup.tuned
-        self._compiled = chosen(setup, "compile", default=False)
+        self._compiled = chosen(setup, "compile", default=False)  # or a mode of torch.compile
         self._normalise: Any = None
-        self._dtype = torch.float64 if setup.precision == "float64" else torch.float32
+        self._dtype = arithmetic.stored(setup.precision)
+        self._scaler = arithmetic.scaler(setup)
+        self._copies: Optional[Copies] = None
         self._loss: Any = None
         self._optimiser: Any = None
 
@@ -40,8 +43,10 @@ class TorchTrainer(Trainer):
 
     def start(self) -> Joined:
         setup = self.setup
-        self._device = machine.prepare(setup, self._compiled)
+        self._device = machine.prepare(setup, bool(self._compiled))
         self._on_cuda = self._device.type == "cuda"
+        if self._on_cuda and chosen(setup, "copy_stream", default="off", tuned="on") == "on":
+            self._copies = Copies(self._device)
         versions = machine.versions(setup.device)
         if self.grouped:
             self.group = ProcessGroup(setup)
@@ -70,20 +75,26 @@ class TorchTrainer(Trainer):
 
     def as_numpy(self, batch: Any) -> Batch:
         """Bytes are normalised, as `to_device` does it."""
-        return Batch(self._placed(batch).contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
+        images = self._normalised(torch.as_tensor(batch.images).to(self._device))
+        return Batch(images.contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
         """Tensors on the device, images in the network's memory format and type; None for images nobody here needs."""
-        labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
+        labels = torch.as_tensor(batch.labels)
         if not self.places_images:
-            return Batch(None, labels)
-        return Batch(self._placed(batch).to(memory_format=self._layout), labels)
-
-    def _placed(self, batch: Any) -> torch.Tensor:
+            return Batch(None, labels.to(self._device, non_blocking=True))
         images = torch.as_tensor(batch.images)
-        if images.dtype == torch.uint8:
-            return self._normalise(images.to(self._device, non_blocking=True)).to(self._dtype)
-        return images.to(self._device, self._dtype, non_blocking=True)
+        if self._copies is None:
+            images, labels = (part.to(self._device, non_blocking=True) for part in (images, labels))
+            return Batch(self._normalised(images).to(memory_format=self._layout), labels)
+        place, labels = self._copies.batch(images, labels)
+        images = self._normalised(place).to(memory_format=self._layout)
+        # A resident batch stays, while the next one is copied to the same place.
+        return Batch(images.clone() if images.data_ptr() == place.data_ptr() else images, labels.clone())
+
+    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
+        """In the type of the network's input; bytes are levels that the data set says how to scale."""
+        return (self._normalise(images) if images.dtype == torch.uint8 else images).to(self._dtype)
 
     # --- training -----------------------------------------------------------
 
@@ -129,6 +140,7 @@ class TorchTrainer(Trainer):
             compile=self._compiled,
             lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
             optimiser=described(self.setup.optimiser, self._fused),
+            copies="on a stream of their own" if self._copies else "in the order of the steps",
             stages="events on the device's stream" if self.has_device_marks() else "the host's clock",
         )
 
@@ -137,15 +149,17 @@ class TorchTrainer(Trainer):
     @property
     def _crosses(self) -> Any:
         """The type of activations where ranks exchange them."""
-        return torch.bfloat16 if self.setup.precision == "bfloat16" else self._dtype
+        return arithmetic.multiplied(self.setup.precision)
 
     def _optimise(self) -> None:
-        self._optimiser.step()
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)
 
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format."""
         self._release()
+        self._scaler = arithmetic.scaler(self.setup)
         torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._shape = graph.input_shape
         self._head_weights = [head.weight for head in graph.heads]

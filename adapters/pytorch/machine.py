@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 
+from adapters.pytorch.arithmetic import multiplied
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
@@ -36,8 +37,10 @@ def cuda(setup: Setup) -> torch.device:
         raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
     own = own_gpus(setup)
     torch.cuda.set_device(own[0])
-    # TF32 rounds products to 10 bits: it is not the float32 that the record names.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    # TF32 rounds products to 10 bits: it is not what a record calls float32.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = setup.precision == "tf32"
+    if setup.knobs.get("deterministic") == "on":
+        torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = chosen(setup, "cudnn_autotune", default="off", tuned="on") == "on"
     return torch.device("cuda", own[0])
 
@@ -51,7 +54,7 @@ def yardstick(setup: Setup) -> Yardstick:
     devices = [torch.device("cpu")]
     if setup.device == "cuda":
         devices = [torch.device("cuda", number) for number in own_gpus(setup)]
-    dtype = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}[setup.precision]
+    dtype = multiplied(setup.precision)
 
     def product(side: int) -> Callable[[], Any]:
         matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]

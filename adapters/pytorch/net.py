@@ -128,7 +128,7 @@ def joint_loss(heads: List[torch.Tensor], shares: List[float], labels: torch.Ten
     """Sum over heads of share x mean softmax cross-entropy; in float32 at least."""
     total: Optional[torch.Tensor] = None
     for logits, share in zip(heads, shares):
-        wide = logits.float() if logits.dtype == torch.bfloat16 else logits
+        wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         loss = functional.cross_entropy(wide, labels)
         loss = loss if share == 1.0 else loss * share
         total = loss if total is None else total + loss

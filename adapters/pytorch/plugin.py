@@ -6,7 +6,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
-from suite.contracts.case import Configuration
+from suite.contracts.case import Configuration, Schedule
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
@@ -14,8 +14,13 @@ from suite.contracts.knobs import Knob, Need
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
 
 
+UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of single, ddp and dp"
+
+
 def _strategy(name: str, words: str, **more: Any) -> Strategy:
-    return Strategy(name, words, **{"changing_rate": True, **more})
+    refuses = {} if name in ("single", "ddp", "dp") else {("precision", "float16"): UNSCALED}
+    refuses.update(more.pop("refuses", {}))
+    return Strategy(name, words, **{"changing_rate": True, **more}, refuses=refuses)
 
 
 STRATEGIES = (
@@ -98,6 +103,7 @@ STRATEGIES = (
 )
 
 AUTO = ("auto", True, False)
+COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
 KNOBS = {
@@ -108,7 +114,28 @@ KNOBS = {
         "Layout of images and convolution weights; auto: channels_last when tuned and the network is convolutional.",
     ),
     "compile": Knob(
-        bool, False, "Run the network through torch.compile (on a CPU it needs a C++ compiler).", ("single", "ddp")
+        (True, False, *COMPILE_MODES),
+        False,
+        "Run the network through torch.compile (on a CPU it needs a C++ compiler), in its default mode or another.",
+        ("single", "ddp"),
+        needs=(Need("device", ("cuda",), "these modes are about GPUs", COMPILE_MODES),),
+    ),
+    "cuda_graph": Knob(
+        (True, False),
+        False,
+        "Record the native step once, as a CUDA graph, and replay it; staged iterations are not recorded.",
+        ("single",),
+        needs=(
+            Need("device", ("cuda",), "a graph is the GPU's"),
+            Need("compile", (True, False), "those modes record graphs of their own"),
+            Need("precision", ("float32", "tf32", "bfloat16", "float64"), "float16 may skip an update"),
+        ),
+    ),
+    "copy_stream": Knob(
+        ("auto", "on", "off"),
+        "auto",
+        "Whether batches are copied on a stream of their own, while the step before computes; auto: on when tuned.",
+        needs=(Need("device", ("cuda",), "a CPU's batches lie where they are computed with", ("on",)),),
     ),
     "bucket_cap_mb": Knob(
         ("auto", int),
@@ -210,6 +237,7 @@ class PyTorch(Adapter):
         strategies=STRATEGIES,
         devices=("cpu", "cuda"),
         precisions=("float32", "bfloat16", "float64"),
+        device_precisions={"cuda": ("tf32", "float16")},
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
     )
@@ -219,6 +247,12 @@ class PyTorch(Adapter):
         backups, ranks = case.knobs["backups"], case.placement.ranks
         if 1 < ranks <= backups:
             return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
+        if case.precision == "float16" and case.optimiser == "adam":
+            return (
+                "float16 may skip an update, after which Adam's epsilon is not known to the host; use bfloat16 or sgd"
+            )
+        if case.knobs["cuda_graph"] and (case.optimiser == "adam" or case.schedule != Schedule()):
+            return "a CUDA graph repeats the rate and the epsilon that it was recorded with; use sgd at one rate"
         pieces, parts, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
         if strategy.model_parallel and parts == 1:
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
@@ -227,7 +261,9 @@ class PyTorch(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        return keep_memory(case)
+        """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""
+        alike = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if case.knobs["deterministic"] == "on" else {}
+        return {**keep_memory(case), **alike}
 
 
 @hookimpl

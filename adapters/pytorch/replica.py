@@ -1,18 +1,21 @@
 """A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on."""
 
 from functools import partial
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from adapters.pytorch.arithmetic import MIXED
 from adapters.pytorch.base import TorchTrainer, to_numpy
 from adapters.pytorch.layer_times import layer_times
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
+from adapters.pytorch.recorded import RecordedStep, state_of
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.dropout_masks import dropout_seed
+from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
@@ -25,6 +28,8 @@ class ReplicaTrainer(TorchTrainer):
         self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
         self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
         self._heads: List[torch.Tensor] = []
+        self._records = chosen(setup, "cuda_graph", default=False)
+        self._recorded: Optional[RecordedStep] = None
 
     # --- life ---------------------------------------------------------------
 
@@ -33,7 +38,7 @@ class ReplicaTrainer(TorchTrainer):
         self._graph = graph
         self._net = self._network(graph, weights)
         self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
-        self._staged_net = torch.compile(self._net) if self._compiled else self._net
+        self._staged_net = self._perhaps_compiled(self._net)
         self._native_net = self._staged_net
         self._wrap()
         self._optimiser = self._make_optimiser(list(self._net.parameters()))
@@ -46,16 +51,26 @@ class ReplicaTrainer(TorchTrainer):
 
     def backward(self) -> None:
         """Autograd; the gradients are this rank's own."""
-        self._loss.backward()
+        self._scaler.scale(self._loss).backward()
         self._loss = self._loss.detach()
 
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
+        if self._records and self._recorded is None:
+            self._recorded = RecordedStep(self._stepped, batch, partial(state_of, self._net, self._optimiser))
+        if self._recorded is None or not self._recorded.takes(batch):
+            self._loss = self._stepped(batch)
+        else:
+            self._recorded(batch)
+            self._loss = self._recorded.loss
+
+    def _stepped(self, batch: Any) -> torch.Tensor:
+        """A step; the loss before it."""
         _, loss = self._evaluate(self._native_net, batch)
-        loss.backward()
+        self._scaler.scale(loss).backward()
         self._optimise()
-        self._loss = loss.detach()
+        return loss.detach()
 
     # --- evidence -----------------------------------------------------------
 
@@ -73,7 +88,10 @@ class ReplicaTrainer(TorchTrainer):
         return to_numpy(heads[-1])
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        return {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
+        """As they are without the scale of the loss."""
+        scale = self._scaler.get_scale()
+        found = {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
+        return found if scale == 1.0 else {name: gradient / scale for name, gradient in found.items()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
         return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
@@ -96,8 +114,9 @@ class ReplicaTrainer(TorchTrainer):
 
     def _evaluate(self, network: Any, batch: Any) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """(the heads' logits, the joint loss), in the case's precision."""
-        if self.setup.precision == "bfloat16":
-            with torch.autocast(self._device.type, dtype=torch.bfloat16):
+        narrow = MIXED.get(self.setup.precision)
+        if narrow is not None:
+            with torch.autocast(self._device.type, dtype=narrow):
                 heads = network(batch.images)
         else:
             heads = network(batch.images)
@@ -106,6 +125,12 @@ class ReplicaTrainer(TorchTrainer):
     def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
         """What this rank holds, on the host."""
         return Net(graph, weights, fast=self.setup.tuned)
+
+    def _perhaps_compiled(self, network: Any) -> Any:
+        """By torch.compile, if the knob says so: True is its default mode."""
+        if not self._compiled:
+            return network
+        return torch.compile(network, mode=None if self._compiled is True else self._compiled)
 
     def _wrap(self) -> None:
         """Called in `build`, between the network and its optimiser."""
@@ -117,7 +142,7 @@ class ReplicaTrainer(TorchTrainer):
         return self._layout
 
     def _release(self) -> None:
-        self._net = self._staged_net = self._native_net = None
+        self._net = self._staged_net = self._native_net = self._recorded = None
         self._heads = []
         super()._release()
 

@@ -33,6 +33,9 @@ def verify(
     devices: Annotated[int, typer.Option(min=2, max=1024, help="Devices of the distributed strategies.")] = 2,
     device: Annotated[str, typer.Option(help="Kind of device: `cpu` or `cuda`.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of each device: its plan's.")] = 1,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="`float32` (the default), `bfloat16`, ... (repeatable).")
+    ] = None,
     optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
     changing_rate: Annotated[
         bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")
@@ -69,6 +72,7 @@ def verify(
         devices=devices,
         device=device,
         threads=threads,
+        precisions=precision or ["float32"],
         optimiser=optimiser,
         changing_rate=changing_rate,
         knobs=knobs_from(knob or []),
@@ -174,7 +178,8 @@ def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Pr
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
-    asked = [case.optimiser] if case.optimiser != "sgd" else []
+    asked = [case.precision] if wanted.precisions != ["float32"] else []
+    asked += [case.optimiser] if case.optimiser != "sgd" else []
     asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]
     of = f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"

@@ -30,6 +30,7 @@ class Wanted:
     devices: int = 2  # of the distributed strategies
     device: str = "cpu"
     threads: int = 1  # of each device, as a plan has them by default: a proof vouches for its own number alone
+    precisions: list[str] = field(default_factory=lambda: ["float32"])
     optimiser: str = "sgd"
     changing_rate: bool = False
     knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
@@ -45,6 +46,8 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     networks = chosen("workload", wanted.workloads, workloads())
     tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
     chosen("tuning", wanted.tunings, tunings)
+    precisions = {each for adapter in adapters().values() for each in adapter.capabilities.all_precisions()}
+    chosen("precision", wanted.precisions, sorted(precisions))
     chosen("optimiser", [wanted.optimiser], NAMES)
     _check_knobs(wanted.knobs, [adapters()[name] for name in names])
     found = [
@@ -78,7 +81,8 @@ def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Cas
         if not wanted.strategies or strategy.name in wanted.strategies:
             for tuning in adapter.capabilities.tunings:
                 if not wanted.tunings or tuning in wanted.tunings:
-                    yield _case(adapter, workload, strategy, tuning, wanted)
+                    for precision in wanted.precisions:
+                        yield _case(adapter, workload, strategy, tuning, wanted).on(precision=precision)
 
 
 def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:

@@ -71,7 +71,7 @@ class DDP(Averaging, ReplicaTrainer):
         compression.register(wrapped)
         self._ddp = wrapped
         # Compiled around DDP, not inside it: the compiler then splits the graph at the buckets.
-        self._native_net = torch.compile(wrapped) if self._compiled else wrapped
+        self._native_net = self._perhaps_compiled(wrapped)
         parameters, limits = list(self._net.parameters()), limits_of(wrapped)
         if compression.lossy:
             self._exchange = CompressedExchange(parameters, limits, compression)

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.pytorch import plugin
 from suite.contracts import knobs
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case, Placement, Schedule
 from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
@@ -30,7 +30,7 @@ DDP = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2), knobs=w
         ("bucket_cap_mb", "auto", None),
         ("bucket_cap_mb", "25", "is one of 'auto', int, not '25'"),
         ("memory_format", "nhwc", "is one of 'auto', 'contiguous', 'channels_last'"),
-        ("compile", "yes", "wants bool"),
+        ("compile", "yes", "is one of True, False, 'reduce-overhead', "),
         ("gradient_as_bucket_view", "auto", None),
     ],
 )
@@ -115,6 +115,36 @@ def test_servers_refuse_what_would_mean_nothing(asked, words):
 
 def test_data_parallel_is_for_gpus_alone():
     assert set(ADAPTER.capabilities.strategy("dp").refuses) == {("device", "cpu")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "knobs", "words"),
+    [
+        ({"precision": "tf32", "device": "cpu"}, {}, "does not do precision 'tf32': it wants device = 'cuda'"),
+        ({"precision": "tf32"}, {}, None),
+        ({"precision": "float16"}, {"compile": "max-autotune"}, None),
+        ({"precision": "float16"}, {"cuda_graph": True}, "float16 may skip an update"),
+        ({"precision": "float16", "optimiser": "adam"}, {}, "float16 may skip an update, after which Adam's"),
+        ({"precision": "float16", "strategy": "fsdp"}, {}, "its losses are not scaled"),
+        ({"precision": "bfloat16"}, {"cuda_graph": True, "compile": True}, None),
+        ({}, {"cuda_graph": True, "compile": "reduce-overhead"}, "those modes record graphs of their own"),
+        ({"optimiser": "adam"}, {"cuda_graph": True}, "repeats the rate and the epsilon"),
+        ({"schedule": Schedule(warmup_epochs=1)}, {"cuda_graph": True}, "repeats the rate and the epsilon"),
+        ({"device": "cpu"}, {"compile": "max-autotune"}, "needs device = 'cuda': these modes are about GPUs"),
+        ({"device": "cpu"}, {"copy_stream": "on"}, "needs device = 'cuda'"),
+        ({"device": "cpu"}, {"deterministic": "on"}, "needs device = 'cuda'"),
+    ],
+)
+def test_what_gpus_alone_have(changes, knobs, words):
+    changes = {"strategy": "single", "device": "cuda", **changes}
+    case = DDP.on(placement=Placement(device=changes.pop("device")), knobs=whole(knobs), **changes)
+    found = refusal(ADAPTER, case)
+    assert found is None if words is None else words in found
+
+
+def test_cublas_adds_up_alike_where_that_is_asked_for():
+    alike = DDP.on(strategy="single", placement=Placement(device="cuda"), knobs=whole({"deterministic": "on"}))
+    assert ADAPTER.environ(alike, PYTHON) == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def test_only_tuned_cpu_processes_get_allocator_settings():

@@ -8,6 +8,7 @@ import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
+from adapters.pytorch.recorded import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import networks, proofs, trainers
@@ -41,6 +42,51 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights(trainer, tmp_pa
     assert 1e-4 < proof["errors"]["logits"]["logits"] < 5e-2  # eight bits of mantissa
     np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=3e-2)
     assert proof["losses"]["native"] == proof["losses"]["staged"]
+
+
+def test_float16_scales_its_losses_and_hands_out_gradients_without_the_scale(trainer, tmp_path):
+    graph = networks.two_heads()
+    proofs.write_oracle(graph, 8, tmp_path)
+    ours = trainer(precision="float16", batch=8)
+    proof = proofs.prove(ours, graph, 8, str(tmp_path))
+    assert 1e-5 < proof["errors"]["logits"]["logits"] < 2e-2  # eleven bits of mantissa
+    assert max(proof["errors"]["gradient"].values()) < 0.1
+    np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=5e-3)
+    assert ours._scaler.get_scale() == 1024.0
+
+
+def test_float16_skips_an_update_whose_gradients_are_too_large_and_halves_the_scale(trainer):
+    graph = networks.two_heads()
+    ours = trainer(precision="float16", batch=8)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    ours.step(batch)
+    before = ours.parameters()
+    ours.forward(batch)
+    ours.backward()
+    next(parameter for _, parameter in ours._net.trainable()).grad.fill_(float("inf"))
+    ours.update()
+    trainable = [name for name, _ in ours._net.trainable()]
+    after = ours.parameters()
+    assert all(np.array_equal(before[name], after[name]) for name in trainable)
+    assert ours._scaler.get_scale() == 512.0
+
+
+def test_what_a_recording_trained_is_put_back(trainer):
+    graph = networks.two_heads().without_dropout()
+    ours, reference = trainer(batch=8, tuning="tuned"), trainer(batch=8, tuning="tuned")
+    for each in (ours, reference):
+        each.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    kept = {each.data_ptr(): each.clone() for each in state_of(ours._net, ours._optimiser)}
+    for _ in range(3):
+        ours.step(batch)
+    put_back(kept, state_of(ours._net, ours._optimiser))
+    for _ in range(2):
+        ours.step(batch)
+        reference.step(batch)
+    theirs = reference.parameters()
+    assert all(np.array_equal(values, theirs[name]) for name, values in ours.parameters().items())
 
 
 @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
