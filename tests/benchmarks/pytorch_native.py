@@ -1,7 +1,7 @@
 """Is the adapter's native step as fast as a plain hand-written loop of the same network?
 
     python tests/benchmarks/pytorch_native.py --network resnet50 --ranks 2 --rounds 7
-    python tests/benchmarks/pytorch_native.py --network resnet50 --device cuda --batch 256 --precision bfloat16 --mode graph
+    python tests/benchmarks/pytorch_native.py --device cuda --network resnet50 --batch 256 --mode graph
 
 Both live in one process (in the same processes, for two ranks), start from the same
 weights, take the same batch and the same allocator settings, and run in alternating
