@@ -25,7 +25,8 @@ class ProcessGroup(Group):
     def __init__(self, setup: Setup) -> None:
         """Join at `meeting_place`; ValueError when the launcher has not set it."""
         address, port = meeting_place("PyTorch's ranks")
-        backend = "nccl" if setup.device == "cuda" else "gloo"
+        # NCCL refuses two ranks on one GPU; gloo brings their gradients to host memory.
+        backend = "nccl" if setup.device == "cuda" and not setup.share_devices else "gloo"
         store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
         name_interface(store, setup.rank, setup.world, address)
         dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)

@@ -4,6 +4,9 @@ An adapter whose framework does not start there is skipped, in its own words: no
 needs more cards than this machine has is left out, and named.
 """
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from stagebench_conformance import AdapterConformance
 
@@ -13,9 +16,15 @@ from suite.environments.find import find
 from suite.errors import Unavailable
 from suite.launching.trial import look
 from suite.plugins import adapters
+from suite.proofs.make import Proofs
 from suite.worker.machine import gpus
 
 CARDS = len(gpus()[0])
+# What exchanges through host memory, by adapter: several ranks on one card show that it is right, not how fast it is.
+THROUGH_HOSTS = {
+    "pytorch": ("ddp", "accumulate", "zero1"),
+    "caffempi": ("data_parallel", "two_level", "parameter_server"),
+}
 
 
 class OnGPUs(AdapterConformance):
@@ -31,6 +40,17 @@ class OnGPUs(AdapterConformance):
 
     def spread(self, case: Case) -> Case:
         return super().spread(case) if CARDS > 1 else case
+
+    @pytest.mark.usefixtures("forked")
+    def test_ranks_that_share_a_card_are_proven(self, tmp_path: Path) -> None:
+        names = THROUGH_HOSTS.get(self.adapter, ())
+        for case in super().cases():
+            if case.strategy in names and case.tuning == "tuned":
+                place = replace(case.placement, ranks_per_node=2, devices=1, share_devices=True)
+                shared, folder = case.on(placement=place), tmp_path / case.strategy
+                folder.mkdir()
+                proof = Proofs({}).prove(shared, self.launch(shared, folder), folder)
+                assert proof.passed, f"{case.strategy}: {proof.reason}"
 
     def test_its_own_refusals_say_why(self) -> None:
         """Looked at on CPUs: some are theirs."""
