@@ -12,6 +12,7 @@ import numpy as np
 
 from reports.charts import STAGE_COLOURS
 from reports.frame import script_json
+from reports.gpu_table import gpu_table
 from reports.names import settings
 from reports.text import bracketed, in_words, memory, milliseconds, number, scientific, share
 from suite.analysis.budget import STAGES
@@ -89,6 +90,7 @@ def _detail(row: Row, own_networks: Collection[str]) -> dict[str, Any]:
         "reason": row.reason,
         "marks": [[mark, DISQUALIFYING.get(mark) or NOTED.get(mark, ""), mark in DISQUALIFYING] for mark in row.marks],
         "groups": [[title, list(facts)] for title, facts in _groups(row) if facts],
+        "gpus": gpu_table(row.gpus),
         "steps": [[f"process {process.repeat}", _ticks(process.step_seconds)] for process in row.measured],
         "stages": [
             [stage, _ticks(np.asarray(seconds)), STAGE_COLOURS.get(stage, STAGE_COLOURS["other"])]
@@ -193,7 +195,9 @@ def _process(process: Process) -> Iterator[Fact]:
             "native steps set aside, as others used the machine",
             f"{share(process.noise.set_aside_share)} of their time",
         )
-    for name, clock in (("cores", process.noise.clock_hz), ("GPUs", process.noise.gpu_clock_hz)):
+    # The table of GPUs has their clocks; older records have no such table.
+    of_gpus = None if process.gpus else process.noise.gpu_clock_hz
+    for name, clock in (("cores", process.noise.clock_hz), ("GPUs", of_gpus)):
         if clock:
             yield f"clock of its {name} at the end", f"{clock / 1e9:.2f} GHz"
     if process.memory:

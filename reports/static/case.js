@@ -28,7 +28,7 @@
     );
     // What came out stands above the charts, how below them.
     const input = ([title]) => title === "Case" || title.startsWith("Process ");
-    document.getElementById("result").replaceChildren(cards(one.groups.filter((group) => !input(group))));
+    document.getElementById("result").replaceChildren(cards(one.groups.filter((group) => !input(group))), ...gpus(one.gpus));
     document.getElementById("rest").replaceChildren(
       cards(one.groups.filter(input)),
       ...one.logs.map(([name, text]) => el("section", {}, el("h2", {}, `Last lines, ${name}`), el("pre", { tabindex: 0 }, text))),
@@ -40,6 +40,14 @@
 
   const cards = (groups) =>
     el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h2", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));
+
+  const gpus = ([heads, ...rows]) =>
+    !heads ? [] : [
+      el("h2", {}, "GPUs while it was measured"),
+      el("div", { class: "scroll" }, el("table", {},
+        el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
+        el("tbody", {}, ...rows.map(([host, ...cells]) => el("tr", {}, el("th", { scope: "row" }, host), ...cells.map((cell) => el("td", {}, cell))))))),
+    ];
 
   const replay = (plan, place) => [
     el("h2", {}, "Replay"),

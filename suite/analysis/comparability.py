@@ -18,8 +18,8 @@ DISQUALIFYING = {
     "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
-    "other driver or governor": "one of its processes ran with another driver of its GPUs, or another governor of the "
-    "clock, than the rest of the run",
+    "other driver or governor": "one of its processes ran with another driver of its GPUs, other limits of their clock "
+    "and power, or another governor of the clock, than the rest of the run",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.
@@ -34,6 +34,7 @@ NOTED = {
     "such as the machine's peak, may be faster than what lasts",
     "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process, "
     "or these were slower than at other times of the run",
+    "GPU throttled": "heat, a lack of power or its hardware held the clock of a GPU down during at least one process",
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",
     "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",

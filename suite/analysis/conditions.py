@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from suite.analysis.machines import limited
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Sampling
@@ -81,7 +82,7 @@ def _of_host(host: Host | None, kinds: dict[str, dict[str, Any]]) -> None:
     kinds["machine"] |= {"CPU": host.cpu, "cores": host.cores, "GPUs": gpus, "CPU quota": host.cpu_quota}
     memory = f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes else None
     system = {"memory": memory, "kernel": host.kernel, "governor": host.governor, "OS": host.os}
-    kinds["system"] |= {**system, "GPU driver": host.gpu_driver}
+    kinds["system"] |= {**system, "GPU driver": host.gpu_driver, "GPU limits": limited(host, "cuda")}
 
 
 def differing(before: Conditions, after: Conditions, kinds: Collection[str]) -> list[str]:

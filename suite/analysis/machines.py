@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 from suite.contracts.case import Placement
-from suite.results.rank_report import AnyRank, Machine
+from suite.results.rank_report import AnyRank, GpuSettings, Machine
 from suite.results.records import Host
 from suite.results.run_folder import ResultFolder
 
@@ -15,6 +15,7 @@ class Where(NamedTuple):
 
     machines: frozenset[str]  # as `described` has them; empty where nobody kept them
     adjusted: frozenset[str]  # likewise; empty, too, where the machines hide it
+    limited: frozenset[str]  # likewise: how fast their GPUs may be; empty, too, before it was kept
 
 
 def where(ranks: Iterable[AnyRank], device: str) -> Where:
@@ -24,6 +25,7 @@ def where(ranks: Iterable[AnyRank], device: str) -> Where:
     return Where(
         machines=frozenset(described(machine, cores) for machine, cores in machines),
         adjusted=frozenset(filter(None, (adjusted(machine, device) for machine, _ in machines))),
+        limited=frozenset(filter(None, (limited(machine, device) for machine, _ in machines))),
     )
 
 
@@ -41,6 +43,23 @@ def adjusted(machine: Machine, device: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in named if value)
 
 
+def limited(machine: Machine, device: str) -> str:
+    """What may change likewise, of GPUs that compute: the most of their clock and power, the correction of memory."""
+    found = {_settings(each) for each in machine.gpu_settings} - {""} if device != "cpu" else set()
+    return "; ".join(sorted(found))
+
+
+def _settings(gpu: GpuSettings) -> str:
+    clock, power = gpu.most_sm_clock_hz, gpu.power_limit_watts
+    return ", ".join(
+        [
+            *([f"GPU clock at most {clock / 1e6:.0f} MHz"] if clock else []),
+            *([f"power limit {power:g} W"] if power else []),
+            *([] if gpu.ecc is None else [f"ECC {'on' if gpu.ecc else 'off'}"]),
+        ]
+    )
+
+
 def quota(machine: Machine) -> str:
     """What its control groups leave of the cores, in words; "" where they set no limit."""
     return "" if machine.cpu_quota is None else f"the time of {machine.cpu_quota:g} of them"
@@ -51,9 +70,13 @@ def elsewhere(processes: Iterable[tuple[str, Placement, Where]]) -> dict[str, se
     every = list(processes)
     return {
         "other machine": measured_elsewhere((row, place.hosts, where.machines) for row, place, where in every),
-        "other driver or governor": measured_elsewhere(
-            (row, (place.hosts, place.device), where.adjusted) for row, place, where in every
-        ),
+        "other driver or governor": {
+            row
+            for kind in ("adjusted", "limited")  # one by one: where one was not kept yet, the other tells
+            for row in measured_elsewhere(
+                (row, (place.hosts, place.device), getattr(where, kind)) for row, place, where in every
+            )
+        },
     }
 
 
@@ -84,10 +107,11 @@ def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
             "another machine than the others will be marked, and not compared: go on there, or name a new folder with "
             "-o"
         )
-    known, this = {adjusted(host, "cuda") for host in hosts} - {""}, adjusted(here, "cuda")
-    if known and this and this not in known:
-        return (
-            f"{folder.path} was begun with {' and '.join(sorted(known))}, and this machine now has {this}; rows with "
-            "processes of both will be marked, and not compared: change it back, or name a new folder with -o"
-        )
+    for told in (adjusted, limited):
+        known, this = {told(host, "cuda") for host in hosts} - {""}, told(here, "cuda")
+        if known and this and this not in known:
+            return (
+                f"{folder.path} was begun with {' and '.join(sorted(known))}, and this machine now has {this}; rows "
+                "with processes of both will be marked, and not compared: change it back, or name a new folder with -o"
+            )
     return None

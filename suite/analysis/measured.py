@@ -11,6 +11,7 @@ import numpy as np
 
 from suite.analysis import input_wait, staleness
 from suite.analysis.budget import STAGES, Budget, of_process
+from suite.analysis.gpus import Gpu, gpus_of
 from suite.analysis.input_wait import InputWait
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.machines import Where, where
@@ -78,6 +79,7 @@ class Process:
     input_wait: InputWait | None
     gradient_bytes: int | None  # that each device contributes to the exchange of a step, in the mean
     memory: tuple[Memory, ...]  # of each rank at most; () unknown
+    gpus: tuple[Gpu, ...]  # that its ranks drove; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps; method 1 looked at the warm-up instead
     noise: Noise
@@ -138,6 +140,7 @@ def process_of(record: Record, method: int) -> Process:
         input_wait=input_wait.of_process(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
+        gpus=gpus_of(record),
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),

@@ -7,10 +7,11 @@ core. Where that lasts as long as a process, only the other processes of the run
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 from typing import NamedTuple
 
-from suite.results.rank_report import HostUse, Pass, Rank
+from suite.results.rank_report import AnyRank, HostUse, Pass, Rank
 from suite.results.records import AnyRecord
 
 # Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
@@ -26,7 +27,7 @@ class Noise:
     reference_slowdown: float | None  # the fixed computation's median over its best time in the run; 1.0: as fast
     switches_per_s: float | None  # times that the kernel took a core away from a rank
     clock_hz: float | None = None  # of the rank whose cores were slowest at the end
-    gpu_clock_hz: float | None = None  # of the host whose GPUs were
+    gpu_clock_hz: float | None = None  # of the slowest of its GPUs, the mean; of older records, of a host's, at the end
     set_aside_share: float = 0.0  # of the native steps' time: measured again, since others used the machine
 
     @property
@@ -87,8 +88,7 @@ def noise_of(record: AnyRecord) -> Noise:
 
     The fixed computation is held against the process's own best: `beside_run` knows better.
     """
-    reports = [rank.noise for rank in record.ranks if rank.noise]
-    uses = [use for noise in reports if (use := noise.native or noise.train or noise.comm)]
+    uses = [use for rank in record.ranks if (use := use_of(rank))]
     trained = [native for rank in record.ranks if isinstance(rank, Rank) and (native := rank.passes.get("native"))]
     return Noise(
         busy_share=_most([max(use.busy_cpu_s - use.own_cpu_s, 0.0) / _cores_s(use) for use in uses if use.own_cpu_s]),
@@ -96,9 +96,19 @@ def noise_of(record: AnyRecord) -> Noise:
         reference_slowdown=_most([each.middle / each.best for each in references_of(record)]),
         switches_per_s=_most([use.involuntary_switches / use.seconds for use in uses]),
         clock_hz=min((use.clock_hz for use in uses if use.clock_hz), default=None),
-        gpu_clock_hz=min((use.gpu_clock_hz for use in uses if use.gpu_clock_hz), default=None),
+        gpu_clock_hz=min(chain.from_iterable(map(_gpu_clocks, uses)), default=None),
         set_aside_share=max(map(_set_aside, trained), default=0.0),
     )
+
+
+def use_of(rank: AnyRank) -> HostUse | None:
+    """What its host was used for during the native pass, a whole training, or all exchanges by themselves."""
+    return (rank.noise.native or rank.noise.train or rank.noise.comm) if rank.noise else None
+
+
+def _gpu_clocks(use: HostUse) -> list[float]:
+    clocks = [gpu.sm_clock_hz for gpu in use.gpus] if use.gpus else [use.gpu_clock_hz]
+    return [clock for clock in clocks if clock]
 
 
 def _set_aside(native: Pass) -> float:

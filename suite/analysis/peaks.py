@@ -53,14 +53,26 @@ def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) ->
 
 
 def joules_of(record: Record) -> float | None:
-    """Of all hosts during the native pass; None where one could not be read. A host's ranks read the same counters."""
-    hosts: dict[str, list[HostUse | None]] = {}
+    """Of all hosts during the native pass; None where one could not be read."""
+    hosts: dict[str, list[HostUse]] = {}
     for rank in record.ranks:
-        host = rank.hello.host if rank.hello else ""
-        hosts.setdefault(host, []).append(rank.noise.native if rank.noise else None)
-    found = [max((_joules(use) for use in uses if use), default=0.0) for uses in hosts.values()]
+        own = hosts.setdefault(rank.hello.host if rank.hello else "", [])
+        if rank.noise and rank.noise.native:
+            own.append(rank.noise.native)
+    found = [_joules(uses) for uses in hosts.values()]
     return sum(found) if found and all(found) else None
 
 
-def _joules(use: HostUse) -> float:
-    return (use.cpu_joules or 0.0) + (use.gpu_joules or 0.0)
+def _joules(uses: list[HostUse]) -> float:
+    """Of one host, whose ranks read the same counters of its processors, and those of the GPUs that each drives.
+
+    A GPU that ranks share counts once. Older records have the sum of all of a host's GPUs. 0.0 where some GPU has no
+    counter: the rest alone would be a figure of something else.
+    """
+    driven: dict[str, float] = {}
+    for gpu in (gpu for use in uses for gpu in use.gpus):
+        if gpu.joules is None:
+            return 0.0
+        driven[gpu.uuid] = max(gpu.joules, driven.get(gpu.uuid, 0.0))
+    shared = [(use.cpu_joules or 0.0) + (0.0 if use.gpus else use.gpu_joules or 0.0) for use in uses]
+    return max(shared, default=0.0) + sum(driven.values())

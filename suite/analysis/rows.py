@@ -9,6 +9,7 @@ from suite.analysis import differences
 from suite.analysis.budget import Budget, over_processes
 from suite.analysis.comparability import FOREIGN, Key, comparable, group
 from suite.analysis.differences import Difference
+from suite.analysis.gpus import Gpu, each_once
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
@@ -71,7 +72,10 @@ class Row:
 
     @property
     def joules_per_sample(self) -> float | None:
-        """Of all hosts, whoever else used them; the median over processes. None where no counter could be read."""
+        """Of all hosts' processors and the GPUs that trained, whoever else used them; the median over processes.
+
+        None where no counter could be read.
+        """
         return _median([process.joules / process.samples for process in self.measured if process.joules])
 
     @property
@@ -117,6 +121,11 @@ class Row:
         """Bytes that each rank held at most, over all processes: on its devices where the framework says, else all."""
         known = [[each.device_bytes or each.host_bytes for each in one.memory] for one in self.processes if one.memory]
         return [max(each) for each in zip(*known, strict=False)]
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """What each of its GPUs did, over all processes."""
+        return each_once(gpu for process in self.processes for gpu in process.gpus)
 
     @property
     def staleness(self) -> Staleness | None:
@@ -223,6 +232,7 @@ def _process(process: Process) -> dict[str, Any]:
         "load": process.about.load,
         "noise": process.noise,
         "memory": process.memory,
+        "gpus": process.gpus,
         "hosts": process.about.hosts,
         "wire": process.about.wire,
     }

@@ -226,6 +226,8 @@ def _of_the_row(row: Row) -> Iterable[str]:
     yield from _of_the_proof(row)
     if any(process.noise.disturbed for process in row.processes):
         yield "disturbed"
+    if any(gpu.faults for gpu in row.gpus):
+        yield "GPU throttled"
     if row.case.sampling.quick:
         yield "quick"
     if row.answers < row.case.sampling.processes:

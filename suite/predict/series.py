@@ -20,7 +20,8 @@ from suite.groups import grouped
 from suite.plan.checks import INTO_STAGES
 from suite.predict.in_stages import strategy_of
 
-TELLING = ("no proof", "trend", "other machine", "disturbed", "CPU quota", "large residual")  # of interest to a reader
+# Marks of interest to a reader.
+TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")
 WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
 
 

@@ -10,6 +10,15 @@ from typing import Any
 from suite.results.stored import Finite, Stored
 
 
+class GpuSettings(Stored):
+    """What somebody may set on a GPU; None is what it does not have, or tell."""
+
+    most_sm_clock_hz: float | None = None
+    power_limit_watts: float | None = None
+    persistence: bool | None = None  # whether the driver stays loaded while nobody uses it
+    ecc: bool | None = None  # whether its memory corrects errors
+
+
 class Machine(Stored):
     """What a host is; it may hide any of it."""
 
@@ -24,9 +33,10 @@ class Machine(Stored):
     gpu_links: tuple[str, ...] = ()  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
     networks: tuple[str, ...] = ()  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where unknown
     cpu_quota: float | None = None  # cores' worth of time that its control groups allow; None: no limit
+    gpu_settings: tuple[GpuSettings, ...] = ()  # of each of `gpus`; empty, too, before they were kept
 
 
-GPU = re.compile(r"GPU \d+: (.*) \(UUID: .*\)")  # as nvidia-smi lists one
+GPU = re.compile(r"GPU \d+: (.*) \(UUID: (.*)\)")  # as nvidia-smi lists one
 
 
 def models(cpu: str | None, gpus: Iterable[str], device: str) -> set[str]:
@@ -104,8 +114,25 @@ class Pass(Stored):
 LOSSES = ("native", "staged", "compute_only")  # the passes that have one
 
 
+class GpuUse(Stored):
+    """What one GPU did meanwhile, by NVML, whoever used it; None is what this card or its driver does not tell."""
+
+    uuid: str
+    busy_share: float | None = None  # of the time, when a kernel ran; the mean of samples
+    memory_bytes: int | None = None  # in use at most, with what the driver keeps to itself
+    watts: float | None = None  # the mean
+    most_watts: float | None = None
+    sm_clock_hz: float | None = None  # of its multiprocessors, the mean
+    least_sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None  # the mean
+    least_memory_clock_hz: float | None = None
+    celsius: int | None = None  # at most
+    throttled_by: tuple[str, ...] | None = None  # what held its clocks down at any time
+    joules: float | None = None  # by its own counter
+
+
 class HostUse(Stored):
-    """What the system counted on a rank's host during the measured steps of a pass."""
+    """What the system counted on a rank's host during the measured steps of a pass, and what its GPUs did."""
 
     seconds: float
     involuntary_switches: int  # of the rank's process, by the kernel
@@ -115,8 +142,10 @@ class HostUse(Stored):
     own_cpu_s: float | None = None  # of this measurement's ranks, readers, servers; None: nothing tells them apart
     clock_hz: float | None = None  # of the rank's cores, the mean right after the last step
     cpu_joules: float | None = None  # of the host's processors and their memory; None: not readable, or format 3
-    gpu_joules: float | None = None  # of all of its GPUs; likewise
-    gpu_clock_hz: float | None = None  # right after the last step, of the one that runs fastest; likewise
+    gpu_joules: float | None = None  # of the GPUs that the rank drives; without `gpus` of all of the host's; likewise
+    # Before `gpus` was kept: of the host's GPU that ran fastest, right after the last step.
+    gpu_clock_hz: float | None = None
+    gpus: tuple[GpuUse, ...] = ()  # that the rank drives; empty on a CPU, where nobody could tell, and before
 
 
 class Noise(Stored):

@@ -1,7 +1,6 @@
-"""Joules that a host has used so far: its processors by RAPL, its NVIDIA GPUs by NVML, with the latter's clock.
+"""Joules that a host's processors and their memory have used so far, by RAPL.
 
-The counters are of whole processors and whole GPUs, whoever uses them. Since Linux 5.10 only root may read RAPL's;
-NVML's are read where the interpreter has `pynvml` (nvidia-ml-py).
+The counters are of whole processors, whoever uses them. Since Linux 5.10 only root may read them.
 """
 
 import glob
@@ -17,13 +16,6 @@ class Counter(NamedTuple):
 
     used: int
     range: int  # the counter begins again at 0 beyond it
-
-
-class Gpus(NamedTuple):
-    """A host's."""
-
-    joules: float  # since their driver was loaded
-    clock_hz: float  # now, of the multiprocessors of the one that runs fastest: others may have nothing to do
 
 
 def processors(folder: str = POWERCAP) -> Dict[str, Counter]:
@@ -45,20 +37,6 @@ def joules(before: Dict[str, Counter], after: Dict[str, Counter]) -> Optional[fl
     grown = (now.used - before[zone].used for zone, now in after.items())
     ranges = (now.range for now in after.values())
     return sum(used if used >= 0 else used + size + 1 for used, size in zip(grown, ranges)) / 1e6
-
-
-def gpus() -> Optional[Gpus]:
-    """All of this host's; None where nobody can say."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles]
-        clocks = [pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) for handle in handles]
-        return Gpus(sum(millijoules) / 1e3, max(clocks) * 1e6) if handles else None
-    except Exception:  # no pynvml, no driver, or a GPU older than Volta: each says so in its own way
-        return None
 
 
 def _text(zone: str, name: str) -> str:

@@ -35,8 +35,8 @@ def no_cuda(why: str, remedy: str) -> Unavailable:
 
 
 def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
-    """The UUIDs of a rank's own; none where no CUDA driver tells them."""
-    known = uuids(driver)
+    """The UUIDs of a rank's own; none on a CPU, and where no CUDA driver tells them."""
+    known = uuids(driver) if setup.device == "cuda" else []
     return [known[number] for number in own_devices(setup, len(known))] if known else []
 
 

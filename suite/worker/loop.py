@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
+from suite.worker.gpus import driven
 from suite.worker.job import Sampling
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance, together
@@ -109,9 +110,10 @@ class Loop:
         Then the parts count that others used least: how long the steps took has no say in it. Where turns are taken,
         each part is one, and the pass ends with a turn that lasts.
         """
+        meter = Meter(driven(self._trainer.setup))  # now: devices would cool down while it is made
         warmup, steady = self._warm_up(name, side.body)
         size, wanted, more = self._agreed_parts(warmup, side.multiple)
-        every, meter, parts = reported_every(warmup), Meter(), []  # type: int, Meter, List[Part]
+        every, parts = reported_every(warmup), []  # type: int, List[Part]
         with little_to_collect():
             while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
                 self._resume(side, size, first=not parts)

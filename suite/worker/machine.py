@@ -6,11 +6,19 @@ import platform
 import subprocess
 from typing import Callable, List, Optional, Tuple
 
-from suite.worker.messages import Machine
+from suite.worker.messages import GpuSettings, Machine
 
 CPUS, MEMORY = "/proc/cpuinfo", "/proc/meminfo"
 OS = "/etc/os-release"
 NETWORKS, INFINIBAND, PCI = "/sys/class/net", "/sys/class/infiniband", "/sys/bus/pci/devices"
+# Of nvidia-smi, and of what is switched its words.
+FIELDS = ("index", "name", "uuid", "driver_version") + (
+    "clocks.max.sm",  # MHz
+    "power.limit",  # W
+    "persistence_mode",
+    "ecc.mode.current",
+)
+SWITCHED = {"Enabled": True, "Disabled": False}
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
@@ -22,7 +30,7 @@ def asked(command: List[str]) -> str:
 def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
     memory = _field(MEMORY, "MemTotal")
     named = [line.partition("=")[2].strip('"') for line in _text(OS).splitlines() if line.startswith("PRETTY_NAME=")]
-    found, driver = gpus(ask)
+    found, driver, set_to = gpus(ask)
     return Machine(
         cpu=_field(CPUS, "model name") or platform.processor() or None,
         memory_bytes=int(memory.split()[0]) * 1024 if memory else None,
@@ -35,19 +43,39 @@ def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
         gpu_links=gpu_links(),
         networks=networks(),
         cpu_quota=cpu_quota(),
+        gpu_settings=set_to,
     )
 
 
-def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[str]]:
-    """(NVIDIA devices as "GPU 0: MODEL (UUID: GPU-...)", the driver); nothing where nvidia-smi is missing or silent."""
-    fields = "--query-gpu=index,name,uuid,driver_version"
-    command = ["nvidia-smi", fields, "--format=csv,noheader"]
+def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[str], List[GpuSettings]]:
+    """(NVIDIA devices as "GPU 0: MODEL (UUID: GPU-...)", the driver, what each is set to).
+
+    Nothing where nvidia-smi is missing or silent.
+    """
+    command = ["nvidia-smi", "--query-gpu=" + ",".join(FIELDS), "--format=csv,noheader,nounits"]
     try:
         listed = ask(command)
     except (OSError, subprocess.SubprocessError):
-        return [], None
-    rows = [[field.strip() for field in line.split(",")] for line in listed.splitlines() if line.count(",") == 3]
-    return ["GPU %s: %s (UUID: %s)" % tuple(row[:3]) for row in rows], rows[0][3] if rows else None
+        return [], None, []
+    rows = [[field.strip() for field in line.split(",")] for line in listed.splitlines()]
+    rows = [row for row in rows if len(row) == len(FIELDS)]
+    named = ["GPU %s: %s (UUID: %s)" % tuple(row[:3]) for row in rows]
+    return named, rows[0][3] if rows else None, [_settings(*row[4:]) for row in rows]
+
+
+def _settings(clock: str, limit: str, persistence: str, ecc: str) -> GpuSettings:
+    """What is no number and neither on nor off, as "[N/A]", is unknown."""
+    megahertz, watts = _number(clock), _number(limit)
+    return GpuSettings(
+        None if megahertz is None else megahertz * 1e6, watts, SWITCHED.get(persistence), SWITCHED.get(ecc)
+    )
+
+
+def _number(text: str) -> Optional[float]:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def gpu_links(devices: str = PCI) -> List[str]:

@@ -148,9 +148,9 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     """Start the trainer (or communicator) and compare what the engine connected with what was asked for."""
     outbox.send(messages.Phase("join"))
     joined = made.start()
-    driven = gpus.driven(made.setup) if group.device == "cuda" else []
     # Again: joining may have set more of them, as the interface to take.
-    outbox.send(messages.Joined(settings=settings(os.environ, group.variables), device_ids=driven, **joined._asdict()))
+    seen, driven = settings(os.environ, group.variables), gpus.driven(made.setup)
+    outbox.send(messages.Joined(settings=seen, device_ids=driven, **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "

@@ -17,6 +17,15 @@ from suite.worker.typed_json import LineCodec
 # --- life ----------------------------------------------------------------
 
 
+class GpuSettings(NamedTuple):
+    """What somebody may set on a GPU; None is what it does not have, or tell."""
+
+    most_sm_clock_hz: Optional[float] = None
+    power_limit_watts: Optional[float] = None
+    persistence: Optional[bool] = None  # whether the driver stays loaded while nobody uses it
+    ecc: Optional[bool] = None  # whether its memory corrects errors
+
+
 class Machine(NamedTuple):
     """What the host under a rank is; None is what it hides."""
 
@@ -31,6 +40,7 @@ class Machine(NamedTuple):
     gpu_links: List[str] = []  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
     networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where they do not say it
     cpu_quota: Optional[float] = None  # cores' worth of time that its control groups allow; None: no limit
+    gpu_settings: List[GpuSettings] = []  # of each of `gpus`
 
 
 class Arithmetic(NamedTuple):
@@ -131,8 +141,25 @@ class Pass(NamedTuple):
     set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host
 
 
+class GpuUse(NamedTuple):
+    """What one GPU did meanwhile, by NVML, whoever used it; None is what this card or its driver does not tell."""
+
+    uuid: str
+    busy_share: Optional[float] = None  # of the time, when a kernel ran; the mean of samples
+    memory_bytes: Optional[int] = None  # in use at most, with what the driver keeps to itself
+    watts: Optional[float] = None  # the mean
+    most_watts: Optional[float] = None
+    sm_clock_hz: Optional[float] = None  # of its multiprocessors, the mean
+    least_sm_clock_hz: Optional[float] = None
+    memory_clock_hz: Optional[float] = None  # the mean
+    least_memory_clock_hz: Optional[float] = None
+    celsius: Optional[int] = None  # at most
+    throttled_by: Optional[List[str]] = None  # what held its clocks down at any time (suite.worker.nvml.REASONS)
+    joules: Optional[float] = None  # by its own counter
+
+
 class HostUse(NamedTuple):
-    """What the system counted on this rank's host during the measured steps of a pass."""
+    """What the system counted on this rank's host during the measured steps of a pass, and what its GPUs did."""
 
     seconds: float
     involuntary_switches: int  # of this process, by the kernel
@@ -142,8 +169,8 @@ class HostUse(NamedTuple):
     own_cpu_s: Optional[float] = None  # of all processes of this measurement here; None: nothing tells them apart
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
     cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
-    gpu_joules: Optional[float] = None  # of all of its GPUs (NVML); likewise
-    gpu_clock_hz: Optional[float] = None  # right after the last step, of the one that runs fastest; likewise
+    gpu_joules: Optional[float] = None  # of the GPUs that this rank drives (NVML); likewise
+    gpus: List[GpuUse] = []  # those; empty on a CPU, and where nobody can tell which they are
 
 
 class Noise(NamedTuple):

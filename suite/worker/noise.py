@@ -4,9 +4,9 @@ import hashlib
 import os
 import resource
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from suite.worker import energy
+from suite.worker import energy, gpu_watch
 from suite.worker.messages import HostUse
 
 REFERENCE = bytes(4 << 20)
@@ -30,7 +30,6 @@ class Counts(NamedTuple):
     busy: float
     steal: float
     processors: Dict[str, energy.Counter]
-    gpus: Optional[energy.Gpus]
 
 
 def reference() -> List[float]:
@@ -44,13 +43,19 @@ def reference() -> List[float]:
 
 
 class Meter:
-    """What the system counts between `begin` and `end`."""
+    """What the system counts, and some GPUs do, between `begin` and `end`."""
+
+    def __init__(self, gpus: Sequence[str] = ()) -> None:
+        """The GPUs by UUID."""
+        self._watch = gpu_watch.GpuWatch(list(gpus))
 
     def begin(self) -> None:
         self._before = _counts()
+        self._watch.begin()
 
     def end(self) -> Optional[HostUse]:
         """None where the system does not count."""
+        gpus = self._watch.end()
         clock, after, before = clock_hz(sorted(os.sched_getaffinity(0))), _counts(), self._before
         if before is None or after is None:
             return None
@@ -63,8 +68,8 @@ class Meter:
             cores=os.cpu_count() or 1,
             clock_hz=clock,
             cpu_joules=energy.joules(before.processors, after.processors),
-            gpu_joules=after.gpus.joules - before.gpus.joules if after.gpus and before.gpus else None,
-            gpu_clock_hz=after.gpus.clock_hz if after.gpus else None,
+            gpu_joules=_sum([gpu.joules for gpu in gpus]) if gpus else None,
+            gpus=gpus,
         )
 
 
@@ -80,11 +85,12 @@ def disturbance(use: Optional[HostUse]) -> float:
 
 
 def together(uses: List[Optional[HostUse]]) -> Optional[HostUse]:
-    """Of several stretches of time as one; the clocks are the last one's. None where the system did not count."""
+    """Of several stretches of time as one; the clock is the last one's. None where the system did not count."""
     known = [use for use in uses if use is not None]
     if not known or len(known) < len(uses):
         return None
-    return known[-1]._replace(**{name: _sum([getattr(use, name) for use in known]) for name in ADDED})
+    gpus = gpu_watch.together([(use.seconds, use.gpus) for use in known])
+    return known[-1]._replace(gpus=gpus, **{name: _sum([getattr(use, name) for use in known]) for name in ADDED})
 
 
 def _sum(values: List[Any]) -> Any:
@@ -106,7 +112,7 @@ def _counts() -> Optional[Counts]:
     if machine is None:
         return None
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy.processors(), energy.gpus())
+    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy.processors())
 
 
 def host_cpu(text: str) -> Optional[Tuple[float, float]]:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, job, messages, noise, packing, peaks
+from suite.worker import behaviour, evidence, gpus, job, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
@@ -174,7 +174,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase("train"))
-    training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter()
+    training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter(gpus.driven(trainer.setup))
     before = reference(trainer)
     meter.begin()
     found = training.run(reading.view, testing, task.epochs, task.schedule, task.patience)
@@ -235,7 +235,7 @@ def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
 
 def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
     """Measure the exchanges, and how quiet the host was meanwhile."""
-    before, meter = reference(communicator), noise.Meter()
+    before, meter = reference(communicator), noise.Meter(gpus.driven(communicator.setup))
     meter.begin()
     comm(communicator, task, outbox)
     use = meter.end()

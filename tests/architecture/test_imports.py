@@ -22,8 +22,6 @@ BEYOND_NUMPY = {
     "suite/worker/photographs.py": {"PIL"},
     # Only where it is installed: Pillow for Python 3.6 has another decoder than the others'.
     "suite/worker/jpeg.py": {"PIL", "simplejpeg"},
-    # Likewise: without it a row has no energy of GPUs.
-    "suite/worker/energy.py": {"pynvml"},
 }
 
 # These run in the Python that has an engine's package.

@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 from reports.cases import LISTED, details, listing
 from reports.facts import noise_of
 from reports.site import CASE, PAGES, render, write
+from reports.text import UNKNOWN
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case
 from suite.plan import load, resolve
@@ -114,6 +115,42 @@ def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
     assert "clock of its GPUs at the end" not in facts
     assert facts["native steps set aside, as others used the machine"] == "20.0 % of their time"
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
+
+
+def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(), repeats=1)
+    use = {"seconds": 100.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+    whole = {
+        "uuid": "GPU-1a2b3c4d-0000-0000-0000-000000000000",
+        "busy_share": 0.875,
+        "memory_bytes": 5 << 30,
+        "watts": 650.5,
+        "most_watts": 699.6,
+        "sm_clock_hz": 1.755e9,
+        "least_sm_clock_hz": 1.2e9,
+        "memory_clock_hz": 2.619e9,
+        "least_memory_clock_hz": 2.619e9,
+        "celsius": 71,
+        "throttled_by": ["power cap"],
+    }
+
+    def told(record: dict[str, Any]) -> None:
+        noise = {"reference_before_s": [0.1], "reference_after_s": [0.1]}
+        gpus = [whole, {"uuid": "GPU-2", "throttled_by": []}]
+        record["ranks"][0]["noise"] = {**noise, "native": {**use, "gpus": gpus}}
+        record["ranks"][0]["hello"]["machine"] = {"gpus": [f"GPU 0: NVIDIA H100 (UUID: {whole['uuid']})"]}
+
+    run.changed(case, told, [0])
+    ((_, text),) = details(summarise(run.folder))
+    (shown,) = content(text).values()
+    headings, first, second = shown["gpus"]
+    assert (len(headings), headings[0]) == (len(first), "host")
+    power, clock, memory_clock = "650 (700)", "1\u202f755 (1\u202f200)", "2\u202f619 (2\u202f619)"
+    known = ["bench", "NVIDIA H100", "GPU-1a2b3c4d", "87.5 %", "5.0 GiB", power, clock, memory_clock, "71"]
+    assert first == [*known, "power cap"]
+    assert second == ["bench", "unknown", "GPU-2", *[UNKNOWN] * 6, "nothing"]
+    assert "clock of its GPUs at the end" not in dict(dict(shown["groups"])["Process 0"])
 
 
 def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path) -> None:

@@ -157,7 +157,8 @@ def test_a_row_that_was_measured_on_another_machine_than_the_others_is_marked(ru
     assert found == [[], marks]
 
 
-NOW = {"governor": "performance", "gpu_driver": "580.95"}
+LIMITS = {"most_sm_clock_hz": 1.98e9, "power_limit_watts": 700.0, "persistence": True, "ecc": True}
+NOW = {"governor": "performance", "gpu_driver": "580.95", "gpu_settings": [LIMITS]}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,11 @@ NOW = {"governor": "performance", "gpu_driver": "580.95"}
         ("cuda", {"governor": "powersave"}, True),
         ("cuda", {"gpu_driver": "535.183"}, True),
         ("cpu", {"gpu_driver": "535.183"}, False),  # which computes nothing there
+        ("cuda", {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}, True),
+        ("cuda", {"gpu_settings": [LIMITS | {"most_sm_clock_hz": 1.2e9}]}, True),
+        ("cuda", {"gpu_settings": [LIMITS | {"persistence": False}]}, False),  # which is about beginnings
+        ("cuda", {"gpu_settings": []}, False),  # before it was kept
+        ("cpu", {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}, False),
         ("cpu", {"governor": None, "gpu_driver": None}, False),  # a container hides them
     ],
 )
@@ -193,6 +199,9 @@ def test_a_run_that_goes_on_under_another_governor_says_so(run):
     assert moved(run.folder, bench) is None, "it hides them"
     told = moved(run.folder, bench.but(**NOW | {"governor": "powersave"}))
     assert "was begun with governor performance, GPU driver 580.95, and this machine now has governor powersave" in told
+    told = moved(run.folder, bench.but(**NOW | {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}))
+    most = "GPU clock at most 1980 MHz, power limit {} W, ECC on"
+    assert f"was begun with {most.format(700)}, and this machine now has {most.format(500)}; rows" in told
 
 
 def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):

@@ -7,10 +7,10 @@ from suite.results.from_messages import training_rank
 from suite.worker import messages
 from suite.worker.contract import LayerTimes
 
+MACHINE = messages.Machine(cpu="A", gpu_settings=[messages.GpuSettings(1.98e9, 700.0, True)])
+GPU = messages.GpuUse("GPU-1", 0.5, 1024, celsius=60, throttled_by=["power cap"], joules=2.0)
 LIFE = [
-    messages.Hello(
-        1, 3, 4, "node", 17, "3.11.7", "2.0", [0, 1], {"OMP_NUM_THREADS": "1"}, {}, machine=messages.Machine(cpu="A")
-    ),
+    messages.Hello(1, 3, 4, "node", 17, "3.11.7", "2.0", [0, 1], {"OMP_NUM_THREADS": "1"}, {}, machine=MACHINE),
     messages.Joined(3, 4, "gloo", {"torch": "2"}, 1, {"GLOO_X": "y"}),
 ]
 TIMED = {"samples": 4, "steady": True, "warmup_s": [0.5], "step_s": [0.25], "wall_s": 0.5}
@@ -25,7 +25,7 @@ def test_a_training_s_rank() -> None:
             messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
             messages.Pass("comm_only", **TIMED),
             messages.Pass("resident", pairs_s=[[0.5, 0.25]], **TIMED),
-            messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5)),
+            messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5, gpus=[GPU])),
             messages.Memory(4096, 1024),
             messages.Peaks(1e9, 2e9, "numpy"),
             messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),
@@ -35,6 +35,12 @@ def test_a_training_s_rank() -> None:
         ],
     )
     assert found.hello.machine.cpu == "A"
+    assert (found.hello.machine.gpu_settings[0].power_limit_watts, found.hello.machine.gpu_settings[0].ecc) == (
+        700,
+        None,
+    )
+    (gpu,) = found.noise.native.gpus
+    assert (gpu.uuid, gpu.busy_share, gpu.celsius, gpu.throttled_by) == ("GPU-1", 0.5, 60, ("power cap",))
     assert found.joined.settings == {"GLOO_X": "y"}
     assert found.passes["native"].loss is None
     assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ((0.1,), None)

@@ -47,6 +47,11 @@ def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
     assert (found.clock_hz, found.gpu_clock_hz) == (2e9, 1.9e9)
 
 
+def test_the_clock_of_gpus_is_that_of_the_slowest_that_trained() -> None:
+    gpus = ({"uuid": "GPU-1", "sm_clock_hz": 1.9e9}, {"uuid": "GPU-2", "sm_clock_hz": 1.2e9}, {"uuid": "GPU-3"})
+    assert noise_of(record(rank(0, use(11.0).but(gpus=gpus)), rank(1, use(11.0)))).gpu_clock_hz == 1.2e9
+
+
 def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> None:
     native = Pass(name="native", samples=2, steady=True, warmup_s=(), step_s=(1.0, 2.0), wall_s=3.0)
     quiet, used = (Rank(rank=0, passes={"native": native.but(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))

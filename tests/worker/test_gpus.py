@@ -73,3 +73,7 @@ def test_ranks_that_may_share_take_turns():
 def test_without_a_driver_nobody_can_tell():
     assert gpus.uuids(Driver()) == []
     assert gpus.driven(*ranks(0), Driver()) == []
+
+
+def test_a_rank_on_processors_drives_none():
+    assert gpus.driven(setup(device="cpu"), Driver(7)) == []

@@ -97,6 +97,9 @@ def beside(monkeypatch, sampling):
         class Counted:
             asked = 0
 
+            def __init__(self, gpus):
+                assert gpus == []
+
             def begin(self):
                 pass
 

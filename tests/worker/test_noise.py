@@ -10,7 +10,7 @@ import pytest
 import toy
 
 from suite.worker import machine, noise
-from suite.worker.messages import HostUse
+from suite.worker.messages import GpuSettings, GpuUse, HostUse
 from suite.worker.tasks import subnormal_note
 from tests.support import trainers
 
@@ -99,6 +99,9 @@ def test_stretches_of_time_add_up_where_the_system_counted_in_all_of_them():
     assert noise.together([use, later]) == HostUse(1.0, 6, 2.0, 0.02, 2, own_cpu_s=1.0, clock_hz=3e9, cpu_joules=10.0)
     assert noise.together([use, use._replace(own_cpu_s=None)]).own_cpu_s is None
     assert noise.together([use, None]) is None
+    gpus = [use._replace(gpu_joules=2.0, gpus=[GpuUse("GPU-1a", joules=2.0, celsius=each)]) for each in (50, 60)]
+    whole = noise.together(gpus)
+    assert (whole.gpu_joules, whole.gpus) == (4.0, [GpuUse("GPU-1a", joules=4.0, celsius=60)])
 
 
 def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):
@@ -111,15 +114,19 @@ def test_the_clock_is_that_of_the_rank_s_cores(tmp_path):
     assert noise.clock_hz([1], str(tmp_path / "none%d"), str(tmp_path / "none")) is None
 
 
-def test_gpus_by_uuid_and_their_driver(tmp_path, monkeypatch):
+def test_gpus_by_uuid_their_driver_and_what_they_are_set_to(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho '0, NVIDIA H100, GPU-1a, 550.1'; echo '1, NVIDIA H100, GPU-2b, 550.1'\n")
+    program.write_text(
+        "#!/bin/sh\necho '0, NVIDIA H100, GPU-1a, 550.1, 1980, 700.00, Enabled, Disabled'\n"
+        "echo '1, NVIDIA H100, GPU-2b, 550.1, [N/A], [Not Supported], Disabled, [N/A]'\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     devices = ["GPU 0: NVIDIA H100 (UUID: GPU-1a)", "GPU 1: NVIDIA H100 (UUID: GPU-2b)"]
-    assert machine.gpus() == (devices, "550.1")
+    settings = [GpuSettings(1.98e9, 700.0, persistence=True, ecc=False), GpuSettings(persistence=False)]
+    assert machine.gpus() == (devices, "550.1", settings)
     program.write_text("#!/bin/sh\nexit 9\n")
-    assert machine.gpus() == ([], None)
+    assert machine.gpus() == ([], None, [])
 
 
 def test_links_are_those_that_the_system_names(tmp_path):

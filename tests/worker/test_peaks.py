@@ -1,12 +1,10 @@
-"""Measured peaks, and the energy that a host has used."""
-
-import sys
+"""Measured peaks, and the energy that a host's processors have used."""
 
 import numpy as np
 import pytest
 from toy import ToyTrainer
 
-from suite.worker import energy, messages, noise, peaks
+from suite.worker import energy, messages, peaks
 from suite.worker.tasks import measure_peaks, send_memory
 from tests.support import jobs
 from tests.support.trainers import setup
@@ -120,25 +118,6 @@ def test_counters_that_cannot_be_read_give_nothing(tmp_path):
     zone(tmp_path, "intel-rapl:0", "")
     (tmp_path / "intel-rapl:1").mkdir()
     assert energy.processors(str(tmp_path)) == {}
-
-
-def test_the_energy_of_gpus_is_added_up_and_the_clock_is_that_of_the_busy_one(monkeypatch):
-    fake = type("pynvml", (), {})
-    fake.nvmlInit = staticmethod(lambda: None)
-    fake.nvmlDeviceGetCount = staticmethod(lambda: 2)
-    fake.nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
-    fake.nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda handle: 1500 + handle)
-    fake.NVML_CLOCK_SM = 1
-    fake.nvmlDeviceGetClockInfo = staticmethod(lambda handle, kind: [210, 1980][handle] * kind)
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert energy.gpus() == (pytest.approx(3.001), 1.98e9)
-    meter = noise.Meter()
-    meter.begin()
-    fake.nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda handle: 2500 + handle)
-    use = meter.end()
-    assert use is None or (use.gpu_joules, use.gpu_clock_hz) == (pytest.approx(2.0), 1.98e9)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert energy.gpus() is None
 
 
 def test_a_framework_multiplies_and_copies_on_every_device():
