@@ -1,7 +1,8 @@
 """A whole training step recorded as a CUDA graph: what launches its kernels is then the GPU, not Python.
 
-A recording wants everything to lie where it will lie, so steps are run before it on a stream of their own, as torch's
-documentation has it. They train: what they changed is put back before the first step that counts.
+A recording wants everything to lie where it will lie, so steps are run before it, as torch's documentation has it; on
+the stream that records, since autograd remembers on which one it has summed up gradients. They train: what they
+changed is put back before the first step that counts.
 """
 
 from typing import Any, Callable, Dict, List
@@ -33,7 +34,7 @@ class RecordedStep:
         torch.cuda.current_stream().wait_stream(beside)
         self._graph = torch.cuda.CUDAGraph()
         # Threads that pin what was read may go on meanwhile.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, stream=beside, capture_error_mode="thread_local"):
             self.loss = step(self._batch)
         put_back(kept, state())
         torch.cuda.set_rng_state(masks)

@@ -194,7 +194,7 @@ def replayed(step, network, optimiser):
             step()
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=beside):
         step()
     with torch.no_grad():
         for tensor, values in zip((*network.parameters(), *network.buffers()), begin, strict=True):
