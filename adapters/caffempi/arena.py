@@ -22,7 +22,7 @@ Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", S
 class Arena:
     """Flat buffers in forward order, and the views into them."""
 
-    def __init__(self, graph: Graph, channels_last: bool, dtype: Any) -> None:
+    def __init__(self, graph: Graph, channels_last: bool, dtype: Any, device: Any = "cpu") -> None:
         """Zeros; four-dimensional tensors are laid out channels-last where asked."""
         self._channels_last = channels_last
         self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
@@ -34,9 +34,9 @@ class Arena:
                 self._places[parameter.name] = offset, parameter.shape
                 offset += -(-size(parameter.shape) // ALIGNMENT) * ALIGNMENT
             self.spans.append(Span(begin, offset))
-        self.parameters = torch.zeros(offset, dtype=dtype)
-        self.gradients = torch.zeros(offset, dtype=dtype)
-        self.velocities = torch.zeros(offset, dtype=dtype)
+        self.parameters, self.gradients, self.velocities = (
+            torch.zeros(offset, dtype=dtype, device=device) for _ in range(3)
+        )
 
     @property
     def size(self) -> int:
@@ -65,4 +65,5 @@ class Arena:
 
 
 def exported(tensor: Any) -> np.ndarray:
-    return np.array(tensor.numpy(), order="C", copy=True)
+    """A copy in the host's memory."""
+    return np.array(tensor.cpu().numpy(), order="C", copy=True)

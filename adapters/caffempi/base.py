@@ -1,19 +1,22 @@
 """What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
 
-import platform
-from typing import Any, Dict, Iterator, List
+import time
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 import torch
 
+from adapters.caffempi import machine
 from adapters.caffempi.arena import Span, exported
 from adapters.caffempi.lower import lower
 from adapters.caffempi.optimisers import solver_of
+from adapters.caffempi.pinned import pinned
 from adapters.caffempi.timing import GroupClock
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.feed import synthetic
-from suite.worker.threaded import Reader
+from suite.worker.peaks import Yardstick
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
@@ -26,19 +29,24 @@ class CaffeMPITrainer(Trainer):
         """Resolve what the memory format's knob leaves open."""
         super().__init__(setup)
         self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
-        self._dtype = {"float32": torch.float32, "float64": torch.float64}[setup.precision]
+        self._dtype = machine.DTYPES[setup.precision]
         self._database: Any = None
 
     # --- life ---------------------------------------------------------------
 
     def start(self) -> Joined:
-        """Set threads; a strategy of several ranks joins its group here."""
-        torch.set_num_threads(self.setup.threads)
-        versions = {"torch": torch.__version__, "python": platform.python_version(), "numpy": np.__version__}
-        return Joined(self.setup.rank, self.setup.world, "none", versions)
+        """Set threads and device; a strategy of several ranks joins its group here."""
+        self._device = machine.prepare(self.setup)
+        self._on_cuda = self._device.type == "cuda"
+        return Joined(self.setup.rank, self.setup.world, "none", machine.versions(self._device))
+
+    def synchronize(self) -> None:
+        if self._on_cuda:
+            torch.cuda.synchronize(self._device)
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        self._graph, self._net = graph, lower(graph, self._layout == "channels_last", self.setup.world, self._dtype)
+        channels_last = self._layout == "channels_last"
+        self._graph, self._net = graph, lower(graph, channels_last, self.setup.world, self._dtype, self._device)
         self._arena, self._clock = self._net.arena, self.new_clock()
         self._arena.load(weights)
         self._solver = solver_of(self._arena, self.setup.optimiser)
@@ -61,17 +69,23 @@ class CaffeMPITrainer(Trainer):
 
     def make_reader(self, source: Any) -> Reader:
         """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
-        if self._database is None or source.arrays is not None:
+        packed = self._database is not None and source.arrays is None
+        if not (packed or self._on_cuda):
             return super().make_reader(source)
-        from adapters.caffempi.input import DatabaseReader
+        kind: Any = ThreadedReader if source.arrays is None else GatheringReader
+        about = [source, self.setup]
+        if packed:
+            from adapters.caffempi.input import DatabaseReader
 
-        return DatabaseReader(source, self._database, self.setup)
+            kind, about = DatabaseReader, [source, self._database, self.setup]
+        return (pinned(kind) if self._on_cuda else kind)(*about)
 
     def to_device(self, batch: Any) -> Batch:
-        images = torch.from_numpy(batch.images).to(self._dtype)
+        images, labels = (torch.as_tensor(part).to(self._device, non_blocking=True) for part in batch)
+        images = images.to(self._dtype)
         if self._layout == "channels_last":
             images = images.contiguous(memory_format=torch.channels_last)
-        return Batch(images, torch.from_numpy(batch.labels))
+        return Batch(images, labels)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -136,7 +150,7 @@ class CaffeMPITrainer(Trainer):
         """Forward and backward on generated data; all but the gradients is as before."""
         kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
         batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[self._device.index] if self._on_cuda else []):
             for _ in range(times):
                 self._net.forward(batch.images, batch.labels)
                 clock.begin()
@@ -145,6 +159,26 @@ class CaffeMPITrainer(Trainer):
             buffer.copy_(kept[name])
 
     # --- what the measuring loop needs ----------------------------------------
+
+    def mark(self) -> Any:
+        """A CUDA event on the stream that computes; on a CPU the monotonic clock."""
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def has_device_marks(self) -> bool:
+        return self._on_cuda
+
+    def elapsed(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1e3 if self._on_cuda else super().elapsed(begin, end)
+
+    def peak_device_bytes(self) -> Optional[int]:
+        return int(torch.cuda.max_memory_allocated(self._device)) if self._on_cuda else None
+
+    def yardstick(self) -> Optional[Yardstick]:
+        return super().yardstick() or machine.yardstick(self.setup, self._device)
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         """Caffe's table, of the staged pass itself."""

@@ -9,6 +9,7 @@ import numpy as np
 from adapters.caffempi.arena import Group
 from adapters.caffempi.base import CaffeMPITrainer
 from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
+from adapters.caffempi.memory import Host, check, memory_of
 from adapters.caffempi.merge import Link, Plan, plan_for
 from adapters.caffempi.ranks import Ranks
 from adapters.caffempi.transfer import Transfer
@@ -26,6 +27,7 @@ class DistributedTrainer(CaffeMPITrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._overlap: str = chosen(setup, "overlap", default="layerwise", tuned="merged")
+        self._staging: str = chosen(setup, "staging", default="pinned")
         self._plan: Optional[Plan] = None  # there is one while an exchange can take place
         self._exchange: Exchange
 
@@ -35,6 +37,7 @@ class DistributedTrainer(CaffeMPITrainer):
 
     def start(self) -> Joined:
         joined = super().start()
+        check(self._staging)
         self.group = Ranks(chosen(self.setup, "node_ranks", default=None))
         versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=self.group.library)
         return Joined(self.group.rank, self.group.size, "mpi: " + self.group.library, versions)
@@ -44,12 +47,21 @@ class DistributedTrainer(CaffeMPITrainer):
         self.end_exchange()
         super().build(graph, weights)
         self._pace, spans = self._chosen_pace(), self._arena.spans
-        link = Link(self.group.comm, self.transfer(), self._pace)
+        link = Link(self.group.comm, self.transfer(), self._pace, self._device, self.memory)
         self._plan = plan_for(self._overlap, spans, link, self._ready_s, self._arena.gradients.element_size())
         self.open_exchange(self._plan.groups, self._pace)
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
-        self._exchange = Exchange(self._arena.gradients.numpy(), groups, self.transfer(), pace)
+        self._gradients = self.memory(self._arena.gradients)
+        self._exchange = Exchange(self._gradients, groups, self.transfer(), pace)
+
+    def memory(self, flat: Any, returns: bool = True) -> Host:
+        """From where MPI sends a flat buffer; `returns`: what arrives is wanted in the buffer."""
+        return memory_of(flat, self._staging, returns)
+
+    def exchanged(self) -> List[Host]:
+        """The buffers that an exchange sends or receives."""
+        return [self._gradients]
 
     def end_exchange(self) -> None:
         """Leave nothing on its way, if anything was begun; all ranks come here."""
@@ -81,6 +93,9 @@ class DistributedTrainer(CaffeMPITrainer):
         )
         if plan.cost is not None:
             found.update(plan.cost._asdict())
+        if self._gradients.words:
+            found["exchange"] = self._gradients.words
+            found["staging_s"] = sum(memory.copying_s() for memory in self.exchanged())
         return found
 
     def _chosen_pace(self) -> Pace:
@@ -91,6 +106,7 @@ class DistributedTrainer(CaffeMPITrainer):
     def _ready_s(self) -> List[float]:
         clock = self.new_clock()
         self.run_trial(self.setup.batch, TRIALS, clock)
+        self.synchronize()
         return clock.ready_s()
 
 

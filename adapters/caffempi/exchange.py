@@ -13,9 +13,8 @@ from collections import deque
 from queue import Queue
 from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Tuple
 
-import numpy as np
-
 from adapters.caffempi.arena import Group, Span
+from adapters.caffempi.memory import Host
 from adapters.caffempi.transfer import InFlight, Transfer
 
 # Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
@@ -33,11 +32,11 @@ HURRY = 0.1  # of a thread's usual pause, while the training thread has nothing 
 class Exchange:
     """Sends the flat gradient buffer, group by group, in the order of backward."""
 
-    def __init__(self, gradients: np.ndarray, groups: List[Group], transfer: Transfer, pace: Pace = NEAR) -> None:
-        """`groups` are the same on every rank, in the order of backward."""
+    def __init__(self, gradients: Host, groups: List[Group], transfer: Transfer, pace: Pace = NEAR) -> None:
+        """`gradients` are all of them; `groups` are the same on every rank, in the order of backward."""
         self.groups, self.pace, self._transfer = groups, pace, transfer
         self._pieces = [pieces(group.span, pace.piece) for group in groups]
-        self._gradients = gradients
+        self._gradients, self._values = gradients, gradients.values
         self._by_trigger = {group.trigger: number for number, group in enumerate(groups)}
         self._waiting: Deque[Tuple[int, Span]] = deque()
         self._in_flight: List[Tuple[int, Span, InFlight]] = []
@@ -56,7 +55,9 @@ class Exchange:
     def finish(self) -> Iterator[Span]:
         """Wait for everything and give each piece's span as it arrives, to be updated while others are on their way."""
         for _ in range(sum(map(len, self._pieces))):
-            yield self._next_arrived()[1]
+            _, span = self._next_arrived()
+            self._gradients.arrived(span)
+            yield span
             if self._driver is None:
                 self._advance()
         self._started = 0
@@ -68,7 +69,8 @@ class Exchange:
             self._post(number)
         missing = [len(spans) for spans in self._pieces]
         for _ in range(sum(missing)):
-            number, _ = self._next_arrived()
+            number, span = self._next_arrived()
+            self._gradients.arrived(span)
             missing[number] -= 1
             if timed and not missing[number]:
                 now = time.perf_counter()
@@ -82,6 +84,7 @@ class Exchange:
             self._driver.close()
 
     def _post(self, number: int) -> None:
+        self._gradients.leave(self._pieces[number])
         self._waiting.extend((number, span) for span in self._pieces[number])
         if self._driver is not None:
             self._driver.wake()
@@ -120,8 +123,11 @@ class Exchange:
 
     def _start(self) -> None:
         while self._waiting and len(self._in_flight) < self.pace.window:
-            number, span = self._waiting.popleft()
-            values = self._gradients[span.begin : span.end]
+            number, span = self._waiting[0]
+            if not self._gradients.left(span):
+                return  # nor do those behind it: the order is that of all ranks
+            self._waiting.popleft()
+            values = self._values[span.begin : span.end]
             self._in_flight.append((number, span, InFlight(self._transfer(values, self._started))))
             self._started += 1
 

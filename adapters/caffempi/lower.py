@@ -31,9 +31,9 @@ KINDS = {
 }
 
 
-def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.float32) -> Net:
+def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.float32, device: Any = "cpu") -> Net:
     """The net of a graph, with parameters all zero; Unsupported names a kind that has no layer here."""
-    arena = Arena(graph, channels_last, dtype)
+    arena = Arena(graph, channels_last, dtype, device)
     layers = [layer_of(node, channels_last) for node in graph.layers]
     blobs = {"input": 0}
     blobs.update((node.name, index + 1) for index, node in enumerate(graph.layers))

@@ -15,10 +15,11 @@ processor with the exchange.
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
-import numpy as np
+import torch
 
 from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.exchange import Exchange, Pace
+from adapters.caffempi.memory import Host
 from adapters.caffempi.transfer import Transfer
 
 SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB in float32
@@ -26,7 +27,16 @@ REPEATS = 5
 
 Cost = NamedTuple("Cost", [("startup_s", float), ("seconds_per_byte", float)])
 Plan = NamedTuple("Plan", [("groups", List[Group]), ("cost", Optional[Cost])])  # cost: where it was measured
-Link = NamedTuple("Link", [("comm", Any), ("transfer", Transfer), ("pace", Pace)])  # how messages will travel
+
+
+class Link(NamedTuple):
+    """How messages will travel."""
+
+    comm: Any
+    transfer: Transfer
+    pace: Pace
+    device: Any = "cpu"  # where gradients lie
+    memory: Callable[[Any], Host] = Host  # of a flat buffer there
 
 
 def plan_for(
@@ -91,7 +101,8 @@ def measured_cost(link: Link) -> Cost:
 def exchange_seconds(link: Link, elements: int) -> float:
     """The fastest of some exchanges of so many float32, posted and waited for as in training."""
     groups = [Group(0, [0], Span(0, elements))]
-    exchange = Exchange(np.zeros(elements, dtype=np.float32), groups, link.transfer, link.pace)
+    memory = link.memory(torch.zeros(elements, dtype=torch.float32, device=link.device))
+    exchange = Exchange(memory, groups, link.transfer, link.pace)
     found = []
     for _ in range(REPEATS):
         link.comm.Barrier()

@@ -53,14 +53,16 @@ class AdamSolver:
     def __init__(self, arena: Arena, rule: Adam) -> None:
         self._arena, self._rule = arena, rule
         self._squares = torch.zeros_like(arena.velocities)
-        self._updates = torch.zeros((), dtype=torch.float32)  # the operator's own type for it; exact up to 2^24
+        # Counted here, and where the operator reads it: its own type, exact up to 2^24.
+        self._update, self._updates = 0, torch.zeros((), dtype=torch.float32, device=arena.velocities.device)
         self._epsilon = 0.0
 
     def begin(self) -> None:
         """All spans that are updated from now on belong to the next update."""
+        self._update += 1
         self._updates += 1
         # The operator adds its epsilon to sqrt(v) / sqrt(1 - beta2^t), the rule to sqrt(v).
-        self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2 ** float(self._updates))
+        self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._update)
 
     def set_rate(self, rate: float) -> None:
         self._rule = self._rule._replace(lr=rate)

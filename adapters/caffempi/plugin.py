@@ -7,10 +7,18 @@ from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.knobs import Knob
+from suite.contracts.kernels import KERNEL_KNOBS
+from suite.contracts.knobs import Knob, Need
 
 # As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
+
+# Without a workspace of a fixed size cuBLAS may add up in another order, and PyTorch refuses to be deterministic.
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+ON_HOST = {
+    ("staging", "none"): "its sums are formed in host memory, from what ranks send each other there; take staging = "
+    "'pinned', or 'data_parallel', which leaves the sum to the MPI library"
+}
 
 STRATEGIES = (
     Strategy("single", "One rank without MPI.", distributed=False, changing_rate=True),
@@ -25,12 +33,14 @@ STRATEGIES = (
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         mpi=True,
         changing_rate=True,
+        refuses=ON_HOST,
     ),
     Strategy(
         "parameter_server",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         mpi=True,
         changing_rate=True,
+        refuses=ON_HOST,
     ),
     Strategy(
         "parameter_server_async",
@@ -39,11 +49,17 @@ STRATEGIES = (
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
         keeps_rate="rank 0 updates for all, and takes no rate from the others",
+        refuses={
+            ("staging", "none"): "its server's weights lie in host memory, where they are updated by whichever "
+            "gradients come; take staging = 'pinned'"
+        },
     ),
 )
 
 EXCHANGING = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
 KNOBS = {
+    "cudnn_autotune": KERNEL_KNOBS["cudnn_autotune"],
+    "deterministic": KERNEL_KNOBS["deterministic"],
     "overlap": Knob(
         ("auto", "none", "layerwise", "merged"),
         "auto",
@@ -64,6 +80,14 @@ KNOBS = {
         "ranks in a row that two_level takes for a node (auto: those that share memory)",
         ("two_level",),
         least=1,
+    ),
+    "staging": Knob(
+        ("auto", "pinned", "none"),
+        "auto",
+        "how a GPU's gradients come to MPI: by copies through pinned host memory, beside the backward pass (auto), or "
+        "not at all: a CUDA-aware MPI library takes them from the device, and the rank waits for each sum",
+        EXCHANGING,
+        needs=(Need("device", ("cuda",), "what processors compute lies in host memory anyhow"),),
     ),
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"), "auto", "layout of images (auto: channels_last when tuned)"
@@ -102,7 +126,7 @@ BACKENDS = (
 
 
 class CaffeMPI(Adapter):
-    """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI."""
+    """Caffe-MPI's design: a net of layers with explicit backward, Caffe's solver, gradients over MPI; CPUs and GPUs."""
 
     contract = 2
     name = "caffempi"
@@ -119,16 +143,18 @@ class CaffeMPI(Adapter):
 
     capabilities = Capabilities(
         strategies=STRATEGIES,
+        devices=("cpu", "cuda"),
         precisions=("float32", "float64"),
+        device_precisions={"cuda": ("tf32",)},
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
         formats=(LMDB,),
-        refuses={("device", "cuda"): "weights and gradients lie in host memory, from where MPI sends them"},
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
-        return {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
+        found = {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
+        return {**found, **DETERMINISTIC} if case.knobs.get("deterministic") == "on" else found
 
 
 @hookimpl

@@ -20,9 +20,9 @@ class Store:
     """What a solver updates; the gradients are whose turn it is."""
 
     def __init__(self, arena: Arena) -> None:
-        """A copy of the arena's weights, and velocities at rest."""
-        self.parameters = arena.parameters.clone()
-        self.velocities = torch.zeros_like(arena.velocities)
+        """A copy of the arena's weights, and velocities at rest; in host memory, where MPI delivers gradients."""
+        self.parameters = arena.parameters.to("cpu", copy=True)
+        self.velocities = torch.zeros_like(self.parameters)
         self.gradients: Any = None
 
 

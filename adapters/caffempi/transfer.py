@@ -46,6 +46,12 @@ def library_all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
     yield [comm.Iallreduce(MPI.IN_PLACE, piece)]
 
 
+def waiting_all_reduce(comm: Any, piece: Any, number: int) -> Steps:
+    """The same, waiting: libraries that are CUDA-aware need not be so when a sum is begun without waiting."""
+    comm.Allreduce(MPI.IN_PLACE, piece)
+    yield []
+
+
 def all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
     """Summed in place over all ranks, whose memory is not shared."""
     if piece.nbytes < SMALL:

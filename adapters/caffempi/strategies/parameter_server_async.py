@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any, Dict, List, Optional
 
 import numpy as np
+import torch
 
 from adapters.caffempi.arena import Group
 from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import Exchange, Pace
+from adapters.caffempi.memory import Host
 from adapters.caffempi.ranks import MPI
 from adapters.caffempi.server import COUNT, POLL_S, WEIGHTS, Server
 from adapters.caffempi.transfer import Transfer, push, star
@@ -39,13 +41,18 @@ class ParameterServerAsync(DistributedTrainer):
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
         """Rank 0 serves, the others get ready to push; all begin with the same weights."""
         self._staleness, self._unpushed = Staleness(), False
+        self._gradients = self.memory(self._arena.gradients, returns=False)
+        self._weights = self.memory(self._arena.parameters)
         if self.group.rank == 0:
             self._server = Server(self._arena, self.setup.optimiser)
             self._server.serve(self.group.comm, [group.span for group in groups], self._mpi_lock)
             return
         # A message a group: there is nothing to sum on the way, so nothing to cut.
         pace = pace._replace(piece=self._all.end)
-        self._exchange = Exchange(self._arena.gradients.numpy(), groups, partial(push, self.group.comm), pace)
+        self._exchange = Exchange(self._gradients, groups, partial(push, self.group.comm), pace)
+
+    def exchanged(self) -> List[Host]:
+        return [self._gradients, self._weights]
 
     def close_exchange(self) -> None:
         """Stop serving once every rank has come here; who went before that would push to a server that has ended."""
@@ -110,12 +117,18 @@ class ParameterServerAsync(DistributedTrainer):
 
     def _apply(self, server: Server) -> None:
         server.check()
-        self._staleness.exchanged(server.apply(self._arena.gradients, self._arena.parameters))
+        self._gradients.leave([self._all])
+        while not self._gradients.left(self._all):
+            time.sleep(POLL_S)
+        pushed, pulled = (torch.from_numpy(memory.values) for memory in self.exchanged())
+        self._staleness.exchanged(server.apply(pushed, pulled))
+        self._weights.arrived(self._all)
 
     def _pull(self) -> None:
         updates, comm = np.zeros(1, np.int64), self.group.comm
-        requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._arena.parameters.numpy(), 0, WEIGHTS)]
+        requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._weights.values, 0, WEIGHTS)]
         self._wait(requests, POLL_S)
+        self._weights.arrived(self._all)
         self._staleness.exchanged(int(updates[0]))
 
     def _wait(self, requests: List[Any], poll_s: float) -> None:

@@ -1,6 +1,7 @@
 """Run under mpiexec: an asynchronous server, first asked in turns, then all at once.
 
-Arguments: the output file, "sgd" or "adam".
+Arguments: the output file, "sgd" or "adam", and "staged" where gradients and weights are to lie in memory that MPI does
+not send from.
 """
 
 import json
@@ -13,6 +14,7 @@ from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
+from tests.adapters.caffempi.late import staged as staged_memory
 from tests.support import trainers
 from workloads import weights
 from workloads.networks.mnist import mnist_small
@@ -27,6 +29,8 @@ def made(strategy: str, world: int, knobs: dict[str, Any]) -> Any:
     place = {"rank": rank, "world": world, "local_rank": rank}
     rule = RULES[sys.argv[2]]
     trainer = trainer_of(trainers.setup(**place, strategy=strategy, batch=SAMPLES, knobs=knobs, optimiser=rule))
+    if "staged" in sys.argv:
+        trainer.memory = staged_memory
     trainer.start()
     return trainer
 

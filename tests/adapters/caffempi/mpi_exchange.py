@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from adapters.caffempi import transfer
 from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.exchange import NEAR, Exchange, Pace
+from adapters.caffempi.memory import Host
 from adapters.caffempi.merge import Link, plan_for
 from adapters.caffempi.ranks import Ranks
+from tests.adapters.caffempi.late import Handed, staged
 
 SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]
 # strategy: ranks that make a node, how a piece travels
@@ -21,6 +24,12 @@ STRATEGIES: dict[str, tuple[int | None, Callable[[Ranks], transfer.Transfer]]] =
     "library": (None, lambda ranks: partial(transfer.library_all_reduce, ranks.comm)),
     "parameter_server": (None, lambda ranks: partial(transfer.star, ranks.comm)),
     "two_level": (2, lambda ranks: partial(transfer.two_level, ranks.node, ranks.leaders)),
+}
+WAITING: tuple[int | None, Any] = (None, lambda ranks: partial(transfer.waiting_all_reduce, ranks.comm))
+MEMORIES: dict[str, tuple[Callable[[Any], Host], dict[str, Any]]] = {
+    "host": (Host, STRATEGIES),
+    "staged": (staged, STRATEGIES),
+    "handed": (Handed, {"waiting": WAITING}),
 }
 # Many pieces, the last of each group a part; or each group whole.
 PACES = {"layers": Pace(1000, 2, None), "thread": Pace(1000, 3, 1e-4), "whole": NEAR}
@@ -36,14 +45,14 @@ def overlapped(exchange: Exchange, own: np.ndarray, buffer: np.ndarray) -> Itera
     yield from exchange.finish()
 
 
-def one(ranks: Ranks, travels: transfer.Transfer, pace: Pace) -> dict[str, Any]:
+def one(ranks: Ranks, memory: Callable[[Any], Host], travels: transfer.Transfer, pace: Pace) -> dict[str, Any]:
     """Both ways of exchanging, a few times over."""
     own = np.random.RandomState(ranks.rank).randint(-1000, 1000, 7000).astype(np.float32)
     expected = np.sum(
         [np.random.RandomState(r).randint(-1000, 1000, 7000).astype(np.float32) for r in range(ranks.size)], axis=0
     )
     buffer = np.zeros_like(own)
-    exchange = Exchange(buffer, GROUPS, travels, pace)
+    exchange = Exchange(memory(torch.from_numpy(buffer)), GROUPS, travels, pace)
     right, timed = [], []
     for _ in range(5):
         arrived = []
@@ -64,7 +73,7 @@ def failing() -> str:
         yield []
         raise ValueError(f"piece {number} is lost")
 
-    exchange = Exchange(np.zeros(7000, np.float32), GROUPS, lost, PACES["thread"])
+    exchange = Exchange(Host(torch.zeros(7000)), GROUPS, lost, PACES["thread"])
     try:
         exchange.run()
     except ValueError as error:
@@ -73,7 +82,8 @@ def failing() -> str:
 
 
 def main() -> None:
-    groups = {name: Ranks(node_ranks) for name, (node_ranks, _) in STRATEGIES.items()}
+    all_of_them = {**STRATEGIES, "waiting": WAITING}
+    groups = {name: Ranks(node_ranks) for name, (node_ranks, _) in all_of_them.items()}
     ranks = groups["data_parallel"]
     # Every rank measures other times; all must end with rank 0's plan.
     times = [float(ranks.rank * 1000 + 5 - index) for index in range(5)]
@@ -81,14 +91,15 @@ def main() -> None:
     plan = plan_for("merged", SPANS, link, lambda: times)
     transfer.SMALL = 2000  # else the library would sum all of these few numbers
     found = {
-        f"{name} {how}": one(group, STRATEGIES[name][1](group), pace)
-        for name, group in groups.items()
+        f"{kind} {name} {how}": one(groups[name], memory, travels(groups[name]), pace)
+        for kind, (memory, strategies) in MEMORIES.items()
+        for name, (_, travels) in strategies.items()
         for how, pace in PACES.items()
     }
     result = {
         "failure": failing(),
         "world": ranks.size,
-        "nodes": {name: group.nodes for name, group in groups.items()},
+        "nodes": {name: groups[name].nodes for name in STRATEGIES},
         "found": ranks.comm.gather(found),
         "plans": ranks.comm.gather([[list(group) for group in plan.groups], list(plan.cost or ())]),
         "maximum": ranks.maximum(float(ranks.rank)),

@@ -1,6 +1,7 @@
 """Run under mpiexec: every strategy and plan of messages trains a small net from the same start.
 
-Arguments: the output file, "sgd" or "adam".
+Arguments: the output file, "sgd" or "adam", and "staged" where gradients are to lie in memory that MPI does not send
+from.
 """
 
 import json
@@ -13,6 +14,7 @@ from adapters.caffempi.ranks import MPI
 from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
+from tests.adapters.caffempi.late import staged
 from tests.support import trainers
 from workloads import weights
 from workloads.networks.mnist import mnist_small
@@ -37,6 +39,8 @@ def started(**options: Any) -> tuple[Any, Any]:
     place = {"rank": comm.rank, "world": comm.size, "local_rank": comm.rank, "batch": SAMPLES}
     setup = trainers.setup(**{**place, "tuning": "tuned", "optimiser": RULES[sys.argv[2]], **options})
     trainer = trainer_of(setup)
+    if "staged" in sys.argv:
+        trainer.memory = staged
     return trainer, trainer.start()
 
 

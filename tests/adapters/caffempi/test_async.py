@@ -8,11 +8,13 @@ import pytest
 STEPS = 6  # as in mpi_async.py
 
 
-@pytest.mark.parametrize(("ranks", "rule"), [(1, "sgd"), (2, "adam"), (3, "sgd")])
+@pytest.mark.parametrize(
+    ("ranks", "rule", "memory"), [(1, "sgd", ""), (2, "adam", ""), (3, "sgd", ""), (2, "adam", "staged")]
+)
 def test_every_push_is_one_update_of_the_servers_weights(
-    ranks: int, rule: str, mpirun: Callable[..., dict[str, Any]]
+    ranks: int, rule: str, memory: str, mpirun: Callable[..., dict[str, Any]]
 ) -> None:
-    output = mpirun("mpi_async.py", ranks, rule)
+    output = mpirun("mpi_async.py", ranks, rule, memory)
     assert len(output["equal"]) == 6
     for way, equal in output["equal"].items():
         assert equal, f"{way}: not what the same updates by one rank give"
@@ -31,6 +33,7 @@ def test_every_push_is_one_update_of_the_servers_weights(
         stale = notes["staleness"]
         assert stale["steps"] == 5 * STEPS
         assert 0 <= stale["mean"] <= stale["max"] < ranks * 5 * STEPS
+        assert bool(notes.get("staging_s")) == bool(memory)
     # Whoever came last has seen all updates of the others; one that was alone for a while, perhaps none.
     most = max(notes["staleness"]["mean"] * 5 * STEPS for notes in output["notes"])
     assert most == pytest.approx((ranks - 1) * 5 * STEPS)

@@ -15,7 +15,7 @@ def test_sums_arrive_whole_and_every_piece_once(ranks: int, mpirun: Callable[...
     output = mpirun("mpi_exchange.py", ranks)
     assert output["nodes"] == {"data_parallel": 1, "library": 1, "parameter_server": 1, "two_level": (ranks + 1) // 2}
     for found in output["found"]:
-        assert len(found) == 12
+        assert len(found) == 12 + 12 + 3
         for way, result in found.items():
             assert result["right"] == [True] * (20 if way.endswith("whole") else 45), way
             assert sorted(result["order"]) == (GROUPS if way.endswith("whole") else PIECES)

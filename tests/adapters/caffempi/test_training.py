@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+WAYS = [(2, "sgd", ""), (3, "sgd", ""), (4, "sgd", ""), (2, "adam", ""), (2, "sgd", "staged"), (3, "adam", "staged")]
 
-@pytest.mark.parametrize(("ranks", "rule"), [(2, "sgd"), (3, "sgd"), (4, "sgd"), (2, "adam")])
-def test_every_way_trains_the_same(ranks: int, rule: str, mpirun: Callable[..., dict[str, Any]]) -> None:
-    output = mpirun("mpi_training.py", ranks, rule)
+
+@pytest.mark.parametrize(("ranks", "rule", "memory"), WAYS)
+def test_every_way_trains_the_same(ranks: int, rule: str, memory: str, mpirun: Callable[..., dict[str, Any]]) -> None:
+    output = mpirun("mpi_training.py", ranks, rule, memory)
     assert len(output["ways"]) == 17
     for name, found in output["ways"].items():
         assert found["loss"] < 2e-6, name
@@ -21,6 +23,8 @@ def test_every_way_trains_the_same(ranks: int, rule: str, mpirun: Callable[..., 
     assert output["notes"]["overlap"] == "merged"
     assert sorted(name for group in output["notes"]["groups"] for name in group) == ["conv1", "fc1", "fc2"]
     assert output["notes"]["startup_s"] >= 0
+    assert output["notes"].get("exchange", "") == ("staged through pinned host memory" if memory else "")
+    assert bool(output["notes"].get("staging_s")) == bool(memory)
     rows = {row["layer"]: row for row in output["rows"]}
     assert rows["fc1"]["bytes"] == 4 * (64 * 6272 + 64)
     assert all(rows[name]["communication_s"] > 0 for name in ("conv1", "fc1", "fc2"))

@@ -7,9 +7,10 @@ import pytest
 
 from adapters.caffempi import plugin
 from suite.contracts import knobs
-from suite.contracts.case import Case
+from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import starters
 from suite.plugins import launchers
+from tests.support import refusals
 
 PYTHON = Path(sys.executable)
 DISTRIBUTED = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
@@ -23,7 +24,7 @@ def test_data_parallel_needs_an_engine_of_mpi_and_single_does_not() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["overlap", "progress", "memory_format"])
+@pytest.mark.parametrize("name", ["overlap", "progress", "memory_format", "staging"])
 def test_knobs_name_what_they_take(name: str) -> None:
     knob = plugin.CaffeMPI().capabilities.knobs[name]
     assert knob.problem(knob.default) is None
@@ -59,7 +60,46 @@ def test_nodes_are_asked_for_where_they_mean_something() -> None:
     assert "changes nothing under 'data_parallel'" in refusal("data_parallel", {"node_ranks": 2})
 
 
-@pytest.mark.parametrize("asked", [{"overlap": "merged"}, {"progress": "layers"}])
+@pytest.mark.parametrize("asked", [{"overlap": "merged"}, {"progress": "layers"}, {"staging": "pinned"}])
 def test_how_to_exchange_is_asked_where_somebody_does(asked: dict[str, object]) -> None:
     assert "changes nothing under 'single'" in refusal("single", asked)
     assert [refusal(strategy, asked) for strategy in DISTRIBUTED] == ["None"] * 4
+
+
+def on(device: str, strategy: str = "data_parallel", precision: str = "float32", **asked: object) -> str | None:
+    placement = Placement(ranks_per_node=2 if strategy in DISTRIBUTED else 1, device=device)
+    case = Case("caffempi", strategy, "mnist_small", placement, precision=precision)
+    return refusals.refusal(plugin.CaffeMPI(), case.on(knobs=knobs.values(plugin.KNOBS, asked)))
+
+
+def test_every_strategy_takes_gpus() -> None:
+    assert [on("cuda", strategy) for strategy in ("single", *DISTRIBUTED)] == [None] * 5
+    assert [on("cuda", precision=precision) for precision in ("float32", "float64", "tf32")] == [None] * 3
+    assert "does not do precision 'tf32': it wants device = 'cuda'" in str(on("cpu", precision="tf32"))
+
+
+@pytest.mark.parametrize(
+    ("device", "strategy", "asked", "words"),
+    [
+        ("cpu", "data_parallel", {"staging": "auto"}, None),
+        ("cpu", "data_parallel", {"staging": "pinned"}, "staging = 'pinned' needs device = 'cuda': what processors"),
+        ("cpu", "single", {"cudnn_autotune": "on"}, "needs device = 'cuda'"),
+        ("cpu", "single", {"deterministic": "on"}, "needs device = 'cuda'"),
+        ("cuda", "single", {"cudnn_autotune": "on", "deterministic": "on"}, None),
+        ("cuda", "data_parallel", {"staging": "none"}, None),
+        ("cuda", "two_level", {"staging": "none"}, "its sums are formed in host memory"),
+        ("cuda", "parameter_server", {"staging": "none"}, "take staging = 'pinned', or 'data_parallel'"),
+        ("cuda", "parameter_server_async", {"staging": "none"}, "its server's weights lie in host memory"),
+        ("cuda", "parameter_server_async", {"staging": "pinned"}, None),
+    ],
+)
+def test_what_a_gpu_is_needed_for(device: str, strategy: str, asked: dict[str, object], words: str | None) -> None:
+    found = on(device, strategy, **asked)
+    assert found is None if words is None else words in str(found)
+
+
+def test_cublas_is_deterministic_where_it_is_asked_for() -> None:
+    case = Case("caffempi", "single", "alexnet", Placement(device="cuda"))
+    assert "CUBLAS_WORKSPACE_CONFIG" not in plugin.CaffeMPI().environ(case, PYTHON)
+    asked = case.on(knobs=knobs.values(plugin.KNOBS, {"deterministic": "on"}))
+    assert plugin.CaffeMPI().environ(asked, PYTHON)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"

@@ -1,0 +1,168 @@
+"""From where MPI sends a flat buffer, and how it gets there and back.
+
+`Host`: the buffer lies in host memory, and is sent from where it lies. `Pinned`: it lies on a GPU; pieces are copied
+to a mirror in pinned host memory as they are complete, sent from there, and copied back as they arrive, all beside what
+the GPU computes. `Device`: it lies on a GPU, and an MPI library that is CUDA-aware takes it from there.
+
+All of them: `values` is what MPI is given; `leave` is called when the device has been asked to compute some spans of
+the buffer, `left` says whether one may be sent by now, `arrived` is called when it has been received.
+"""
+
+import ctypes
+from collections import deque
+from typing import Any, Deque, Dict, List, NamedTuple, Tuple
+
+import torch
+
+from adapters.caffempi.arena import Span
+from adapters.caffempi.ranks import MPI
+from suite.worker.contract import Unavailable
+from suite.worker.layers import middle
+from suite.worker.mpi_library import named
+
+RECENT = 5  # copies of a span whose seconds are kept
+
+Copy = NamedTuple("Copy", [("begin", Any), ("end", Any)])  # CUDA events around it
+
+
+class Host:
+    """A buffer in host memory."""
+
+    words = ""  # for the record's notes, where the buffer lies on a device
+
+    def __init__(self, flat: Any) -> None:
+        """`flat` is a one-dimensional tensor."""
+        self.values: Any = flat.numpy()
+
+    def leave(self, spans: List[Span]) -> None:
+        """They are complete: processors compute at once."""
+
+    def left(self, span: Span) -> bool:
+        return True
+
+    def arrived(self, span: Span) -> None:
+        """It lies where it is read."""
+
+    def copying_s(self) -> float:
+        """Seconds that the copies of the whole buffer take, there and back."""
+        return 0.0
+
+
+class Lane:
+    """Copies one after the other on a CUDA stream of their own, beside the stream that computes."""
+
+    def __init__(self, device: Any) -> None:
+        self._device, self._stream = device, torch.cuda.Stream(device)
+
+    def follow(self) -> None:
+        """Copies from now on come after all that the device has been asked to compute so far."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def copy(self, there: Any, here: Any) -> Copy:
+        found = Copy(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        with torch.cuda.stream(self._stream):
+            found.begin.record()
+            there.copy_(here, non_blocking=True)
+            found.end.record()
+        return found
+
+    def lead(self, copy: Copy) -> None:
+        """What the device is asked to compute from now on comes after this copy."""
+        torch.cuda.current_stream(self._device).wait_event(copy.end)
+
+    def done(self, copy: Copy) -> bool:
+        return reached(copy.end, self._device)
+
+    def seconds(self, copy: Copy) -> float:
+        """Of a copy, waiting for it."""
+        copy.end.synchronize()
+        return float(copy.begin.elapsed_time(copy.end)) / 1e3
+
+
+class Pinned(Host):
+    """A GPU's buffer and its mirror in pinned host memory."""
+
+    words = "staged through pinned host memory"
+
+    def __init__(self, flat: Any, returns: bool = True, lanes: Any = None) -> None:
+        """`returns`: whether what arrives is copied back. `lanes`: the ways out and back, two Lanes by default."""
+        self._flat, self._returns = flat, returns
+        self._mirror = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=flat.is_cuda)
+        self.values = self._mirror.numpy()
+        self._out, self._back = lanes or (Lane(flat.device), Lane(flat.device))  # type: Any, Any
+        self._leaving: Dict[int, Copy] = {}  # the last one, by the span's begin
+        self._recent: Dict[Tuple[Any, int], Deque[Copy]] = {}
+
+    def leave(self, spans: List[Span]) -> None:
+        self._out.follow()
+        for span in spans:
+            part = slice(span.begin, span.end)
+            copy = self._out.copy(self._mirror[part], self._flat[part])
+            self._leaving[span.begin] = self._kept(self._out, span, copy)
+
+    def left(self, span: Span) -> bool:
+        return bool(self._out.done(self._leaving[span.begin]))
+
+    def arrived(self, span: Span) -> None:
+        """Copy it back, beside what is computed still, and let all that follows wait for it."""
+        if self._returns:
+            part = slice(span.begin, span.end)
+            copy = self._back.copy(self._flat[part], self._mirror[part])
+            self._back.lead(self._kept(self._back, span, copy))
+
+    def copying_s(self) -> float:
+        """The sum over the spans, each the median of its last copies; waits for these."""
+        return sum(middle([lane.seconds(copy) for copy in copies]) for (lane, _), copies in self._recent.items())
+
+    def _kept(self, lane: Any, span: Span, copy: Any) -> Any:
+        self._recent.setdefault((lane, span.begin), deque(maxlen=RECENT)).append(copy)
+        return copy
+
+
+class Device(Host):
+    """A GPU's buffer, for an MPI library that is CUDA-aware."""
+
+    words = "device memory, handed to MPI"
+
+    def __init__(self, flat: Any) -> None:
+        self.values, self._device = flat, flat.device
+        self._written: Dict[int, Any] = {}  # events, by the span's begin
+
+    def leave(self, spans: List[Span]) -> None:
+        written = torch.cuda.Event()
+        written.record(torch.cuda.current_stream(self._device))
+        self._written.update((span.begin, written) for span in spans)
+
+    def left(self, span: Span) -> bool:
+        """MPI knows of no streams: what it sends must be complete."""
+        return reached(self._written[span.begin], self._device)
+
+
+def reached(event: Any, device: Any) -> bool:
+    # A thread that no device was chosen in makes its queries on the first one, and would begin a context there.
+    with torch.cuda.device(device):
+        return bool(event.query())
+
+
+def memory_of(flat: Any, staging: str, returns: bool = True) -> Host:
+    """The one of these that a buffer wants; `staging` is "pinned" or "none"."""
+    if not flat.is_cuda:
+        return Host(flat)
+    return Device(flat) if staging == "none" else Pinned(flat, returns)
+
+
+def check(staging: str) -> None:
+    """Unavailable where device memory is to be handed to an MPI library that takes none."""
+    if staging == "none" and not cuda_aware():
+        raise Unavailable(
+            "staging = 'none' hands device memory to MPI, and %s is not CUDA-aware here; take an MPI library that is "
+            "built with CUDA, or staging = 'pinned'" % named(MPI.Get_library_version())
+        )
+
+
+def cuda_aware() -> bool:
+    """Whether the MPI library takes device memory, by its own word: Open MPI and MPICH have a function for it."""
+    try:
+        return bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())  # found in what the module is linked with
+    except (OSError, AttributeError):
+        return False

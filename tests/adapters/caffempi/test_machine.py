@@ -1,0 +1,72 @@
+"""What a GPU asks for, as far as it can be seen without one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adapters.caffempi import machine, memory
+from adapters.caffempi.arena import Span
+from adapters.caffempi.input import DatabaseReader
+from adapters.caffempi.lower import lower
+from adapters.caffempi.optimisers import solver_of
+from adapters.caffempi.pinned import pinned
+from suite.worker.contract import Adam, Unavailable
+from suite.worker.sources import ArraySource
+from suite.worker.threaded import GatheringReader, ThreadedReader
+from tests.support import trainers
+from workloads.networks import by_name
+
+without = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+
+@without
+def test_a_machine_without_a_gpu_says_what_is_missing() -> None:
+    with pytest.raises(Unavailable, match=r"no CUDA device: PyTorch .* is built .*; .*, or ask for device = 'cpu'"):
+        machine.prepare(trainers.setup(device="cuda"))
+
+
+@pytest.mark.skipif(memory.cuda_aware(), reason="this MPI library is CUDA-aware")
+def test_an_mpi_library_that_takes_no_device_memory_is_named() -> None:
+    memory.check("pinned")
+    with pytest.raises(Unavailable, match=r"hands device memory to MPI, and .* v?\d.* is not CUDA-aware here"):
+        memory.check("none")
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name: str, channels_last: bool) -> None:
+    """On torch's device without memory: an operation that meets a tensor of the host's fails."""
+    graph = by_name()[name].graph()
+    net = lower(graph, channels_last, 1, torch.float32, "meta")
+    images = torch.empty((2, *graph.input_shape), device="meta")
+    net.forward(images, torch.zeros(2, dtype=torch.int64, device="meta"))
+    net.backward()
+    assert {tensor.device.type for tensor in net.buffers().values()} <= {"meta"}
+    solver = solver_of(net.arena, Adam(1e-3, 0.9, 0.999, 1e-7, 0.0))
+    solver.begin()
+    solver.update(Span(0, len(net.arena.parameters)))
+
+
+@pytest.mark.parametrize("kind", [ThreadedReader, GatheringReader])
+def test_readers_into_pinned_memory_read_the_same(kind: Any, tmp_path: Path) -> None:
+    pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
+    np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)
+    source, setup = ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28)), trainers.setup(readers=2)
+    plain, ours = kind(source, setup), pinned(kind)(source, setup)
+    for _ in range(5):
+        expected, found = plain.next_batch(), ours.next_batch()
+        for one, other in zip(expected, found, strict=True):
+            assert isinstance(other, torch.Tensor)
+            assert other.is_pinned() == torch.cuda.is_available()
+            np.testing.assert_array_equal(one, other.numpy())
+            assert one.dtype == other.numpy().dtype
+    assert ours.words == plain.words
+    plain.close()
+    ours.close()
+
+
+def test_the_database_is_read_into_pinned_memory_by_the_same_threads() -> None:
+    assert issubclass(pinned(DatabaseReader), DatabaseReader)
