@@ -3,6 +3,8 @@
 There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
 stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
 it stands already. Without a C++ compiler the environment stays as it is, and says so.
+Over PyTorch it is built for GPUs, too, exchanging by NCCL, where there are a PyTorch with CUDA, nvcc
+(CUDA_HOME, or on PATH) and NCCL with its header (the wheel that such a PyTorch brings, or CUDA's folder).
 With `--show` before the engine nothing is built: it prints the version, or that Horovod is skipped.
 
 Oldest Python: 3.6.
@@ -12,23 +14,36 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, NamedTuple, Optional
 
 VERSION = "0.28.1"
 MODULES = {"mxnet": "horovod.mxnet", "tensorflow": "horovod.tensorflow", "pytorch": "horovod.torch"}
-# PyTorch's headers want a newer C++ than Horovod's last release asks for: file, what it says, what it is to say.
-NEWER_CPP = {
+# Horovod's last release is older than what it meets: file, what it says, what it is to say. PyTorch's headers want a
+# newer C++, those of today's CUDA too; and a driver alone has no libcuda.so, which belongs to what is for developers.
+CHANGED = {
     "pytorch": (
         ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
         ("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
         ("third_party/gloo/CMakeLists.txt", "-std=c++11", "-std=c++20"),
+        ("horovod/common/ops/cuda/CMakeLists.txt", "set(CMAKE_CUDA_STANDARD 11)", "set(CMAKE_CUDA_STANDARD 17)"),
+        ("horovod/torch/cuda_util.cc", 'dlopen("libcuda.so", RTLD_LAZY)', 'dlopen("libcuda.so.1", RTLD_LAZY)'),
     )
 }
 WORKS = "import horovod, {0} as hvd; raise SystemExit(not (horovod.__version__ == {1!r} and {2}))"
-BOTH = "hvd.mpi_built() and hvd.gloo_built()"
+BOTH, NCCL = "hvd.mpi_built() and hvd.gloo_built()", "hvd.nccl_built()"
+FOR_CUDA = "import torch; raise SystemExit(not torch.version.cuda)"
+
+
+class Gpus(NamedTuple):
+    """What a build for GPUs takes: CUDA's folder, NCCL's header's folder, its library."""
+
+    toolkit: Path
+    header: Path
+    library: Path
 
 
 def main(argv: List[str]) -> int:
@@ -39,9 +54,10 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
         return 2
     (engine,) = argv
-    if stands(engine):
+    over = gpus() if engine == "pytorch" else None
+    if stands(engine, over):
         if show:
-            sys.stdout.write("horovod %s\n" % VERSION)
+            sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if over else ""))
         return 0
     missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if missing:
@@ -51,18 +67,23 @@ def main(argv: List[str]) -> int:
         )
         return 0
     if show:
-        return 0 if stands(engine, aloud=True) else 1
+        return 0 if stands(engine, over, aloud=True) else 1
     with tempfile.TemporaryDirectory(prefix="horovod-") as scratch:
         source = unpacked(Path(scratch))
-        for file, old, new in NEWER_CPP.get(engine, ()):
+        for file, old, new in CHANGED.get(engine, ()):
             replace(source / file, old, new)
-        pip(["install", "--no-build-isolation", "--no-deps", "--no-cache-dir", str(source)], settings(engine))
-    return 0 if stands(engine, aloud=True) else 1
+        variables = settings(engine)
+        if over:
+            variables.update(settings_for_gpus(over, Path(scratch)))
+        # One that stands, and lacks what this one has, is of the same version.
+        options = ["--force-reinstall", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
+        pip(["install"] + options + [str(source)], variables)
+    return 0 if stands(engine, over, aloud=True) else 1
 
 
-def stands(engine: str, aloud: bool = False) -> bool:
-    """Whether this Python imports it, with MPI and gloo; `horovodrun --check-build` asks less."""
-    code = WORKS.format(MODULES[engine], VERSION, BOTH)
+def stands(engine: str, over: Optional[Gpus] = None, aloud: bool = False) -> bool:
+    """Whether this Python imports it, with MPI and gloo, and NCCL for GPUs; `horovodrun --check-build` asks less."""
+    code = WORKS.format(MODULES[engine], VERSION, "%s and %s" % (BOTH, NCCL) if over else BOTH)
     errors = None if aloud else subprocess.DEVNULL
     return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=errors) == 0
 
@@ -89,6 +110,40 @@ def settings(engine: str) -> Dict[str, str]:
     found = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITH_MPI": "1", "HOROVOD_WITH_" + engine.upper(): "1"}
     found.update(("HOROVOD_WITHOUT_" + other.upper(), "1") for other in MODULES if other != engine)
     found["MAKEFLAGS"] = os.environ.get("MAKEFLAGS", "-j%d" % len(os.sched_getaffinity(0)))
+    return found
+
+
+def gpus() -> Optional[Gpus]:
+    """What is here for GPUs; None where a part is missing."""
+    toolkit = cuda_folder()
+    if toolkit is None:
+        return None
+    # The wheel's first: it is the one that PyTorch loads, and a process wants no two.
+    for folder in (Path(sysconfig.get_paths()["platlib"]) / "nvidia" / "nccl", toolkit):
+        libraries = [each for name in ("lib", "lib64") for each in sorted((folder / name).glob("libnccl.so*"))]
+        if (folder / "include" / "nccl.h").is_file() and libraries:
+            for_cuda = subprocess.call([sys.executable, "-c", FOR_CUDA], stderr=subprocess.DEVNULL) == 0
+            return Gpus(toolkit, folder / "include", libraries[0]) if for_cuda else None
+    return None
+
+
+def cuda_folder() -> Optional[Path]:
+    """With bin/nvcc in it: the one that CUDA_HOME names, else that of the nvcc on PATH."""
+    named = os.environ.get("CUDA_HOME")
+    if named and (Path(named) / "bin" / "nvcc").is_file():
+        return Path(named)
+    nvcc = shutil.which("nvcc")
+    return Path(nvcc).parent.parent if nvcc else None
+
+
+def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:
+    """What Horovod's setup.py reads besides, and PyTorch's; a wheel's library is found by a name that CMake knows."""
+    links = scratch / "nccl"
+    links.mkdir()
+    (links / "libnccl.so").symlink_to(over.library)
+    found = {"HOROVOD_GPU": "CUDA", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_WITHOUT_NVTX": "1"}
+    found.update(CUDA_HOME=str(over.toolkit), HOROVOD_CUDA_HOME=str(over.toolkit))
+    found.update(HOROVOD_NCCL_INCLUDE=str(over.header), HOROVOD_NCCL_LIB=str(links), HOROVOD_NCCL_LINK="SHARED")
     return found
 
 

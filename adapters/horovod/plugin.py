@@ -1,11 +1,13 @@
 """Horovod as the controller sees it: one adapter for every engine that it runs over, each with an environment."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from adapters.mxnet.plugin import MXNet
 from adapters.open_mpi import OPEN_MPI
 from adapters.pytorch.plugin import PyTorch
 from adapters.tensorflow.plugin import TensorFlow
+from suite.contracts import knobs as declared
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
@@ -18,8 +20,8 @@ MEETING = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_", "CROSS_
 STRATEGIES = (
     Strategy(
         "allreduce",
-        "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI) during the "
-        "backward.",
+        "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI; NCCL on GPUs) "
+        "during the backward.",
         changing_rate=True,
     ),
 )
@@ -37,7 +39,8 @@ KNOBS = {
     "controller": Knob(
         ("auto", "gloo", "mpi"),
         "auto",
-        "What connects the ranks and carries their gradients; auto: mpi under Open MPI's mpiexec, else gloo.",
+        "What connects the ranks and carries their gradients (on GPUs NCCL carries them); auto: mpi under Open MPI's "
+        "mpiexec, else gloo.",
         mpi=("mpi", OPEN_MPI),
     ),
     "fusion_threshold_mb": Knob(
@@ -55,22 +58,25 @@ KNOBS = {
 }
 
 
+ON_CPUS = Capabilities(
+    strategies=STRATEGIES,
+    precisions=("float32", "float64"),
+    knobs=KNOBS,
+    optimisers=("sgd", "adam"),
+)
+REFUSED = "its CPU wheel is what Horovod is built for here, over gloo and MPI, without NCCL; horovod-pytorch has GPUs"
+
+
 class Horovod(Adapter):
-    """Over one engine; built for CPUs. What is true of the engine's framework its own adapter declares."""
+    """Over one engine. What is true of the engine's framework its own adapter declares."""
 
     contract = 2
     exchange_variables = ("HOROVOD_",)
 
-    capabilities = Capabilities(
-        strategies=STRATEGIES,
-        precisions=("float32", "float64"),
-        knobs=KNOBS,
-        optimisers=("sgd", "adam"),
-        refuses={("device", "cuda"): "it is built over gloo and MPI, without NCCL, for the frameworks' CPU wheels"},
-    )
-
-    def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = ()) -> None:
+    def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = (), on_gpus: bool = False) -> None:
+        """`on_gpus`: whether it is built for them, over NCCL."""
         self._engine, self.backends = engine, backends
+        self._capabilities = over_nccl(engine) if on_gpus else replace(ON_CPUS, refuses={("device", "cuda"): REFUSED})
         self.name = self.environment = f"horovod-{engine.name}"
         self.title = f"Horovod over {engine.title}"
         self.trainer = f"adapters.horovod.over_{engine.name}.worker:trainer"
@@ -85,10 +91,34 @@ class Horovod(Adapter):
             "apt-get install g++ make"
         )
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything of CPUs; of GPUs what the engine has."""
+        return self._capabilities
+
+    def unsupported(self, case: Configuration) -> str | None:
+        """What NCCL does not do, and what the engine does not."""
+        placement = case.placement
+        if placement.device == "cuda" and placement.share_devices and placement.ranks > 1:
+            return "NCCL refuses ranks that share a GPU; ask for share_devices = false and fewer ranks per node"
+        return self._engine.unsupported(self._as_engine_s(case))
+
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        return self._engine.environ(case, interpreter)
+        return self._engine.environ(self._as_engine_s(case), interpreter)
+
+    def _as_engine_s(self, case: Configuration) -> Configuration:
+        """The case as the engine's own adapter knows it: its plainest strategy, its knobs as they come."""
+        able = self._engine.capabilities
+        return case.on(strategy=able.strategies[0].name, knobs=declared.values(able.knobs))
+
+
+def over_nccl(engine: Adapter) -> Capabilities:
+    """With GPUs, in all precisions that the engine has there."""
+    able = engine.capabilities
+    more = tuple(name for name in able.precisions_on("cuda") if name not in ON_CPUS.precisions)
+    return replace(ON_CPUS, devices=("cpu", "cuda"), device_precisions={"cuda": more})
 
 
 @hookimpl
 def stagebench_adapters() -> list[Adapter]:
-    return [Horovod(MXNet(), (BACKEND,)), Horovod(PyTorch()), Horovod(TensorFlow())]
+    return [Horovod(MXNet(), (BACKEND,)), Horovod(PyTorch(), on_gpus=True), Horovod(TensorFlow())]

@@ -10,7 +10,9 @@ from adapters.jax import machine
 from adapters.jax.net import Net, canonical, macs_of, native
 from adapters.jax.nodes import JittedNodes
 from adapters.jax.programs import Programs
+from adapters.jax.scaling import Scaled
 from adapters.jax.solvers import Solver, solver_of
+from adapters.jax.ways import ways_of
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
@@ -31,7 +33,9 @@ class JaxTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._dtype = np.float64 if setup.precision == "float64" else np.float32
+        self._ways = ways_of(setup)
+        self._dtype = np.dtype(self._ways.arithmetic.stored)
+        self._device_arranges = setup.device != "cpu"  # a GPU transposes images in no time, and its host has other work
         self._state: Any = None  # (parameters, the solver's moments, running statistics, key)
         self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
         self._placed: Any = None
@@ -45,10 +49,11 @@ class JaxTrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
-        batch_bytes = self.setup.batch * int(np.prod(graph.input_shape)) * np.dtype(self._dtype).itemsize
+        batch_bytes = self.setup.batch * int(np.prod(graph.input_shape)) * self._dtype.itemsize
         self._ends = step_ends(min(MOST, max(FEWEST, KEPT_BYTES // batch_bytes)))
-        self._net = Net(graph, self.setup.tuned)
-        self._solver = solver = solver_of(self.setup.optimiser)
+        self._net = Net(graph, self._ways)
+        rule = solver_of(self.setup.optimiser)
+        self._solver = solver = Scaled(rule) if self._ways.arithmetic.scaled else rule
         self._programs = self.programs(solver)
         params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
@@ -79,9 +84,11 @@ class JaxTrainer(Trainer):
 
     def to_device(self, batch: Any) -> Batch:
         """Images to channels last, on every device its samples."""
-        images = np.ascontiguousarray(np.asarray(batch.images).transpose(0, 2, 3, 1), self._dtype)
-        labels = np.asarray(batch.labels, np.int32)
-        self._placed = Batch(*jax.device_put((images, labels), self._programs.split))
+        images, labels = np.asarray(batch.images), np.asarray(batch.labels, np.int32)
+        if not self._device_arranges:
+            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1), self._dtype)
+        images, labels = jax.device_put((images, labels), self._programs.split)
+        self._placed = Batch(self._programs.arrange(images) if self._device_arranges else images, labels)
         return self._placed
 
     # --- the staged iteration -----------------------------------------------
@@ -94,7 +101,8 @@ class JaxTrainer(Trainer):
 
     def backward(self) -> None:
         """Every device's own gradients; what the forward kept is let go."""
-        self._local = self._gradients = self._programs.backward(self._pull)
+        scale = self._solver.scale(self._state[1])
+        self._local = self._gradients = self._programs.backward(self._pull, scale)
         self._pull = None
 
     def update(self) -> None:
@@ -173,21 +181,31 @@ class JaxTrainer(Trainer):
         return super().yardstick() or machine.yardstick(self.setup, self._devices)
 
     def notes(self) -> Dict[str, Any]:
-        ours = "products of matrices where faster, groups one by one, pooling by comparisons, rbg keys"
+        on_cpu, behind = self.setup.device == "cpu", self._ends.behind
         found = super().notes()
         if "reader" in found:
             found["reader"] += " (JAX has no reader of its own)"
-        threads = "NPROC %d" % (self.setup.threads * self.setup.devices)
+        if on_cpu:
+            threads = "NPROC %d" % (self.setup.threads * self.setup.devices)
+            found["threads"] = "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads
+        else:
+            found["input"] = "copied as it is, images transposed on the device"
         return {
             **found,
             "layout": "NHWC, HWIO, (in, out)",
-            "lowering": ours if self.setup.tuned else "lax.conv_general_dilated, lax.reduce_window, threefry keys",
+            "lowering": "%s, %s keys" % (self._ways.words, "rbg" if self.setup.tuned else "threefry"),
             "step": "one jitted function, state donated",
-            "precision": "lax.Precision.HIGHEST",
-            "threads": "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads,
-            "marks": "noted by the host, at most %d steps behind: JAX has no device events" % self._ends.behind,
+            "precision": self._precision_words(),
+            "marks": "noted by the host, at most %d steps behind: JAX has no device events; while it waits, "
+            "%d more steps are under way" % (behind, behind + 1 - max(1, behind // 2)),
             "stages": "the host's clock; it waits for the device at every border",
         }
+
+    def _precision_words(self) -> str:
+        """With the scale of the loss as it is now."""
+        words = self._ways.arithmetic.words
+        scale = None if self._state is None else self._solver.scale(self._state[1])
+        return words if scale is None else "%s, now %g" % (words, float(scale))
 
 
 def step_ends(behind: int) -> StepEnds:

@@ -19,22 +19,22 @@ from jax import lax
 FEW = 16  # channels: below it, as in a first layer, the product per place is thin and XLA's own is as fast
 
 
-def convolution(x: Any, w: Any, stride: int, pad: int, groups: int) -> Any:
+def convolution(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision, groups: int) -> Any:
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=3), jnp.split(w, groups, axis=3))
-        return jnp.concatenate([convolution(a, b, stride, pad, 1) for a, b in parts], axis=3)
+        return jnp.concatenate([convolution(a, b, stride, pad, exactness, 1) for a, b in parts], axis=3)
     if w.shape[:2] == (1, 1) and pad == 0:
-        return pointwise(x[:, ::stride, ::stride], w)
-    return plain(x, w, stride, pad) if w.shape[2] < FEW else convolve(x, w, stride, pad)
+        return pointwise(x[:, ::stride, ::stride], w, exactness)
+    return (plain if w.shape[2] < FEW else convolve)(x, w, stride, pad, exactness)
 
 
-def pointwise(x: Any, w: Any) -> Any:
-    flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=lax.Precision.HIGHEST)
+def pointwise(x: Any, w: Any, exactness: lax.Precision) -> Any:
+    flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=exactness)
     return flat.reshape(x.shape[:3] + w.shape[3:])
 
 
-def plain(x: Any, w: Any, stride: int, pad: int, groups: int = 1) -> Any:
-    """XLA's own, in full precision also where a device has a faster one."""
+def plain(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision, groups: int = 1) -> Any:
+    """XLA's own: on a GPU cuDNN's."""
     return lax.conv_general_dilated(
         x,
         w,
@@ -45,38 +45,40 @@ def plain(x: Any, w: Any, stride: int, pad: int, groups: int = 1) -> Any:
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups,
         batch_group_count=1,
-        precision=lax.Precision.HIGHEST,
+        precision=exactness,
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def convolve(x: Any, w: Any, stride: int, pad: int) -> Any:
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def convolve(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision) -> Any:
     """XLA's own forward, and our gradient of the weights."""
-    return plain(x, w, stride, pad)
+    return plain(x, w, stride, pad, exactness)
 
 
-def _forward(x: Any, w: Any, stride: int, pad: int) -> Any:
-    return plain(x, w, stride, pad), (x, w)
+def _forward(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision) -> Any:
+    return plain(x, w, stride, pad, exactness), (x, w)
 
 
-def _backward(stride: int, pad: int, kept: Tuple[Any, Any], gradient: Any) -> Tuple[Any, Any]:
+def _backward(stride: int, pad: int, exactness: lax.Precision, kept: Tuple[Any, Any], gradient: Any) -> Tuple[Any, Any]:
     x, w = kept
-    (by_input,) = jax.vjp(lambda values: plain(values, w, stride, pad), x)[1](gradient)
+    (by_input,) = jax.vjp(lambda values: plain(values, w, stride, pad, exactness), x)[1](gradient)
     flat = gradient.reshape(-1, gradient.shape[3])
     rows = strided(padded(x, ((pad, pad), (pad, pad)), 0.0), 1, w.shape[0], stride, gradient.shape[1])
     by_place = [
-        [product(cell, flat) for cell in strided(row, 2, w.shape[1], stride, gradient.shape[2])] for row in rows
+        [product(cell, flat, exactness) for cell in strided(row, 2, w.shape[1], stride, gradient.shape[2])]
+        for row in rows
     ]
-    return by_input, jnp.stack([jnp.stack(row) for row in by_place])
+    return by_input, jnp.stack([jnp.stack(row) for row in by_place]).astype(w.dtype)
 
 
 convolve.defvjp(_forward, _backward)
 
 
-def product(cell: Any, flat: Any) -> Any:
-    """(channels in, channels out): the sum over samples and places."""
-    left = cell.reshape(-1, cell.shape[3])
-    return lax.dot_general(left, flat, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+def product(cell: Any, flat: Any, exactness: lax.Precision) -> Any:
+    """(channels in, channels out): the sum over samples and places, in float32 at least."""
+    left, kept = cell.reshape(-1, cell.shape[3]), jnp.promote_types(cell.dtype, jnp.float32)
+    dimensions = (((0,), (0,)), ((), ()))
+    return lax.dot_general(left, flat, dimensions, precision=exactness, preferred_element_type=kept)
 
 
 def max_pool(x: Any, kernel: int, stride: int, around: Sequence[Tuple[int, int]]) -> Any:

@@ -12,39 +12,43 @@ import jax.numpy as jnp
 from jax import lax
 
 from adapters.jax import fast
+from adapters.jax.precision import wide
+from adapters.jax.ways import Ways
 from workloads.graph import Layer
 
 # (own parameters by role, inputs, key) -> output; batch_norm gives its batch's mean and unbiased variance too
 Operation = Callable[[Dict[str, Any], List[Any], Any], Any]
 
 
-def lower(layer: Layer, tuned: bool) -> Operation:
-    """The layer as a pure function; `tuned` allows what is faster on a CPU than JAX's plain operation."""
-    made: Operation = getattr(Lowering(layer, tuned), layer.kind)()
+def lower(layer: Layer, ways: Ways) -> Operation:
+    """The layer as a pure function, computed in these ways."""
+    made: Operation = getattr(Lowering(layer, ways), layer.kind)()
     return made
 
 
 class Lowering:
     """One layer; the method that bears its kind's name makes the operation."""
 
-    def __init__(self, layer: Layer, tuned: bool) -> None:
-        self._layer, self._attrs, self._tuned = layer, layer.attrs, tuned
+    def __init__(self, layer: Layer, ways: Ways) -> None:
+        self._layer, self._attrs, self._ways = layer, layer.attrs, ways
 
     def conv(self) -> Operation:
-        attrs, convolve = self._attrs, fast.convolution if self._tuned else fast.plain
+        attrs, convolve = self._attrs, fast.convolution if self._ways.for_cpus else fast.plain
+        cast, exactness = self._ways.arithmetic.cast, self._ways.arithmetic.exactness
 
         def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-            y = convolve(inputs[0], own["weight"], attrs["stride"], attrs["pad"], attrs["groups"])
-            return y + own["bias"] if attrs["bias"] else y
+            x, w = cast(inputs[0]), cast(own["weight"])
+            y = convolve(x, w, attrs["stride"], attrs["pad"], exactness, attrs["groups"])
+            return y + cast(own["bias"]) if attrs["bias"] else y
 
         return apply
 
     def dense(self) -> Operation:
-        biased = self._attrs["bias"]
+        biased, cast, exactness = self._attrs["bias"], self._ways.arithmetic.cast, self._ways.arithmetic.exactness
 
         def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-            y = jnp.matmul(inputs[0], own["weight"], precision=lax.Precision.HIGHEST)
-            return y + own["bias"] if biased else y
+            y = jnp.matmul(cast(inputs[0]), cast(own["weight"]), precision=exactness)
+            return y + cast(own["bias"]) if biased else y
 
         return apply
 
@@ -54,7 +58,7 @@ class Lowering:
     def max_pool(self) -> Operation:
         """Padded with what never wins."""
         kernel, stride, around = self._attrs["kernel"], self._attrs["stride"], self._pads()
-        if self._tuned:
+        if self._ways.compared:
             return lambda own, inputs, key: fast.max_pool(inputs[0], kernel, stride, around)
         return lambda own, inputs, key: self._windows(inputs[0], -jnp.inf, lax.max, around)
 
@@ -68,23 +72,27 @@ class Lowering:
         rest = [(pad - before, after - own) for (_, after), own in zip(around, counted)]
 
         def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-            cells = jnp.ones((1, *extents, 1), inputs[0].dtype)
-            return self._windows(inputs[0], 0.0, lax.add, around) / self._windows(cells, 0.0, lax.add, rest)
+            x = wide(inputs[0])
+            cells = jnp.ones((1, *extents, 1), x.dtype)
+            y = self._windows(x, 0.0, lax.add, around) / self._windows(cells, 0.0, lax.add, rest)
+            return y.astype(inputs[0].dtype)
 
         return apply
 
     def lrn(self) -> Operation:
         """Across channels; alpha is divided by the size here. An even window reaches one channel further down."""
         size, alpha, beta, k = (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
-        reach, tuned = (size // 2, (size - 1) // 2), self._tuned
+        reach, for_cpus = (size // 2, (size - 1) // 2), self._ways.for_cpus
 
-        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-            x = inputs[0]
-            if tuned:
+        def normalise(x: Any) -> Any:
+            if for_cpus:
                 return x * fast.negative_power(k + alpha / size * fast.channel_sums(x * x, *reach), beta)
             pads = ((0, 0), (0, 0), (0, 0), reach)
             sums = lax.reduce_window(x * x, 0.0, lax.add, (1, 1, 1, size), (1, 1, 1, 1), pads)
             return x / (k + alpha / size * sums) ** beta
+
+        def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
+            return normalise(wide(inputs[0])).astype(inputs[0].dtype)
 
         return apply
 
@@ -93,13 +101,13 @@ class Lowering:
         epsilon = self._attrs["eps"]
 
         def apply(own: Dict[str, Any], inputs: List[Any], key: Any) -> Any:
-            x = inputs[0]
+            x = wide(inputs[0])
             count = x.size // x.shape[-1]
             mean = jnp.mean(x, (0, 1, 2))
             centred = x - mean
             variance = jnp.mean(centred * centred, (0, 1, 2))
             y = centred * (lax.rsqrt(variance + epsilon) * own["weight"]) + own["bias"]
-            return y, mean, variance * (count / max(1.0, count - 1.0))
+            return y.astype(inputs[0].dtype), mean, variance * (count / max(1.0, count - 1.0))
 
         return apply
 

@@ -6,6 +6,7 @@ made, at the first look at the devices.
 """
 
 import contextlib
+import importlib
 import os
 from typing import Any, Dict, List
 
@@ -13,10 +14,12 @@ import jax
 import jaxlib
 import numpy as np
 
+from adapters.jax.precision import BY_NAME
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
 
+PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
 
 
@@ -48,21 +51,38 @@ def cuda(setup: Setup) -> List[Any]:
     except RuntimeError as error:
         raise no_cuda(
             "JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]),
-            "install its CUDA plugin (jax[cuda12]), see whether nvidia-smi lists a device",
+            "install its CUDA plugin (jax[cuda13]), see whether nvidia-smi lists a device",
         )
     return [found[number] for number in own_devices(setup, len(found))]
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
+    """In the type and the exactness of the networks' products."""
+    arithmetic = BY_NAME[setup.precision]
+
     def ones(shape: Any, dtype: str, device: Any) -> Any:
-        return jax.device_put(np.ones(shape, dtype), device)
+        return jax.device_put(np.ones(shape, jax.numpy.dtype(dtype)), device)
 
     def product(value: Any) -> Any:
-        return jax.lax.dot(value, value, precision="highest")  # as the networks' products
+        return jax.lax.dot(value, value, precision=arithmetic.exactness)
 
     name, copy, wait = "JAX " + jax.__version__, jax.jit(jax.numpy.invert), jax.block_until_ready
-    return on_devices(name, setup.precision, devices, ones, jax.jit(product), copy, wait)
+    return on_devices(name, arithmetic.product, devices, ones, jax.jit(product), copy, wait)
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:
-    return {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "xla": devices[0].client.platform_version}
+    found = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+    found["xla"] = " ".join(devices[0].client.platform_version.split())  # a GPU's has two lines
+    if devices[0].platform != "cpu":
+        found.update(cuda_versions(), gpu=devices[0].device_kind)
+    return found
+
+
+def cuda_versions() -> Dict[str, str]:
+    """Of the libraries that JAX's CUDA plugin has loaded, as PyTorch writes them; none where it does not tell."""
+    for plugin in PLUGINS:
+        with contextlib.suppress(ImportError, AttributeError, RuntimeError):
+            told = importlib.import_module(plugin + "._versions")
+            cuda = told.cuda_runtime_get_version()  # 13000 is 13.0
+            return {"cuda": "%d.%d" % (cuda // 1000, cuda % 1000 // 10), "cudnn": str(told.cudnn_get_version())}
+    return {}

@@ -8,6 +8,8 @@ import numpy as np
 from jax import lax
 
 from adapters.jax.lower import Operation, lower
+from adapters.jax.precision import wide
+from adapters.jax.ways import Ways
 from workloads.graph import Graph, Layer, size
 
 Tensors = Dict[str, Any]  # by canonical name
@@ -16,10 +18,10 @@ Tensors = Dict[str, Any]  # by canonical name
 class Net:
     """Knows the layers; holds no tensor."""
 
-    def __init__(self, graph: Graph, tuned: bool) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, ways: Ways) -> None:
+        self.graph, self.ways = graph, ways
         self.drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
-        self._operations = [lower(layer, tuned) for layer in graph.layers]
+        self._operations = [lower(layer, ways) for layer in graph.layers]
 
     def own(self, layer: Layer, params: Tensors) -> Tensors:
         """A layer's parameters by role."""
@@ -56,7 +58,7 @@ class Net:
     def joint_loss(self, heads: List[Any], labels: Any) -> Any:
         total = 0.0
         for head, logits in zip(self.graph.heads, heads):
-            right = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[:, None], axis=-1)
+            right = jnp.take_along_axis(jax.nn.log_softmax(wide(logits), axis=-1), labels[:, None], axis=-1)
             total = total - head.weight * jnp.mean(right)
         return total
 
@@ -73,7 +75,8 @@ def moved(layer: Layer, stats: Tensors, found: List[Any]) -> Tensors:
 def normalised(layer: Layer, own: Tensors, x: Any, stats: Tensors) -> Any:
     """Batch normalisation in use, by the running statistics."""
     mean, variance = (stats[layer.name + "." + role] for role in ("running_mean", "running_var"))
-    return (x - mean) * (lax.rsqrt(variance + layer.attrs["eps"]) * own["weight"]) + own["bias"]
+    y = (x - mean) * (lax.rsqrt(variance + layer.attrs["eps"]) * own["weight"]) + own["bias"]
+    return y.astype(x.dtype)
 
 
 # What means something else in use than in training: (layer, its parameters, its input, running statistics) -> output

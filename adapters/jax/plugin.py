@@ -1,11 +1,14 @@
 """JAX as the controller sees it: what it can do and what its processes need."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
+from suite.contracts.kernels import KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
 
 STRATEGIES = (
@@ -26,6 +29,7 @@ STRATEGIES = (
 )
 
 
+AUTOTUNE = KERNEL_KNOBS["cudnn_autotune"]
 KNOBS = {
     "preallocate": Knob(
         (int, float),
@@ -36,6 +40,23 @@ KNOBS = {
         most=1,
         needs=(Need("device", ("cuda",), "JAX preallocates a GPU's memory, none of a CPU's"),),
     ),
+    "cudnn_autotune": replace(
+        AUTOTUNE,
+        help="Whether XLA times cuDNN's algorithms and its own kernels while it compiles; auto: as it comes, on.",
+        needs=(
+            *AUTOTUNE.needs,
+            Need("deterministic", ("off",), "XLA times nothing that is to be deterministic", ("on",)),
+        ),
+    ),
+    "deterministic": KERNEL_KNOBS["deterministic"],
+}
+
+# By knob and value. `deterministic_ops` is more than `exclude_nondeterministic_ops`: it turns the timing off, too,
+# which chooses other kernels in other runs. 4 is XLA's own level of autotuning.
+XLA_FLAGS = {
+    ("cudnn_autotune", "off"): "--xla_gpu_autotune_level=0",
+    ("cudnn_autotune", "on"): "--xla_gpu_autotune_level=4",
+    ("deterministic", "on"): "--xla_gpu_deterministic_ops=true",
 }
 
 
@@ -56,19 +77,23 @@ class Jax(Adapter):
     capabilities = Capabilities(
         strategies=STRATEGIES,
         devices=("cpu", "cuda"),
-        precisions=("float32", "float64"),
+        precisions=("float32", "bfloat16", "float64"),
+        device_precisions={"cuda": ("tf32", "float16")},
         optimisers=("sgd", "adam"),
         knobs=KNOBS,
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """How much of a GPU XLA takes, what a tuned CPU process wants of the allocator: before the process starts."""
+        """What is read when the process starts: XLA's settings on GPUs, the allocator's of a tuned CPU process."""
         if case.placement.device == "cpu":
             return keep_memory(case, other_threads=True)
+        flags = [flag for (knob, value), flag in XLA_FLAGS.items() if case.knobs.get(knob) == value]
+        # Behind those that are there already: of two that differ XLA takes the last.
+        found = {"XLA_FLAGS": " ".join([*os.environ.get("XLA_FLAGS", "").split(), *flags])} if flags else {}
         share = case.knobs["preallocate"]
         if not share:
-            return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_CLIENT_MEM_FRACTION": f"{share:g}"}
+            return {**found, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        return {**found, "XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_CLIENT_MEM_FRACTION": f"{share:g}"}
 
 
 @hookimpl

@@ -24,13 +24,14 @@ class Programs:
     """
 
     def __init__(self, net: Net, solver: Solver, devices: List[Any]) -> None:
-        self._net, self._moved = net, solver.moved
+        self._net, self._solver = net, solver
         self.everywhere, self.split = self.shardings(devices)
         self.step = self.step_program(self.mean)
         self.forward = self.program(self._forward, (ALL, OWN, ALL, OWN), (OWN, OWN, OWN, ALL, OWN), donate=(1, 2))
-        self.backward = self.program(self._backward, (OWN,), OWN)
+        self.backward = self.program(self._backward, (OWN, ALL), OWN)
         self.predict = self.program(self._predict, (ALL, OWN, OWN), OWN)
         self.update = self.program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
+        self.arrange = self.program(self._arrange, (OWN,), OWN)
 
     def step_program(self, exchange: Callable[[Any], Any]) -> Any:
         """A whole step, whose gradients are exchanged so."""
@@ -40,9 +41,10 @@ class Programs:
 
     def _step(self, exchange: Callable[[Any], Any], params: Any, moments: Any, stats: Any, key: Any, batch: Any) -> Any:
         key, own = self._keys(key)
-        compute = jax.value_and_grad(self._net.loss, has_aux=True)
-        (loss, (_, stats)), gradients = compute(params, self.bare(stats), batch, own)
-        params, moments = self._moved(params, moments, exchange(gradients))
+        scale = self._solver.scale(moments)
+        compute = jax.value_and_grad(lambda *args: self._scaled(scale, *args), has_aux=True)
+        (_, (loss, stats)), gradients = compute(params, self.bare(stats), batch, own)
+        params, moments = self._solver.moved(params, moments, exchange(unscaled(gradients, scale)))
         return params, moments, self.stacked(stats), key, self.stacked(loss)
 
     def _forward(self, params: Any, stats: Any, key: Any, batch: Any) -> Any:
@@ -51,12 +53,21 @@ class Programs:
         loss, pull, (logits, stats) = jax.vjp(lambda p: self._net.loss(p, bare, batch, own), params, has_aux=True)
         return self.stacked(loss), logits, self.stacked(stats), key, self.stacked(pull)
 
-    def _backward(self, pull: Any) -> Any:
-        (gradients,) = self.bare(pull)(jnp.ones(()))
-        return self.stacked(gradients)
+    def _scaled(self, scale: Any, params: Any, stats: Any, batch: Any, key: Any) -> Tuple[Any, Tuple[Any, Any]]:
+        """(what is differentiated, (the loss, new running statistics))."""
+        loss, (_, stats) = self._net.loss(params, stats, batch, key)
+        return loss if scale is None else loss * scale, (loss, stats)
+
+    def _backward(self, pull: Any, scale: Any) -> Any:
+        (gradients,) = self.bare(pull)(jnp.ones(()) if scale is None else scale)
+        return self.stacked(unscaled(gradients, scale))
 
     def _update(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
-        return self._moved(params, moments, self.bare(gradients))
+        return self._solver.moved(params, moments, self.bare(gradients))
+
+    def _arrange(self, images: Any) -> Any:
+        """Channels last, in the network's type."""
+        return jnp.transpose(images, (0, 2, 3, 1)).astype(self._net.ways.arithmetic.stored)
 
     def _predict(self, params: Any, stats: Any, images: Any) -> Any:
         heads, _ = self._net.forward(params, self.bare(stats), images, None)
@@ -92,3 +103,8 @@ class Programs:
 
     def bare(self, tree: Any) -> Any:
         return tree
+
+
+def unscaled(gradients: Any, scale: Any) -> Any:
+    """Gradients of the loss itself."""
+    return gradients if scale is None else jax.tree.map(lambda gradient: gradient / scale, gradients)

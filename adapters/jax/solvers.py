@@ -24,6 +24,10 @@ class Solver(ABC):
     def moved(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
         """(parameters, moments) after one update."""
 
+    def scale(self, moments: Any) -> Any:
+        """What the loss is multiplied by before its gradients are taken; None: by nothing."""
+        return None
+
     def with_rate(self, moments: Any, rate: Any) -> Any:
         """The moments with another rate for the updates to come."""
         return (*moments[:-1], rate)

@@ -1,5 +1,7 @@
 """Horovod's ranks: how they find each other over gloo or MPI, and with which of its settings they exchange.
 
+On GPUs these two only connect the ranks; NCCL carries the gradients.
+
 Horovod reads its settings from the environment when it starts, and so they are written there.
 Over MPI the ranks know each other already; over gloo rank 0 keeps a store in which everybody
 leaves an address (what horovodrun does from outside).
@@ -39,6 +41,8 @@ class Ring(Group):
         else:
             hvd.init()
             self.transport = "mpi: " + loaded(MPI)
+        if setup.device == "cuda":
+            self.transport = "nccl"
         self.rank, self.world = hvd.rank(), hvd.size()
 
     def joined(self, versions: Dict[str, str]) -> Joined:

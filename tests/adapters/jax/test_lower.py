@@ -8,6 +8,8 @@ import pytest
 from adapters.jax import fast
 from adapters.jax.lower import Lowering, lower
 from adapters.jax.net import Net, canonical, native
+from adapters.jax.precision import BY_NAME
+from adapters.jax.ways import Ways
 from adapters.reference.lower import Network
 from tests.support.networks import drawn, one_layer
 from workloads.graph import Graph
@@ -15,6 +17,8 @@ from workloads.kinds import KINDS
 
 RNG = np.random.RandomState(3)
 IMAGES = RNG.standard_normal((4, 6, 9, 9))
+PLAIN = Ways(BY_NAME["float64"])
+FOR_CPUS, COMPARED = PLAIN._replace(for_cpus=True, compared=True), PLAIN._replace(compared=True)
 
 CASES = [
     ("conv", {"out": 4, "kernel": 3, "stride": 2, "pad": 1, "groups": 2}),
@@ -53,16 +57,16 @@ def test_every_kind_has_a_case():
 
 
 @pytest.mark.parametrize("few", [1, fast.FEW])
-@pytest.mark.parametrize("tuned", [False, True])
+@pytest.mark.parametrize("ways", [PLAIN, FOR_CPUS], ids=["plain", "for CPUs"])
 @pytest.mark.parametrize(("kind", "attrs"), CASES)
-def test_a_kind_means_what_the_graph_says(monkeypatch, kind, attrs, tuned, few):
+def test_a_kind_means_what_the_graph_says(monkeypatch, kind, attrs, ways, few):
     monkeypatch.setattr(fast, "FEW", few)
     graph = one_layer(kind, attrs)
     weights, labels = drawn(graph), np.array([0, 3, 6, 1])
     theirs = Network(graph, weights)
     run = theirs.forward(IMAGES, labels, observe=True)
     theirs.backward(run, 1.0)
-    net = Net(graph, tuned)
+    net = Net(graph, ways)
     params = {name: native(tensor).astype(np.float64) for name, tensor in weights.items()}
     batch, key = (IMAGES.transpose(0, 2, 3, 1), labels), jax.random.key(1)
     stats = {name: value.astype(np.float64) for name, value in net.statistics().items()}
@@ -76,8 +80,8 @@ def test_a_kind_means_what_the_graph_says(monkeypatch, kind, attrs, tuned, few):
 
 
 @pytest.mark.parametrize("kind", ["relu", "max_pool", "avg_pool", "lrn", "batch_norm"])
-@pytest.mark.parametrize("tuned", [False, True])
-def test_the_gradient_of_the_input_is_right_too(kind, tuned):
+@pytest.mark.parametrize("ways", [PLAIN, FOR_CPUS, COMPARED], ids=["plain", "for CPUs", "compared"])
+def test_the_gradient_of_the_input_is_right_too(kind, ways):
     """Through a 1x1 convolution before the layer, whose own gradient needs it; equal values in the windows."""
     attrs = next(attrs for name, attrs in CASES if name == kind)
     graph = Graph("behind", (6, 9, 9), 7)
@@ -87,7 +91,7 @@ def test_the_gradient_of_the_input_is_right_too(kind, tuned):
     images = np.round(IMAGES)  # ties
     theirs = Network(graph, weights)
     theirs.backward(theirs.forward(images, labels, observe=True), 1.0)
-    net = Net(graph, tuned)
+    net = Net(graph, ways)
     params = {name: native(tensor).astype(np.float64) for name, tensor in weights.items()}
     batch = (images.transpose(0, 2, 3, 1), labels)
     gradients = jax.grad(net.loss, has_aux=True)(params, net.statistics(), batch, jax.random.key(1))[0]
@@ -97,7 +101,7 @@ def test_the_gradient_of_the_input_is_right_too(kind, tuned):
 
 def test_in_use_running_statistics_normalise_and_stay():
     graph = one_layer("batch_norm", {"eps": 1e-3})
-    weights, net = drawn(graph), Net(graph, True)
+    weights, net = drawn(graph), Net(graph, FOR_CPUS)
     params = {name: native(tensor).astype(np.float64) for name, tensor in weights.items()}
     stats = {"it.running_mean": RNG.standard_normal(6), "it.running_var": RNG.random_sample(6) + 0.5}
     (logits,), after = net.forward(params, stats, IMAGES.transpose(0, 2, 3, 1), None)
@@ -117,7 +121,7 @@ def test_the_first_of_equals_gets_the_gradient():
 def test_dropout_keeps_the_expected_share_and_scale():
     graph = Graph("drop", (100, 10, 10), 2)
     graph.add("it", "dropout", ("input",), rate=0.3)
-    apply = lower(graph.layers[0], False)
+    apply = lower(graph.layers[0], PLAIN)
     dropped = np.asarray(apply({}, [jnp.ones((4, 10, 10, 100))], jax.random.key(1)))
     kept = dropped[dropped != 0]
     assert abs(len(kept) / dropped.size - 0.7) < 0.015  # five deviations of 40,000 draws: 0.0115

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.jax import machine, worker
+from adapters.jax.net import inside
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from suite.worker.step_ends import StepEnds
@@ -39,14 +40,91 @@ def test_it_is_proven(trainer, tmp_path, strategy, tuning, precision):
     proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
 
 
+@pytest.mark.parametrize(
+    ("precision", "least", "most", "strategy", "tuning"),
+    [
+        ("bfloat16", 1e-3, 5e-2, "single", "tuned"),
+        ("bfloat16", 1e-3, 5e-2, "pmap", "default"),
+        ("float16", 1e-4, 5e-3, "single", "default"),
+        ("float16", 1e-4, 5e-3, "pmap", "tuned"),
+    ],
+)
+def test_mixed_precision_multiplies_in_half_and_keeps_float32_weights(
+    trainer, tmp_path, precision, least, most, strategy, tuning
+):
+    graph = two_heads(width=16)
+    oracle = proofs.write_oracle(graph, 8, tmp_path, shards=2 if strategy == "pmap" else 1)
+    ours = trainer(strategy=strategy, tuning=tuning, batch=8, precision=precision)
+    proof = proofs.prove(ours, graph, 8, oracle)
+    assert least < proof["errors"]["logits"]["logits"] < most  # eight bits of mantissa, or eleven
+    np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["oracle"], rtol=most)
+    np.testing.assert_allclose(proof["losses"]["native"], proof["losses"]["staged"], rtol=most / 10)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(ours._state[:3]) if leaf.dtype != np.int32)
+
+
+def test_tf32_is_float32_where_there_is_no_such_thing(trainer, tmp_path):
+    graph = two_heads(width=16)
+    oracle = proofs.write_oracle(graph, 8, tmp_path)
+    ours = trainer(batch=8, precision="tf32")
+    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle))
+    assert set(precisions(ours, graph)) == {(jax.lax.Precision.DEFAULT,) * 2}, "which is TF32 on GPUs"
+
+
+def test_float32_is_never_less(trainer):
+    ours = trainer(tuning="default")
+    graph = two_heads()
+    ours.build(graph, dict(weights.initial(graph)))
+    assert set(precisions(ours, graph)) == {(jax.lax.Precision.HIGHEST,) * 2}
+
+
+def precisions(ours, graph):
+    """Of every convolution and product in a whole step."""
+    batch = tuple(ours.to_device(synthetic(graph, ours.setup.batch, 1)))
+    found, stack = [], [jax.make_jaxpr(ours._programs.step)(*ours._state, batch).jaxpr]
+    while stack:
+        for equation in stack.pop().eqns:
+            stack += inside(equation.params)
+            if equation.primitive.name in ("conv_general_dilated", "dot_general"):
+                found.append(equation.params["precision"])
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["single", "pmap"])
+def test_images_may_be_arranged_by_the_device(trainer, tmp_path, strategy):
+    """As on GPUs."""
+    graph = two_heads(width=16)
+    oracle = proofs.write_oracle(graph, 8, tmp_path, shards=2 if strategy == "pmap" else 1)
+    ours = trainer(strategy=strategy, batch=8)
+    ours._device_arranges = True
+    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle))
+
+
+@pytest.mark.parametrize(
+    ("device", "tuning", "knobs", "words"),
+    [
+        ("cpu", "tuned", {}, "groups one by one, pooling by comparisons, rbg keys"),
+        ("cpu", "default", {}, "lax.conv_general_dilated, lax.reduce_window, threefry keys"),
+        ("cuda", "tuned", {}, "lax.conv_general_dilated, lax.reduce_window, rbg keys"),
+        ("cuda", "default", {"deterministic": "on"}, "lax.reduce_window, max pooling by comparisons, threefry keys"),
+    ],
+)
+def test_what_is_faster_on_cpus_is_left_to_them(device, tuning, knobs, words):
+    ours = worker.trainer(trainers.setup(device=device, tuning=tuning, knobs=knobs))
+    assert words in ours.notes()["lowering"]
+    assert ("threads" in ours.notes(), "input" in ours.notes()) == (device == "cpu", device == "cuda")
+
+
 def built(ours, graph, samples=8):
     ours.build(graph, dict(weights.initial(graph)))
     return ours.to_device(synthetic(graph, samples, 1))
 
 
-@pytest.mark.parametrize(("strategy", "tuning"), [("single", "tuned"), ("pmap", "default")])
-def test_layers_are_timed_one_by_one(trainer, strategy, tuning):
-    rows = trainers.timed_layers(trainer(strategy=strategy, tuning=tuning, batch=8), two_heads())
+@pytest.mark.parametrize(
+    ("strategy", "tuning", "precision"),
+    [("single", "tuned", "float32"), ("pmap", "default", "float32"), ("single", "tuned", "bfloat16")],
+)
+def test_layers_are_timed_one_by_one(trainer, strategy, tuning, precision):
+    rows = trainers.timed_layers(trainer(strategy=strategy, tuning=tuning, precision=precision, batch=8), two_heads())
     assert all(row.ready_s is None for row in rows), "XLA puts a backward in an order of its own"
 
 
@@ -220,8 +298,21 @@ def test_a_step_lasts_until_the_device_is_done(trainer, steps):
     assert trainers.share_of_steps(trainer(batch=256), by_name()["mnist_small"].graph(), steps) > 0.9
 
 
-def test_versions_name_what_decides_the_speed(trainer):
-    assert {"jax", "jaxlib", "xla"} <= set(machine.versions(trainer()._devices))
+def test_versions_name_what_decides_the_speed(trainer, monkeypatch):
+    assert {"jax", "jaxlib", "xla"} == set(machine.versions(trainer()._devices))
+    plugin = SimpleNamespace(cuda_runtime_get_version=lambda: 12090, cudnn_get_version=lambda: 91200)
+    monkeypatch.setitem(sys.modules, "jax_cuda12_plugin", SimpleNamespace(_versions=plugin))
+    monkeypatch.setitem(sys.modules, "jax_cuda12_plugin._versions", plugin)
+    client = SimpleNamespace(platform_version="PJRT C API\ncuda 12090")
+    found = machine.versions([SimpleNamespace(platform="gpu", client=client, device_kind="NVIDIA H100 80GB HBM3")])
+    assert found["xla"] == "PJRT C API cuda 12090"
+    assert (found["cuda"], found["cudnn"], found["gpu"]) == ("12.9", "91200", "NVIDIA H100 80GB HBM3")
+
+
+def test_a_plugin_that_does_not_tell_its_versions_is_no_failure(monkeypatch):
+    for plugin in machine.PLUGINS:
+        monkeypatch.setitem(sys.modules, plugin, None)
+    assert machine.cuda_versions() == {}
 
 
 def test_memory_of_all_of_a_rank_s_gpus_is_added_up(trainer):
@@ -232,11 +323,16 @@ def test_memory_of_all_of_a_rank_s_gpus_is_added_up(trainer):
     assert ours.peak_device_bytes() == 1100
 
 
-def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
-    ours = trainer()
+@pytest.mark.parametrize(
+    ("precision", "multiplied"),
+    [("float32", "float32"), ("tf32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float16")],
+)
+def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer, precision, multiplied):
+    ours = trainer(precision=precision)
     yardstick = machine.yardstick(ours.setup, ours._devices)
     (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
-    assert tuple(product.shape) == (16, 16)
+    assert (tuple(product.shape), str(product.dtype)) == ((16, 16), multiplied)
     assert np.asarray(copy).nbytes == 64
     assert yardstick.library.startswith("JAX ")
-    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs
+    # NumPy serves every framework alike on CPUs, as far as it knows the precision.
+    assert ours.yardstick().library.startswith("NumPy " if precision == "float32" else "JAX ")

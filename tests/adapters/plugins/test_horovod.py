@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 
 from adapters.horovod import plugin
+from adapters.pytorch.plugin import PyTorch
 from suite.contracts import knobs as declared
 from suite.contracts.case import Case, Placement
 from suite.launching import bundle
+from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
 ADAPTERS = {adapter.name: adapter for adapter in plugin.stagebench_adapters()}
-MXNET = ADAPTERS["horovod-mxnet"]
-CASE = Case(MXNET.name, "allreduce", "mnist_small", Placement(ranks_per_node=2))
+MXNET, PYTORCH = ADAPTERS["horovod-mxnet"], ADAPTERS["horovod-pytorch"]
+CASE = Case(
+    MXNET.name, "allreduce", "mnist_small", Placement(ranks_per_node=2), knobs=declared.values(MXNET.capabilities.knobs)
+)
+ON_GPUS = CASE.on(adapter=PYTORCH.name, placement=Placement(ranks_per_node=2, device="cuda"))
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
@@ -57,3 +62,34 @@ def test_its_controller_decides_whether_ranks_meet_by_mpi(adapter):
 def test_what_cannot_be_is_refused(knobs, words):
     found = declared.refusal(MXNET.name, MXNET.capabilities.knobs, CASE.strategy, knobs)
     assert found is None if words is None else words in found
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_it_trains_on_gpus_over_pytorch_alone(adapter):
+    refused = refusal(adapter, ON_GPUS.on(adapter=adapter.name))
+    if adapter is PYTORCH:
+        assert refused is None
+    else:
+        assert "its CPU wheel is what Horovod is built for here, over gloo and MPI, without NCCL" in refused
+    assert refusal(adapter, CASE.on(adapter=adapter.name)) is None
+
+
+def test_on_gpus_it_has_the_precisions_of_its_engine():
+    engine = PyTorch().capabilities
+    assert set(PYTORCH.capabilities.precisions_on("cuda")) == set(engine.precisions_on("cuda"))
+    assert PYTORCH.capabilities.precisions_on("cpu") == ("float32", "float64")
+    for precision in engine.precisions_on("cuda"):
+        assert refusal(PYTORCH, ON_GPUS.on(precision=precision)) is None
+
+
+def test_ranks_that_share_a_gpu_are_refused():
+    shared = Placement(ranks_per_node=2, device="cuda", share_devices=True)
+    assert "NCCL refuses ranks that share a GPU" in refusal(PYTORCH, ON_GPUS.on(placement=shared))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_its_engine_is_asked_with_knobs_of_its_own(adapter):
+    """A case of Horovod's has none of them."""
+    case = CASE.on(adapter=adapter.name)
+    assert adapter.unsupported(case) is None
+    assert isinstance(adapter.environ(case, PYTHON), dict)

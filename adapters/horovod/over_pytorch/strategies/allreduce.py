@@ -3,6 +3,7 @@
 As hvd.DistributedOptimizer does it: hooks begin an all-reduce for each gradient during the backward,
 and the update waits for all. That class itself wraps only optimisers that are made of parameters
 alone, and always exchanges; here the hooks can be silent, so that stages are told apart.
+On GPUs the gradients stay there: Horovod hands them to NCCL, on a stream of its own.
 """
 
 from functools import partial
@@ -13,10 +14,14 @@ import torch
 
 from adapters.horovod.ring.ranks import Ring
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Joined
+from suite.worker.contract import Joined, Unavailable
 
 Named = List[Tuple[str, torch.Tensor]]
 
+WITHOUT_NCCL = (
+    "Horovod is built without NCCL, by which it exchanges between GPUs; make its environment anew where nvcc and a "
+    "PyTorch with CUDA are (CUDA_HOME=... tox run -r -e horovod-pytorch), or ask for device = 'cpu'"
+)
 WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.DistributedOptimizer does"
 
 
@@ -29,6 +34,8 @@ class AllReduce(ReplicaTrainer):
 
     def start(self) -> Joined:
         alone = super().start()
+        if self.setup.device == "cuda" and not hvd.nccl_built():
+            raise Unavailable(WITHOUT_NCCL)
         self.group = Ring(hvd, self.setup)
         return self.group.joined(alone.versions)
 
@@ -45,7 +52,7 @@ class AllReduce(ReplicaTrainer):
             return
         _, loss = self._evaluate(self._native_net, batch)
         self._averages.listening = True
-        loss.backward()
+        self._scaler.scale(loss).backward()
         self._averages.listening = False
         self._averages.wait()
         self._optimise()
@@ -56,7 +63,9 @@ class AllReduce(ReplicaTrainer):
         super().step(batch)
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), exchange=WORDS, **self.group.notes() if self.group else {})
+        if self.group is None:
+            return dict(super().notes(), exchange=WORDS)
+        return dict(super().notes(), exchange="%s, over %s" % (WORDS, self.group.transport), **self.group.notes())
 
     def _wrap(self) -> None:
         if self.setup.world > 1:
