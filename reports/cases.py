@@ -17,13 +17,17 @@ from reports.names import settings
 from reports.text import bracketed, in_words, memory, milliseconds, number, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
+from suite.analysis.kernels import Profile
 from suite.analysis.measured import Process
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values
 from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
+from suite.results.rank_report import Kernel
+from suite.suggest import cut
 
 LISTED = 500  # cases in one piece of the list
+KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
 FEW = 256  # cases; more of them lie in pieces by the first two digits of their ids, instead of the first
 
 Fact = tuple[str, str]
@@ -97,10 +101,30 @@ def _detail(row: Row, own_networks: Collection[str]) -> dict[str, Any]:
             for stage, seconds in next((one.stage_seconds for one in row.measured if one.stage_seconds), {}).items()
             if any(seconds)
         ],
+        "kernels": _kernels(row.kernels) if row.kernels else None,
         "logs": [log for process in row.processes for log in _logs(process)],
         "plan": "" if FOREIGN in row.marks else _plan(row, own_networks),
         "place": "beside run.json, which has the network," if row.case.workload in own_networks else "",
     }
+
+
+def _kernels(found: Profile) -> dict[str, Any]:
+    """The stages beside the staged pass, and the longest kernels: their names cut, and whole."""
+    whole = found.seconds or 1.0
+    return {
+        "profiler": found.profiler,
+        "trace": found.trace,
+        "stages": [
+            [one.stage, milliseconds(one.busy), milliseconds(one.staged), share(one.idle_share)] for one in found.stages
+        ],
+        "rows": [
+            [cut(row.name, NAMED), row.name, row.stage, row.kind, *_took(row, whole)] for row in found.rows[:KERNELS]
+        ],
+    }
+
+
+def _took(row: Kernel, whole: float) -> list[str]:
+    return [f"{row.calls:g}", milliseconds(row.seconds), share(row.seconds / whole)]
 
 
 def _ticks(seconds: Values) -> list[int]:

@@ -1,12 +1,13 @@
 """What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from adapters.jax import machine
+from adapters.jax.kernel_times import kernel_times
 from adapters.jax.net import Net, canonical, macs_of, native
 from adapters.jax.nodes import JittedNodes
 from adapters.jax.programs import Programs
@@ -16,6 +17,7 @@ from adapters.jax.ways import ways_of
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
+from suite.worker.messages import Kernels
 from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds
 from suite.worker.trainer import Trainer
@@ -171,6 +173,10 @@ class JaxTrainer(Trainer):
         nodes = JittedNodes(self._net, here, key.addressable_data(0))
         images, labels = (part.addressable_data(0) for part in batch)
         return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
+
+    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+        """Of all devices together."""
+        return kernel_times(self, iteration, trace)
 
     def peak_device_bytes(self) -> Optional[int]:
         """None on CPUs, whose allocator keeps no statistics."""

@@ -39,9 +39,11 @@ def cuda(setup: Setup) -> torch.device:
     torch.cuda.set_device(own[0])
     # TF32 rounds products to 10 bits: it is not what a record calls float32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = setup.precision == "tf32"
-    if setup.knobs.get("deterministic") == "on":
-        torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = chosen(setup, "cudnn_autotune", default="off", tuned="on") == "on"
+    alike = setup.knobs.get("deterministic") == "on"
+    torch.use_deterministic_algorithms(alike)
+    # What is timed anew in every run may choose another algorithm in each.
+    tuned = "off" if alike else "on"
+    torch.backends.cudnn.benchmark = chosen(setup, "cudnn_autotune", default="off", tuned=tuned) == "on"
     return torch.device("cuda", own[0])
 
 

@@ -1,7 +1,7 @@
 """A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on."""
 
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -9,12 +9,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch.arithmetic import MIXED
 from adapters.pytorch.base import TorchTrainer, to_numpy
+from adapters.pytorch.kernel_times import kernel_times
 from adapters.pytorch.layer_times import layer_times
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.recorded import RecordedStep, state_of
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.dropout_masks import dropout_seed
+from suite.worker.messages import Kernels
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
@@ -105,6 +107,11 @@ class ReplicaTrainer(TorchTrainer):
             raise Unsupported("torch.compile fuses layers")
         share = Batch(*(values[: self.setup.batch // self.setup.devices] for values in batch))
         return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
+
+    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+        if self._compiled and not self._on_cuda:
+            raise Unsupported("torch.compile calls its kernels on CPUs without telling torch's profiler")
+        return kernel_times(self, iteration, trace)
 
     def macs(self) -> int:
         sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)

@@ -36,7 +36,30 @@
     );
     series("steps", one.steps);
     series("stages", one.stages);
+    kernels(one.kernels);
   }
+
+  // The profiler's view of the stages: each beside the staged pass, the longest kernels, and where its trace lies.
+  function kernels(found) {
+    const place = document.getElementById("kernels");
+    place.hidden = !found;
+    if (!found) return;
+    const { profiler, trace, stages, rows } = found;
+    place.querySelector(".found").replaceChildren(
+      table(["Stage", "kernels, ms", "staged, ms", "no kernel"], stages.map(([stage, ...cells]) => [el("th", { scope: "row" }, stage), ...cells.map((cell) => el("td", {}, cell))])),
+      el("h3", {}, "The longest kernels"),
+      table(["Kernel", "stage", "kind", "calls", "ms", "share"], rows.map(([name, whole, stage, kind, ...cells]) => [
+        el("th", { scope: "row", class: "long", title: whole }, name), el("td", { class: "word" }, stage), el("td", { class: "word" }, kind), ...cells.map((cell) => el("td", {}, cell)),
+      ])),
+      el("p", { class: "note" }, `By ${profiler}. Calls are those of an iteration; shares are of all kernels’ time.`,
+        ...(trace ? [" All that it saw lies in the run folder, ", el("code", {}, trace), ": ", el("a", { href: "https://ui.perfetto.dev" }, "ui.perfetto.dev"), " opens it."] : [])),
+    );
+  }
+
+  const table = (heads, lines) =>
+    el("div", { class: "scroll" }, el("table", {},
+      el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col", class: ["stage", "kind"].includes(head) ? "word" : null }, head)))),
+      el("tbody", {}, ...lines.map((cells) => el("tr", {}, ...cells)))));
 
   const cards = (groups) =>
     el("div", { class: "facts flow" }, ...groups.map(([title, facts]) => el("section", {}, el("h2", {}, title), el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])))));

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis import input_wait, staleness
+from suite.analysis import input_wait, kernels, staleness
 from suite.analysis.budget import STAGES, Budget, of_process
 from suite.analysis.gpus import Gpu, gpus_of
 from suite.analysis.input_wait import InputWait
+from suite.analysis.kernels import Profile
 from suite.analysis.learning import Learnt, learnt
 from suite.analysis.machines import Where, where
 from suite.analysis.noise import Noise, Reference, noise_of, references_of
@@ -75,6 +76,7 @@ class Process:
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
     layers: list[Layer] | None
+    kernels: Profile | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
     gradient_bytes: int | None  # that each device contributes to the exchange of a step, in the mean
@@ -144,6 +146,7 @@ def process_of(record: Record, method: int) -> Process:
         staleness=staleness.of_process(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
+        kernels=kernels.of_process(record),
         noise=noise_of(record),
         references=references_of(record),
         peak=peak_of(record),

@@ -10,6 +10,7 @@ from suite.analysis.budget import Budget, over_processes
 from suite.analysis.comparability import FOREIGN, Key, comparable, group
 from suite.analysis.differences import Difference
 from suite.analysis.gpus import Gpu, each_once
+from suite.analysis.kernels import Profile
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt
 from suite.analysis.measured import Process, merge_layers
@@ -182,6 +183,11 @@ class Row:
         """Each layer's seconds, the median over processes."""
         tables = [process.layers for process in self.measured if process.layers]
         return merge_layers(tables, median) if tables else None
+
+    @property
+    def kernels(self) -> Profile | None:
+        """Of the first process that ran the pass `kernels`."""
+        return next((process.kernels for process in self.processes if process.kernels), None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; every step stays in the record files."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
 MOST = 10**9  # of anything that a case counts
 AUTO = "auto"  # for a launcher: the first of the strategy's
+KERNELS = "kernels"  # a pass that runs where it is asked for by name: a profiler takes its time
 TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
 

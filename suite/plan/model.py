@@ -39,7 +39,7 @@ Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
-AnyPass = Literal[Pass, "train"]
+AnyPass = Literal[Pass, "kernels", "train"]
 Device = Literal["cpu", "cuda"]
 Word = Annotated[str, Field(min_length=1)]
 Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, PASSES, TRAIN, Case, Input, Placement, Schedule, Training, check_counts
+from suite.contracts.case import AUTO, KERNELS, PASSES, TRAIN, Case, Input, Placement, Schedule, Training, check_counts
 from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -240,7 +240,7 @@ class _Maker:
             batch=batch,
             scaling="strong" if strong else "weak",
             **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
-            passes=tuple(name for name in (*PASSES, TRAIN) if name in block.passes),
+            passes=tuple(name for name in (*PASSES, KERNELS, TRAIN) if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),

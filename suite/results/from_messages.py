@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from suite.results.rank_report import Failed, Hello, Joined, Layer, Memory, Noise, Pass, Peaks, Rank, Traffic, Training
+from suite.results.rank_report import (
+    Failed,
+    Hello,
+    Joined,
+    Kernels,
+    Layer,
+    Memory,
+    Noise,
+    Pass,
+    Peaks,
+    Rank,
+    Traffic,
+    Training,
+)
 from suite.results.stored import Stored
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
@@ -21,6 +34,7 @@ def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
         passes={each.name: Pass.model_validate(each) for each in of_type(messages.Pass, sent)},
         peaks=_as(Peaks, last(messages.Peaks, sent)),
         layers=tuple(Layer.model_validate(each) for each in layers.layers) if layers else None,
+        kernels=_as(Kernels, last(messages.Kernels, sent)),
         training=_as(Training, last(messages.Training, sent)),
         notes={name: to_json(note) for each in notes for name, note in each.notes.items()},
     )

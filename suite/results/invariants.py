@@ -70,6 +70,11 @@ def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
             yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
     if rank.peaks and min(rank.peaks.flop_per_s, rank.peaks.bytes_per_s) <= 0:
         yield f"rank {rank.rank}: its peaks are {rank.peaks.flop_per_s:g} FLOP/s and {rank.peaks.bytes_per_s:g} bytes/s"
+    if (
+        rank.kernels
+        and min((*rank.kernels.stages.values(), *(row.seconds for row in rank.kernels.rows)), default=0) < 0
+    ):
+        yield f"rank {rank.rank}: a kernel took less than no time"
     yield from _of_passes(record, rank)
     spent = sum(_spent(each, rank.passes) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:

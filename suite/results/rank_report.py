@@ -185,6 +185,25 @@ class Layer(Stored):
     ready_s: float | None = None  # after the backward's begin; None: nobody can say, or format 3 and before
 
 
+class Kernel(Stored):
+    """What one of the framework's kernels took within one stage, all of its calls in an iteration."""
+
+    stage: str
+    name: str  # as the framework's profiler has it; "others": the sum of those that have no row
+    kind: str  # "kernel", "memcpy", "memset"; "operator" on CPUs, the outermost alone
+    calls: float  # the mean
+    seconds: float  # the median
+
+
+class Kernels(Stored):
+    """The pass `kernels`: what the framework's own profiler saw in a few staged iterations."""
+
+    stages: dict[str, float]  # seconds of an iteration in which any kernel ran, overlaps once; medians
+    rows: tuple[Kernel, ...]  # the longest first
+    profiler: str  # "torch.profiler 2.13.0 (CUPTI)"
+    trace: str = ""  # the file with all of it in the attempt's folder; "": not kept
+
+
 class Epoch(Stored):
     """One epoch on one rank."""
 
@@ -231,5 +250,6 @@ class Rank(AnyRank):
     passes: dict[str, Pass] = {}
     peaks: Peaks | None = None  # measured in a case's first process; None: format 3 and before
     layers: tuple[Layer, ...] | None = None
+    kernels: Kernels | None = None
     training: Training | None = None
     notes: dict[str, Any] = {}  # the trainer's own words

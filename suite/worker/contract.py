@@ -114,6 +114,16 @@ class LayerTimes(NamedTuple):
     ready_s: Optional[float] = None  # from the backward's begin until its gradient is complete; None: nobody can say
 
 
+class KernelTimes(NamedTuple):
+    """What one of the framework's kernels took within one stage, all of its calls (see `suite.worker.kernels`)."""
+
+    stage: str
+    name: str  # as the framework's profiler has it
+    kind: str  # "kernel", "memcpy", "memset"; "operator" on CPUs, the outermost alone
+    calls: float  # in an iteration, the mean
+    seconds: float  # in an iteration, the median
+
+
 class Unsupported(Exception):
     """Raised by a trainer for what it cannot do; the reason becomes the row's."""
 

@@ -11,7 +11,7 @@ becomes of None and NaN.
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Type, TypeVar, Union
 
-from suite.worker.contract import LayerTimes
+from suite.worker.contract import KernelTimes, LayerTimes
 from suite.worker.typed_json import LineCodec
 
 # --- life ----------------------------------------------------------------
@@ -204,6 +204,15 @@ class Layers(NamedTuple):
     layers: List[LayerTimes]
 
 
+class Kernels(NamedTuple):
+    """What the framework's own profiler saw in a few staged iterations: the pass `kernels`."""
+
+    stages: Dict[str, float]  # seconds of an iteration in which any kernel ran, overlaps once; medians
+    rows: List[KernelTimes]  # the longest first; the others are summed up by stage and kind
+    profiler: str  # "torch.profiler 2.13.0 (CUPTI)"
+    trace: str = ""  # the file with all of it, beside this rank's messages; "": not kept
+
+
 class Epoch(NamedTuple):
     """One epoch of the pass `train`."""
 
@@ -315,6 +324,7 @@ Message = Union[
     Memory,
     Peaks,
     Layers,
+    Kernels,
     Training,
     Proof,
     Behaviour,
@@ -338,6 +348,7 @@ CODEC = LineCodec(
         "memory": Memory,
         "peaks": Peaks,
         "layers": Layers,
+        "kernels": Kernels,
         "training": Training,
         "proof": Proof,
         "behaviour": Behaviour,

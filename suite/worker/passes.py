@@ -8,19 +8,20 @@
 | comm_only | `communicate` on the model's own gradients, in turns with both of these | what communication costs alone |
 | resident | `step` on resident batches, in turns with native steps | what reading and copying add |
 | io_only | the input alone | how fast data can come |
+| kernels | a few staged iterations under the framework's profiler | what its kernels take of each stage |
 
 The stages of the staged pass add up to its wall time. Differences come from blocks in turns: a machine's drift is
 larger than most of them.
 """
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
 from suite.worker.clock import StageClock
 from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
-from suite.worker.messages import HostUse, Pass
+from suite.worker.messages import HostUse, Kernels, Pass
 from suite.worker.trainer import Trainer
 
 
@@ -49,6 +50,27 @@ class Passes:
     def layer_times(self) -> List[LayerTimes]:
         """After the staged pass; Unsupported says why layers cannot be told apart."""
         return self._trainer.layer_times(self._feed.resident().place(None))
+
+    def kernels(self, trace: str) -> Kernels:
+        """After all other passes: a profiler may leave something behind. Unsupported says why there are none."""
+        return self._trainer.kernel_times(self._in_stages, trace)
+
+    def _in_stages(self, within: Callable[[str], ContextManager[Any]]) -> None:
+        """One staged iteration; what is read is not looked at."""
+        trainer, feed = self._trainer, self._feed
+        batch = feed.read()
+        with within("h2d"):
+            batch = feed.place(batch)
+        with within("forward"):
+            trainer.forward(batch)
+        with within("backward"):
+            trainer.backward()
+        if trainer.setup.world > 1:
+            trainer.maximum(0.0)  # as in the staged pass: no rank waits for another one's backward
+        with within("communication"):
+            trainer.communicate()
+        with within("update"):
+            trainer.update()
 
     def _native(self) -> Pass:
         self._feed.drain()

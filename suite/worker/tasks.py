@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, gpus, job, messages, noise, packing, peaks
+from suite.worker import behaviour, evidence, gpus, job, kernels, messages, noise, packing, peaks
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
@@ -24,6 +24,7 @@ from suite.worker.turns import Turns
 from workloads import weights
 from workloads.graph import Graph
 
+KERNELS = "kernels"  # a pass that gives no speed, and comes when all else has been measured
 SUBNORMAL = 1e-3  # a share of all parameters, or of all gradients
 
 
@@ -40,7 +41,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns), task.passes)
     before, staged = reference(trainer), False
     for name in task.passes:
-        if passes.skipped(name):
+        if name == KERNELS or passes.skipped(name):
             continue
         outbox.send(messages.Phase(name))
         feed.prepare()
@@ -58,6 +59,10 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     send_memory(trainer, outbox)
     if task.peaks:  # afterwards: the matrices take memory too
         measure_peaks(trainer, outbox)
+    if KERNELS in task.passes:  # last of all: a profiler takes memory, and may leave something behind
+        outbox.send(messages.Phase(KERNELS))
+        feed.prepare()
+        send_kernels(passes, trainer.setup.rank, output, outbox)
     batch = feed.resident().place(None) if staged else None
     outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer, batch))))
 
@@ -68,6 +73,19 @@ def send_layers(passes: Passes, outbox: Outbox) -> None:
         outbox.send(messages.Layers(passes.layer_times()))
     except Unsupported as error:
         outbox.send(messages.Notes({"layers": "not timed: %s" % error}))
+
+
+def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
+    """Every kernel's times, and rank 0's trace of them; or a note that says why there are none."""
+    trace = os.path.join(output, kernels.TRACE) if rank == 0 else ""  # several would show the same
+    try:
+        found = passes.kernels(trace)
+    except Unsupported as error:
+        outbox.send(messages.Notes({"kernels": "not timed: %s" % error}))
+        return
+    outbox.send(found)
+    if trace and not found.trace:
+        outbox.send(messages.Notes({"kernels": "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
 
 
 def reference(made: "Union[Trainer, Communicator]") -> List[float]:

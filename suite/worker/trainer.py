@@ -15,12 +15,13 @@ on the device.
 import importlib
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 
 import numpy as np
 
 from suite.worker import peaks
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported
+from suite.worker.messages import Kernels
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
 
@@ -244,6 +245,16 @@ class Trainer(ABC):
 
     def forget_layer_times(self) -> None:  # noqa: B027 - most do not time layers within the staged pass
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
+
+    def kernel_times(self, iteration: Callable[[Callable[[str], ContextManager[Any]]], None], trace: str) -> Kernels:
+        """What the framework's own profiler sees in staged iterations: the pass `kernels`, after all others.
+
+        `iteration(within)` runs one, each stage `within(NAME)`: wait for the device at both ends of it, so that all
+        that a stage has begun is done in it (`suite.worker.kernels` says how many iterations, and sums up). Every rank
+        runs as many. `trace` is where all that was seen goes as Chrome's trace events, gzipped; "" of most ranks.
+        Unsupported says why kernels cannot be told apart.
+        """
+        raise Unsupported("%s has no profiler of its kernels" % type(self).__name__)
 
     def gradient_bytes(self) -> Optional[int]:
         """What each of this rank's devices contributes to the exchange of a step, in the mean; None where none is.

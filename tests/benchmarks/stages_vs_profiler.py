@@ -2,13 +2,16 @@
 
     PYTHONPATH=. .tox/pytorch/bin/python tests/benchmarks/stages_vs_profiler.py pytorch alexnet:4
     PYTHONPATH=. .tox/tensorflow/bin/python tests/benchmarks/stages_vs_profiler.py tensorflow alexnet:4
+    PYTHONPATH=. python tests/benchmarks/stages_vs_profiler.py pytorch resnet50:256 --device cuda --precision bfloat16
 
 Blocks of staged iterations without a profiler, timed by the suite's stage clock, take turns with profiled ones. torch's
-profiler sees native steps: autograd and the optimiser name their own operations, the rest is forward. TensorFlow's sees
-the staged functions: from Python's call of each, which waits for it, until its executor has ended. A figure is the
-median over rounds of the clock's seconds over the profiler's, less 1: positive, since a stage has Python's work, too.
+profiler sees them as the pass `kernels` does: operators on CPUs, the device's kernels on CUDA. TensorFlow's sees the
+staged functions: from Python's call of each, which waits for it, until its executor has ended. A figure is the median
+over rounds of the clock's seconds over the profiler's, less 1: positive, since a stage has Python's work, too. On CUDA
+it has the gaps between kernels, and is not held against a bound.
 """
 
+import argparse
 import glob
 import importlib
 import statistics
@@ -32,14 +35,19 @@ SHORT = 0.01  # of an iteration: a shorter stage informs
 
 
 def main():
-    framework, cases = sys.argv[1], [each.split(":") for each in sys.argv[2:]]
-    worker = importlib.import_module(f"adapters.{framework}.worker")
-    figures = []
-    with trainers.started(worker.trainer, tuning="tuned") as make:
-        for name, batch in cases:
+    words = argparse.ArgumentParser()
+    words.add_argument("framework", choices=PROFILED)
+    words.add_argument("cases", nargs="+", metavar="NETWORK:BATCH")
+    words.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    words.add_argument("--precision", default="float32")
+    asked, figures = words.parse_args(), []
+    worker = importlib.import_module(f"adapters.{asked.framework}.worker")
+    with trainers.started(worker.trainer, tuning="tuned", device=asked.device, precision=asked.precision) as make:
+        for name, batch in (each.split(":") for each in asked.cases):
             trainer, graph = make(batch=int(batch)), by_name()[name].graph()
             trainer.build(graph, dict(weights.initial(graph)))
-            figures += compared(f"{framework}, {name}", trainer, trainer.to_device(synthetic(graph, int(batch), 1)))
+            what = f"{asked.framework}, {name}" + f", batch {batch} on {asked.device}" * (asked.device != "cpu")
+            figures += compared(what, trainer, trainer.to_device(synthetic(graph, int(batch), 1)))
     return told(figures)
 
 
@@ -54,17 +62,27 @@ def compared(what, trainer, batch):
         ways = [clocked, profiled]
         found = {way: way(trainer, batch) for way in (ways if number % 2 else ways[::-1])}
         rounds.append((found[clocked], found[profiled]))
-    whole = statistics.median(sum(theirs.values()) for _, theirs in rounds)
+    whole = statistics.median(sum(theirs[stage] for stage in COMPARED) for _, theirs in rounds)
     figures = []
     for stage in COMPARED:
         apart = [100.0 * (ours[stage] / theirs[stage] - 1.0) for ours, theirs in rounds]
         seconds, value = statistics.median(theirs[stage] for _, theirs in rounds), statistics.median(apart)
         low, high = interval(apart)
-        bounds = {"at_least": -BOUND, "at_most": BOUND} if seconds > SHORT * whole else {}
+        bounded = seconds > SHORT * whole and trainer.setup.device == "cpu"
+        bounds = {"at_least": -BOUND, "at_most": BOUND} if bounded else {}
         words = f"{what}: {stage}, apart from the profiler's"
         figures.append(figure(words, round(value, 2), "%", (round(low, 2), round(high, 2)), **bounds))
-        print(f"{what}: {stage} {1e3 * seconds:.2f} ms; the clock {value:+.1f} % ({low:+.1f} to {high:+.1f})")
+        clock = statistics.median(ours[stage] for ours, _ in rounds)
+        print(
+            f"{what}: {stage} {1e3 * clock:.2f} ms by the clock, {1e3 * seconds:.2f} ms by the profiler; "
+            f"apart {value:+.1f} % ({low:+.1f} to {high:+.1f})"
+        )
     return figures
+
+
+def works(trainer, batch):
+    """The calls of a staged iteration of a single rank, by stage."""
+    return {"forward": lambda: trainer.forward(batch), "backward": trainer.backward, "update": trainer.update}
 
 
 def clocked(trainer, batch):
@@ -83,42 +101,24 @@ def clocked(trainer, batch):
 
 
 def by_torch(trainer, batch):
-    """The same of native steps, by torch.profiler: operations that no other one called, medians over the steps."""
-    from torch.profiler import ProfilerActivity, profile
+    """The same by torch.profiler, as the pass `kernels` has it."""
 
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for _ in range(STEPS):
-            trainer.step(batch)
-    top = sorted((e for e in profiler.events() if e.cpu_parent is None), key=lambda event: event.time_range.start)
-    steps = [dict.fromkeys(COMPARED, 0.0)]
-    for event in top:
-        stage = stage_of(event.name)
-        if stage == "forward" and steps[-1]["update"]:
-            steps.append(dict.fromkeys(COMPARED, 0.0))
-        if stage:
-            steps[-1][stage] += 1e-6 * (event.time_range.end - event.time_range.start)
-    assert len(steps) == STEPS, f"{len(steps)} steps in the profile of {STEPS}"
-    return {stage: statistics.median(step[stage] for step in steps) for stage in COMPARED}
+    def iteration(within):
+        for stage, work in works(trainer, batch).items():
+            with within(stage):
+                work()
 
-
-def stage_of(name):
-    """What an operation's name says; None for what belongs to no stage."""
-    if name.startswith("autograd::") or name == "aten::ones_like":
-        return "backward"
-    if name.startswith("Optimizer."):
-        return "update"
-    return None if name == "aten::detach" else "forward"  # the loss is detached for whoever asks for it
+    return trainer.kernel_times(iteration, "").stages
 
 
 def by_tensorflow(trainer, batch):
     """Of staged iterations, by TensorFlow's profiler: when its runtime was at work, medians over the iterations."""
     import tensorflow as tf
 
-    works = {"forward": lambda: trainer.forward(batch), "backward": trainer.backward, "update": trainer.update}
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
         for _ in range(STEPS):
-            for stage, work in works.items():
+            for stage, work in works(trainer, batch).items():
                 with tf.profiler.experimental.Trace("stage " + stage):
                     work()
         tf.profiler.experimental.stop()

@@ -133,6 +133,7 @@ def test_what_others_wrote_is_shown_as_text(page: Any, site: Path) -> None:
         (f"case.html#{wrong.id}", f"memory_format contiguous{HOSTILE}"),
         (f"case.html#{wrong.id}", data),
         (f"case.html#{case_of().id}", f"bench{HOSTILE}"),  # the host's name
+        (f"case.html#{case_of().id}", f"relu{HOSTILE}"),  # a kernel
         (f"../{COMPARED}", f"hosts bench{HOSTILE} → bench"),
         ("../comm/index.html", f"A <fast> one{HOSTILE}, 2 cores"),
         ("../comm/index.html", f"a{HOSTILE}"),

@@ -5,13 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 
 from reports.cases import LISTED, details, listing
 from reports.facts import noise_of
 from reports.site import CASE, PAGES, render, write
-from reports.text import UNKNOWN
+from reports.text import UNKNOWN, milliseconds, share
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case
 from suite.plan import load, resolve
@@ -19,7 +20,7 @@ from suite.plan.networks import registered
 from suite.plugins import adapters, launchers, workloads
 from suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells
-from tests.reports.made_run import MadeRun, case_of, everything
+from tests.reports.made_run import MadeRun, case_of, everything, kernels_of
 from tests.reports.parsed import Page
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -93,6 +94,42 @@ def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> N
         assert shown["label"] == row.case.label
         steps = [[time / 1e7 for time in times] for _, times in shown["steps"]]
         assert steps == [pytest.approx(process.step_seconds.tolist(), abs=1e-7) for process in row.measured]
+
+
+def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(), repeats=3)
+    run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels_of("pytorch")), [1, 2])
+    row = run.only()
+    staged = next(each for each in row.processes if each.repeat == 1).stage_seconds
+    ((_, text),) = details([row])
+    (told,) = content(text).values()
+    found = told["kernels"]
+    assert found["stages"] == [
+        [stage, milliseconds(busy), milliseconds(taken), share(1 - busy / taken)]
+        for stage, busy in (("forward", 0.01), ("backward", 0.04), ("update", 0.01))
+        for taken in [float(np.median(staged[stage]))]
+    ]
+    assert (found["profiler"], found["trace"]) == (
+        "torch.profiler 2.13.0 (CUPTI)",
+        f"attempts/{case.id}-r1/kernels-0.json.gz",
+    )
+    assert len(found["rows"]) == 10
+    name, whole, *rest = found["rows"][0]
+    assert (len(name), name[-1], whole[:59]) == (60, "…", name[:-1])
+    assert rest == ["backward", "kernel", "2", "40.0", "66.7 %"]
+    assert found["rows"][2][-3:] == ["1.5", "1.00", "1.7 %"]
+
+
+def test_kernels_without_a_staged_pass_stand_alone(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    case = run.proven(case_of(passes=("kernels",)), repeats=1)
+    kernels = {**(kernels_of("pytorch") or {}), "trace": ""}
+    run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels), [0])
+    ((_, text),) = details([run.only()])
+    (told,) = content(text).values()
+    assert told["kernels"]["stages"][0] == ["forward", "10.0", UNKNOWN, UNKNOWN]
+    assert told["kernels"]["trace"] == ""
 
 
 def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import math
 from suite.comm.records import ExchangeTimes, SkippedSizes, comm_rank
 from suite.results.from_messages import training_rank
 from suite.worker import messages
-from suite.worker.contract import LayerTimes
+from suite.worker.contract import KernelTimes, LayerTimes
 
 MACHINE = messages.Machine(cpu="A", gpu_settings=[messages.GpuSettings(1.98e9, 700.0, True)])
 GPU = messages.GpuUse("GPU-1", 0.5, 1024, celsius=60, throttled_by=["power cap"], joules=2.0)
@@ -29,6 +29,9 @@ def test_a_training_s_rank() -> None:
             messages.Memory(4096, 1024),
             messages.Peaks(1e9, 2e9, "numpy"),
             messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),
+            messages.Kernels(
+                {"update": 0.5}, [KernelTimes("update", "sgd", "kernel", 2.0, 0.5)], "theirs 1", "k.json.gz"
+            ),
             messages.Training([messages.Epoch(1.0, 0.1, 8, 2, 0.5, 2.0)], [0, 1], [2.5, math.nan], [0.5, 1.0], 0.25),
             messages.Notes({"reader": "two"}),
             messages.Wire({"eth0": messages.Traffic(1, 2)}),
@@ -49,6 +52,11 @@ def test_a_training_s_rank() -> None:
     assert (found.memory.host_bytes, found.memory.device_bytes) == (4096, 1024)
     assert (found.peaks.flop_per_s, found.peaks.library) == (1e9, "numpy")
     assert found.layers[0].backward_s == 0.2
+    assert (found.kernels.stages, found.kernels.rows[0].calls, found.kernels.trace) == (
+        {"update": 0.5},
+        2.0,
+        "k.json.gz",
+    )
     assert (found.training.losses, found.training.open_s) == ((2.5, None), 0.25)
     assert found.notes == {"reader": "two", "staged": "not measured"}
     assert found.wire["eth0"].sent_bytes == 2

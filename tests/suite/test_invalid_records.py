@@ -72,6 +72,10 @@ FULL = Sampling(processes=3)
         ),
         (lambda record: peaks(record, flop_per_s=0), "rank 0: its peaks are 0 FLOP/s and 1 bytes/s; it is measured"),
         (lambda record: peaks(record, bytes_per_s=-1), "rank 0: its peaks are 1 FLOP/s and -1 bytes/s"),
+        (
+            lambda record: record["ranks"][0].update(kernels={"stages": {"update": -1}, "rows": [], "profiler": "a"}),
+            "rank 0: a kernel took less than no time",
+        ),
         (lambda record: record["ranks"][0].update(rank=10**9), r"it has the ranks \[1000000000\], and its case has 1"),
     ],
 )

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from suite.contracts.adapter import Strategy
-from suite.contracts.case import PASSES, Case, Placement, Sampling, Schedule, Training
+from suite.contracts.case import KERNELS, PASSES, TRAIN, Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
-from suite.plan.model import Pass, SamplingBlock, TrainingBlock
+from suite.plan.model import AnyPass, Pass, SamplingBlock, TrainingBlock
 from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
 from suite.worker.job import DataSet
@@ -41,6 +41,7 @@ SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_s
 
 def test_the_plan_model_names_the_same_things_as_a_case() -> None:
     assert get_args(Pass) == PASSES
+    assert get_args(AnyPass) == (*PASSES, KERNELS, TRAIN)
     assert TrainingBlock().model_dump() == asdict(Training())
     assert SamplingBlock().model_dump() == Sampling().__dict__
 
@@ -342,6 +343,17 @@ def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
     found = [measurable(Strategy("s", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
     lost = [set(PASSES) - set(each) for each in found]
     assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
+
+
+def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases: Cases) -> None:
+    (usual,), (asked,) = cases(SINGLE), cases(SINGLE + 'passes = ["kernels", "staged", "native"]\n')
+    assert KERNELS not in usual.case.passes
+    assert asked.case.passes == ("native", "staged", KERNELS)
+    assert asked.case.passes_of(0) == ("native",), "a breakdown, which few processes run"
+    (alone,) = cases(SINGLE + 'passes = ["kernels"]\n')
+    assert (alone.outcome, alone.case.passes_of(0)) == (None, (KERNELS,))
+    with pytest.raises(RequestError, match="the pass 'train' learns, the others measure speed"):
+        cases(SINGLE + 'data = "real"\npasses = ["train", "kernels"]\n')
 
 
 def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -> None:

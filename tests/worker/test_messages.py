@@ -7,7 +7,7 @@ import time
 import pytest
 
 from suite.worker import messages
-from suite.worker.contract import LayerTimes
+from suite.worker.contract import KernelTimes, LayerTimes
 
 NAN = float("nan")
 EVERY = [
@@ -26,6 +26,7 @@ EVERY = [
     messages.Memory(1 << 30),
     messages.Peaks(1e11, 2e10, "NumPy 2.1"),
     messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 400)]),
+    messages.Kernels({"forward": 0.25}, [KernelTimes("forward", "conv", "kernel", 2.0, 0.25)], "theirs 1", "k.json.gz"),
     messages.Training([messages.Epoch(1.0, 0.5, 64, 8, 0.75, 0.25)], [0], [0.5], [0.125]),
     messages.Proof(
         messages.ProofLosses([1.0], [1.0], [1.0]), {"gradient": {"fc.weight": 1e-7}}, 10, 20, "graph", "weights"

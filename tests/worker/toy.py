@@ -10,10 +10,12 @@ import errno
 import os
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 
 from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
+from suite.worker.kernels import PROFILED, Activity, keep, summed
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from workloads.preprocessing import PHOTOGRAPHS
@@ -143,6 +145,27 @@ class LayeredToy(ToyTrainer):
         since = self.calls[self._forgotten :]
         forward, backward, communication = (float(since.count(stage)) for stage in self.STAGES)
         return [LayerTimes("toy", "dense", forward, backward, communication, bytes=0)]
+
+
+class ProfiledToy(ToyTrainer):
+    """Its kernels are the calls within a stage, a second each."""
+
+    def kernel_times(self, iteration, trace):
+        seen = []
+
+        @contextmanager
+        def within(stage):
+            since = len(self.calls)
+            yield
+            seen.extend((stage, call) for call in self.calls[since:])
+
+        activities = []
+        for number in range(PROFILED):
+            iteration(within)
+            activities += [Activity(stage, number, call, "toy", 0.0, 1.0) for stage, call in seen]
+            del seen[:]
+        kept = bool(trace) and keep(b"{}", trace)
+        return summed(activities, "the toy's own", os.path.basename(trace) if kept else "")
 
 
 class Group:

@@ -1,7 +1,7 @@
 """`pipeline`: the ranks hold the network together, each the layers of a stage."""
 
 import functools
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import counted_macs
 from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
 from suite.worker.contract import LayerTimes, Setup, Unsupported
+from suite.worker.messages import Kernels
 from suite.worker.pipeline_stages import exchanged_bytes, stages
 from workloads.graph import Graph
 
@@ -115,6 +116,9 @@ class Pipeline(TorchTrainer):
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         raise Unsupported("a rank holds some of the layers, and the batch goes through them in pieces")
+
+    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+        raise Unsupported("a rank's operators wait for its neighbours', and a wait is no work")
 
     def notes(self) -> Dict[str, Any]:
         about = {"schedule": self._schedule.__name__, "microbatches": self._count, "stages begin at": self._borders}

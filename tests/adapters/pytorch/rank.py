@@ -5,7 +5,9 @@ import time
 from pathlib import Path
 
 from adapters.pytorch import worker
+from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.loop import BLOCK_STEPS
+from suite.worker.passes import Passes
 from suite.worker.ranks import own_rank
 from tests.support import rank, trainers
 from workloads import weights
@@ -90,7 +92,23 @@ def push(trainer, graph, folder):
     return {"untrained": untrained, "turns": turns, "notes": trainer.notes()}
 
 
-TASKS = {"prove": rank.prove, "exchange": exchange, "broadcasts": broadcasts, "train": train, "push": push}
+def kernels(trainer, graph, folder):
+    """What the pass `kernels` has to tell."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    setup = trainer.setup
+    feed = ResidentFeed(trainer, own_synthetic(graph, setup.batch, setup.seed, setup.replica))
+    found = Passes(trainer, feed, None).kernels("")
+    return {"busy": found.stages, "names": [[row.stage, row.name] for row in found.rows]}
+
+
+TASKS = {
+    "prove": rank.prove,
+    "exchange": exchange,
+    "broadcasts": broadcasts,
+    "train": train,
+    "push": push,
+    "kernels": kernels,
+}
 
 if __name__ == "__main__":
     rank.main(worker.trainer, TASKS, strategy="ddp", tuning="tuned")
