@@ -66,7 +66,11 @@ class Lowering:
         return nn.MaxPool2d(**self._window())
 
     def avg_pool(self) -> Operation:
-        return nn.AvgPool2d(count_include_pad=self._attrs["count_padding"], **self._window())
+        pool = nn.AvgPool2d(count_include_pad=self._attrs["count_padding"], **self._window())
+        if not self._attrs["pad"]:
+            return pool
+        # On CUDA its backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11).
+        return lambda x: pool(x.contiguous() if x.is_cuda else x)
 
     def lrn(self) -> Operation:
         constants = [self._attrs[name] for name in ("size", "alpha", "beta", "k")]

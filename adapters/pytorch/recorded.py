@@ -25,7 +25,8 @@ class RecordedStep:
         What the first steps make anew (momentum) is 0 then, from where the optimiser's rule takes its first step, too.
         """
         self._batch = Batch(*(part.clone() for part in batch))
-        masks, kept = torch.cuda.get_rng_state(), {each.data_ptr(): each.clone() for each in state()}
+        # Detached: a clone that autograd knows would keep its nodes, which go by the stream they were made on.
+        masks, kept = torch.cuda.get_rng_state(), {each.data_ptr(): each.detach().clone() for each in state()}
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):

@@ -186,7 +186,7 @@ def hand_written(asked, values, batch):
 
 def replayed(step, network, optimiser):
     """As torch's notes on CUDA graphs have it; the weights begin anew, so that losses can be compared."""
-    begin = [tensor.clone() for tensor in (*network.parameters(), *network.buffers())]
+    begin = [tensor.detach().clone() for tensor in (*network.parameters(), *network.buffers())]
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):

@@ -41,8 +41,12 @@ class AveragePooling(Layer):
         self._window = window + (attrs["ceil"], attrs["count_padding"], None)
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        self._x = xs[0]
-        return aten.avg_pool2d.default(xs[0], *self._window)
+        x = xs[0]
+        if x.is_cuda and self.attrs["pad"]:
+            # aten's backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11).
+            x = x.contiguous()
+        self._x = x
+        return aten.avg_pool2d.default(x, *self._window)
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         x, self._x = self._x, None

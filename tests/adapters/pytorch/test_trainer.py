@@ -78,7 +78,7 @@ def test_what_a_recording_trained_is_put_back(trainer):
     for each in (ours, reference):
         each.build(graph, dict(weights.initial(graph)))
     batch = ours.to_device(synthetic(graph, 8, 1))
-    kept = {each.data_ptr(): each.clone() for each in state_of(ours._net, ours._optimiser)}
+    kept = {each.data_ptr(): each.detach().clone() for each in state_of(ours._net, ours._optimiser)}
     for _ in range(3):
         ours.step(batch)
     put_back(kept, state_of(ours._net, ours._optimiser))
