@@ -201,7 +201,12 @@ def replayed(step, network, optimiser):
             tensor.copy_(values)
         for kept in optimiser.state.values():
             kept["momentum_buffer"].zero_()
-    return graph.replay
+
+
+    def again(kept=step):  # what it reads and writes must live as long as it does
+        graph.replay()
+
+    return again
 
 
 def compared(asked, ways, trainer):
