@@ -24,6 +24,18 @@ been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of
 
 Without millions of kinks nothing flips: the small networks keep everybody's bounds.
 
+**Short formats** flip far more of them. On one CPU core PyTorch's were off by, at worst:
+
+| workload | bfloat16: gradient | movement | float16: gradient | movement |
+|---|---|---|---|---|
+| AlexNet | 5e-1 | 4e-1 | 2e-1 | 1e-1 |
+| GoogLeNet | 3e-1 | 2e-1 | 1e-1 | 9e-2 |
+| ResNet-50 | 7e-1 | 7e-1 | 3e-1 | 4e-1 |
+| mnist_small | 9e-2 | 8e-2 | 2e-2 | 2e-2 |
+
+ResNet-50's parameters by 8e-2: the shifts of its normalisations begin at 0 and are all movement. What these proofs say
+in themselves is that the losses are right, the logits nearly so, and that the gradients point the same way.
+
 **Devices.** All of this was found on CPUs. On GPUs cuDNN's Winograd convolutions and sums by atomics round in other
 ways. A looser bound for them comes with its measurement, by device and precision; until then a CPU's hold, and a proof
 that breaks one says that nobody knows yet whether it can be kept there.
@@ -64,15 +76,27 @@ BY_PRECISION = {
 }
 
 KINKS = "float32 rounding flips ReLU signs and pooling winners; identity is proven in float64"
+TF32 = "TF32 keeps 11 bits of what it multiplies; " + KINKS
+FLOAT16 = "float16 keeps 11 bits; " + KINKS
+BFLOAT16 = "bfloat16 keeps 8 bits; " + KINKS
 
 LOOSER = {
     ("float32", "alexnet"): Tolerance(2e-6, 1e-4, 1e-5, 5e-2, 1e-5, 5e-2, KINKS),
     ("float32", "googlenet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 5e-5, 5e-2, KINKS),
     ("float32", "resnet50"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
     ("float32", "resnet152"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
-    ("tf32", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, "TF32 keeps 11 bits of what it multiplies; " + KINKS),
-    ("float16", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, "float16 keeps 11 bits; " + KINKS),
-    ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 5e-1, 1e-2, 5e-1, "bfloat16 keeps 8 bits; " + KINKS),
+    ("tf32", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, TF32),
+    ("float16", "*"): Tolerance(5e-3, 5e-2, 2e-2, 5e-1, 1e-2, 5e-1, FLOAT16),
+    ("bfloat16", "*"): Tolerance(2e-2, 1e-1, 5e-2, 7e-1, 1e-2, 7e-1, BFLOAT16),
+    **{
+        (precision, workload): Tolerance(loss, later, tensor, 8e-1, 1e-1, 8e-1, reason)
+        for workload in ("resnet50", "resnet152")
+        for precision, loss, later, tensor, reason in (
+            ("tf32", 5e-3, 5e-2, 2e-2, TF32),
+            ("float16", 5e-3, 5e-2, 2e-2, FLOAT16),
+            ("bfloat16", 2e-2, 1e-1, 5e-2, BFLOAT16),
+        )
+    },
 }
 ADAM = "Adam makes steps of gradients that a flip changed as long as the others"
 
