@@ -90,7 +90,7 @@ WHOLE: Shown = {
     },
     "networks": {"input.html": ("What reading costs",)},
     "paper": {
-        "study.html": ("Kernels of the vendors .* oneDNN · pytorch/single alexnet",),
+        "study.html": ("Kernels of the vendors .* oneDNN · pytorch/single googlenet",),
         "input.html": READING,
     },
     "stragglers": {"index.html": (r"With a straggler of 75%, \S+ is the first to reach a loss of ",)},
