@@ -29,7 +29,7 @@ def _cuda(setup: Setup) -> Any:
         raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
     device = torch.device("cuda", own_devices(setup, torch.cuda.device_count())[0])
     torch.cuda.set_device(device)
-    # TF32 rounds what is multiplied to 10 bits: it is not the float32 that a record names.
+    # TF32 rounds what is multiplied to 11 bits: it is not the float32 that a record names.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = setup.precision == "tf32"
     deterministic = setup.knobs.get("deterministic") == "on"
     # What is timed anew in every run may choose another algorithm in each.

@@ -7,14 +7,12 @@ from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS
+from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
 
 # As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
-# Without a workspace of a fixed size cuBLAS may add up in another order, and PyTorch refuses to be deterministic.
-DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 ON_HOST = {
     ("staging", "none"): "its sums are formed in host memory, from what ranks send each other there; take staging = "
     "'pinned', or 'data_parallel', which leaves the sum to the MPI library"
@@ -154,7 +152,7 @@ class CaffeMPI(Adapter):
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
         found = {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
-        return {**found, **DETERMINISTIC} if case.knobs.get("deterministic") == "on" else found
+        return {**found, **FIXED_WORKSPACE} if case.knobs.get("deterministic") == "on" else found
 
 
 @hookimpl

@@ -43,10 +43,6 @@ KNOBS = {
     "cudnn_autotune": replace(
         AUTOTUNE,
         help="Whether XLA times cuDNN's algorithms and its own kernels while it compiles; auto: as it comes, on.",
-        needs=(
-            *AUTOTUNE.needs,
-            Need("deterministic", ("off",), "XLA times nothing that is to be deterministic", ("on",)),
-        ),
     ),
     "deterministic": KERNEL_KNOBS["deterministic"],
 }

@@ -93,9 +93,9 @@ FORMATS = (
 # finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
 # (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
 ZEROED_MEMORY = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-# TF32 rounds products to 10 bits: it is not the float32 that the record names. MXNet has no switch for it: even where
-# MXNET_CUDA_ALLOW_TENSOR_CORE is 0 it asks for cuDNN's default, which allows it from the A100 on. NVIDIA's libraries
-# read this variable.
+# TF32 rounds what is multiplied to 11 bits: it is not the float32 that the record names. MXNet has no switch for it:
+# even where MXNET_CUDA_ALLOW_TENSOR_CORE is 0 it asks for cuDNN's default, which allows it from the A100 on. NVIDIA's
+# libraries read this variable.
 FULL_FLOAT32 = {"NVIDIA_TF32_OVERRIDE": "0"}
 
 

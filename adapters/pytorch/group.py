@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from suite.worker.contract import Group, Setup
+from suite.worker.gpus import driven
 from suite.worker.rendezvous import address_towards, interface_of, meeting_place
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -25,9 +26,8 @@ class ProcessGroup(Group):
     def __init__(self, setup: Setup) -> None:
         """Join at `meeting_place`; ValueError when the launcher has not set it."""
         address, port = meeting_place("PyTorch's ranks")
-        # NCCL refuses two ranks on one GPU; gloo brings their gradients to host memory.
-        backend = "nccl" if setup.device == "cuda" and not setup.share_devices else "gloo"
         store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
+        backend = "nccl" if setup.device == "cuda" and not shared_gpus(store, setup) else "gloo"
         name_interface(store, setup.rank, setup.world, address)
         dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)
         self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
@@ -69,6 +69,15 @@ class ProcessGroup(Group):
         dist.barrier(group=self._host)
         self._host, self._groups = None, {}
         dist.destroy_process_group()
+
+
+def shared_gpus(store: Any, setup: Setup) -> bool:
+    """Whether ranks drive the same GPU, as far as that is allowed: NCCL refuses them. All ranks must come here."""
+    if not setup.share_devices:
+        return False
+    store.set("gpus/%d" % setup.rank, ",".join(driven(setup)))
+    known = [store.get("gpus/%d" % each).decode() for each in range(setup.world)]
+    return "" in known or len(set(known)) < len(known)
 
 
 def name_interface(store: Any, rank: int, world: int, master: str) -> None:

@@ -45,10 +45,18 @@ def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
     return torch.optim.SGD, dict(options, fused=fused or None)
 
 
-def make_optimiser(parameters: List[torch.Tensor], rule: Optimiser, fused: bool) -> Any:
-    """An optimiser of torch's that follows a rule over these parameters."""
+def make_optimiser(parameters: List[torch.Tensor], rule: Optimiser, fused: bool, skips: bool = False) -> Any:
+    """An optimiser of torch's that follows a rule over these parameters; `skips`: its first update may be left out.
+
+    The fused kernel makes velocities without filling them, and leaves them so where it skips: they begin at 0 then,
+    from where the first update is the same.
+    """
     kind, options = arguments(rule, fused)
-    return kind(parameters, **options)
+    made = kind(parameters, **options)
+    if skips and options.get("momentum"):
+        for parameter in parameters:
+            made.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return made
 
 
 def described(rule: Optimiser, fused: bool) -> str:

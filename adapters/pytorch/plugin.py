@@ -8,7 +8,7 @@ from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
 from suite.contracts.case import Configuration, Schedule
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS
+from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
@@ -34,7 +34,9 @@ STRATEGIES = (
         separable=NO_COMMUNICATION,  # the weights are sent in the forward, the gradients summed up in the backward
         refuses={
             ("device", "cpu"): "torch.nn.DataParallel knows no CPU devices: it would run the whole batch on one, "
-            "unsplit and without a word; use 'ddp' with several ranks, or device = 'cuda'"
+            "unsplit and without a word; use 'ddp' with several ranks, or device = 'cuda'",
+            ("precision", "bfloat16"): "torch.nn.DataParallel's threads compute in float16 where it is asked for "
+            "bfloat16, without scaling any loss; use 'ddp', or float16",
         },
     ),
     _strategy(
@@ -104,6 +106,7 @@ STRATEGIES = (
 
 AUTO = ("auto", True, False)
 COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+THROUGH_HOSTS = ("ddp", "accumulate", "zero1", "local_sgd")  # what they exchange gloo takes from GPUs
 REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
 KNOBS = {
@@ -247,6 +250,13 @@ class PyTorch(Adapter):
         backups, ranks = case.knobs["backups"], case.placement.ranks
         if 1 < ranks <= backups:
             return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
+        place = case.placement
+        together = place.device == "cuda" and place.share_devices and place.ranks > 1
+        if together and (case.strategy not in THROUGH_HOSTS or case.knobs["compression"] == "bf16"):
+            return (
+                "NCCL refuses ranks that share a GPU, and gloo does not exchange this between GPUs; share them under "
+                f"{', '.join(THROUGH_HOSTS)}, without compression = 'bf16'"
+            )
         if case.precision == "float16" and case.optimiser == "adam":
             return (
                 "float16 may skip an update, after which Adam's epsilon is not known to the host; use bfloat16 or sgd"
@@ -262,7 +272,7 @@ class PyTorch(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""
-        alike = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if case.knobs["deterministic"] == "on" else {}
+        alike = FIXED_WORKSPACE if case.knobs["deterministic"] == "on" else {}
         return {**keep_memory(case), **alike}
 
 

@@ -60,6 +60,7 @@ class ReplicaTrainer(TorchTrainer):
 
     def step(self, batch: Any) -> None:
         if self._records and self._recorded is None:
+            self._heads = []  # a staged forward's: autograd's nodes behind them go by the stream they were made on
             self._recorded = RecordedStep(self._stepped, batch, partial(state_of, self._net, self._optimiser))
         if self._recorded is None or not self._recorded.takes(batch):
             self._loss = self._stepped(batch)
@@ -131,7 +132,8 @@ class ReplicaTrainer(TorchTrainer):
 
     def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
         """What this rank holds, on the host."""
-        return Net(graph, weights, fast=self.setup.tuned)
+        alike = self.setup.knobs.get("deterministic") == "on"  # torch's own normalisation has no such backward
+        return Net(graph, weights, fast=self.setup.tuned or alike)
 
     def _perhaps_compiled(self, network: Any) -> Any:
         """By torch.compile, if the knob says so: True is its default mode."""
@@ -143,7 +145,8 @@ class ReplicaTrainer(TorchTrainer):
         """Called in `build`, between the network and its optimiser."""
 
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
-        return make_optimiser(parameters, self.setup.optimiser, self._fused)
+        skips = self.setup.precision == "float16"
+        return make_optimiser(parameters, self.setup.optimiser, self._fused, skips)
 
     def _weights_format(self) -> Any:
         return self._layout

@@ -50,7 +50,7 @@ def cuda(setup: Setup) -> List[str]:
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
         tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all
-    # TF32 rounds products to 10 bits: it is not the float32 that the record names.
+    # TF32 rounds what is multiplied to 11 bits: it is not the float32 that the record names.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if setup.knobs.get("deterministic") == "on":
         tf.config.experimental.enable_op_determinism()

@@ -59,16 +59,19 @@ def joules_of(record: Record) -> float | None:
         own = hosts.setdefault(rank.hello.host if rank.hello else "", [])
         if rank.noise and rank.noise.native:
             own.append(rank.noise.native)
-    found = [_joules(uses) for uses in hosts.values()]
+    on_gpus = record.case.placement.device != "cpu"
+    found = [_joules(uses, on_gpus) for uses in hosts.values()]
     return sum(found) if found and all(found) else None
 
 
-def _joules(uses: list[HostUse]) -> float:
+def _joules(uses: list[HostUse], on_gpus: bool) -> float:
     """Of one host, whose ranks read the same counters of its processors, and those of the GPUs that each drives.
 
     A GPU that ranks share counts once. Older records have the sum of all of a host's GPUs. 0.0 where some GPU has no
     counter: the rest alone would be a figure of something else.
     """
+    if on_gpus and any(not use.gpus and use.gpu_joules is None for use in uses):
+        return 0.0
     driven: dict[str, float] = {}
     for gpu in (gpu for use in uses for gpu in use.gpus):
         if gpu.joules is None:

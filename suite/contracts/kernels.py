@@ -9,7 +9,10 @@ KERNEL_KNOBS = {
         "auto",
         "Whether cuDNN times its algorithms on the first batches and keeps the fastest; auto: as the framework has it, "
         "and on when tuned.",
-        needs=(Need("device", ("cuda",), "cuDNN computes on GPUs"),),
+        needs=(
+            Need("device", ("cuda",), "cuDNN computes on GPUs"),
+            Need("deterministic", ("off",), "what is timed anew in every run may choose another algorithm", ("on",)),
+        ),
     ),
     "deterministic": Knob(
         ("on", "off"),
@@ -26,6 +29,10 @@ KERNEL_KNOBS = {
 }
 
 
+# Without a workspace of a fixed size cuBLAS may add up in another order, and PyTorch refuses to be deterministic.
+FIXED_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
+
 def variables(case: Configuration, autotune: str, onednn: str, deterministic: str = "") -> dict[str, str]:
     """The settings as a framework's environment variables of those names; none for what is left as it comes."""
     found = {}
@@ -34,5 +41,5 @@ def variables(case: Configuration, autotune: str, onednn: str, deterministic: st
     if case.knobs.get("onednn") == "off":
         found[onednn] = "0"
     if deterministic and case.knobs.get("deterministic") == "on":
-        found[deterministic] = "1"
+        found.update({deterministic: "1", autotune: "0"})
     return found

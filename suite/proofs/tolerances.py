@@ -34,7 +34,8 @@ Without millions of kinks nothing flips: the small networks keep everybody's bou
 | mnist_small | 9e-2 | 8e-2 | 2e-2 | 2e-2 |
 
 ResNet-50's parameters by 8e-2: the shifts of its normalisations begin at 0 and are all movement. What these proofs say
-in themselves is that the losses are right, the logits nearly so, and that the gradients point the same way.
+in themselves is that the losses are right, the logits nearly so, and that the gradients point the same way: half a
+gradient would keep such bounds, and is for float64 to find. TF32 has not been measured, and has float16's.
 
 **Devices.** All of this was found on CPUs. On GPUs cuDNN's Winograd convolutions and sums by atomics round in other
 ways. A looser bound for them comes with its measurement, by device and precision; until then a CPU's hold, and a proof

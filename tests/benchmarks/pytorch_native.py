@@ -202,7 +202,6 @@ def replayed(step, network, optimiser):
         for kept in optimiser.state.values():
             kept["momentum_buffer"].zero_()
 
-
     def again(kept=step):  # what it reads and writes must live as long as it does
         graph.replay()
 

@@ -46,13 +46,16 @@ class OnGPUs(AdapterConformance):
         names = THROUGH_HOSTS.get(self.adapter, ())
         if not names:
             pytest.skip("no strategy of it exchanges through host memory")
+        proven = set()
         for case in super().cases():
             if case.strategy in names and case.tuning == "tuned":
+                proven.add(case.strategy)
                 place = replace(case.placement, ranks_per_node=2, devices=1, share_devices=True)
                 shared, folder = case.on(placement=place), tmp_path / case.strategy
                 folder.mkdir()
                 proof = Proofs({}).prove(shared, self.launch(shared, folder), folder)
                 assert proof.passed, f"{case.strategy}: {proof.reason}"
+        assert proven == set(names)
 
     def test_its_own_refusals_say_why(self) -> None:
         """Looked at on CPUs: some are theirs."""

@@ -1,5 +1,6 @@
 """What the GPUs of a training did: each once, marked where heat or its hardware slowed it down."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,7 +83,8 @@ def test_the_words_are_those_that_ranks_write():
 
 
 def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):
-    case = run.proven(case_of(ranks=2), repeats=1)
+    case = case_of(ranks=2)
+    case = run.proven(case.on(placement=replace(case.placement, device="cuda")), repeats=1)
 
     def joules(*ranks: tuple[str, list[tuple[str, float | None]]]) -> float | None:
         told = [(host, [{"uuid": uuid, "joules": used} for uuid, used in gpus]) for host, gpus in ranks]
@@ -94,3 +96,4 @@ def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):
     assert joules(("a", [("GPU-1", 60.0)]), ("a", [("GPU-1", 61.0)])) == pytest.approx(101.0), "they share it"
     assert joules(("a", [("GPU-1", 60.0)]), ("b", [("GPU-2", 50.0)])) == pytest.approx(190.0)
     assert joules(("a", [("GPU-1", 60.0)]), ("a", [("GPU-2", None)])) is None, "a card without a counter"
+    assert joules(("a", [("GPU-1", 60.0)]), ("a", [])) is None, "a rank whose cards nobody knows"

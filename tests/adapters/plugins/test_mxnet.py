@@ -104,7 +104,7 @@ def test_kernels_are_left_as_they_come_unless_a_plan_asks():
         "MXNET_CUDNN_AUTOTUNE_DEFAULT": "1"
     }
     alike = ADAPTER.environ(gpu.on(knobs=whole({"deterministic": "on"})), PYTHON)
-    assert alike == {"MXNET_ENFORCE_DETERMINISM": "1"}
+    assert alike == {"MXNET_ENFORCE_DETERMINISM": "1", "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0"}
     without = DIST.on(strategy="single", knobs=whole({"onednn": "off"}))
     assert ADAPTER.environ(without, PYTHON) == {"MXNET_MKLDNN_ENABLED": "0"}
     assert "needs device = 'cpu'" in refusal(ADAPTER, gpu.on(knobs=whole({"onednn": "off"}), precision="float32"))

@@ -114,7 +114,23 @@ def test_servers_refuse_what_would_mean_nothing(asked, words):
 
 
 def test_data_parallel_is_for_gpus_alone():
-    assert set(ADAPTER.capabilities.strategy("dp").refuses) == {("device", "cpu")}
+    assert ("device", "cpu") in ADAPTER.capabilities.strategy("dp").refuses
+
+
+@pytest.mark.parametrize(
+    ("strategy", "asked", "words"),
+    [
+        ("ddp", {}, None),
+        ("zero1", {}, None),
+        ("fsdp", {}, "NCCL refuses ranks that share a GPU"),
+        ("pipeline", {}, "share them under ddp, accumulate, zero1, local_sgd"),
+        ("ddp", {"compression": "bf16"}, "without compression = 'bf16'"),
+    ],
+)
+def test_ranks_share_a_gpu_where_gloo_exchanges_for_them(strategy, asked, words):
+    place = Placement(ranks_per_node=2, device="cuda", share_devices=True)
+    found = refusal(ADAPTER, DDP.on(strategy=strategy, placement=place, knobs=whole(asked)))
+    assert found is None if words is None else words in found
 
 
 @pytest.mark.parametrize(
@@ -126,6 +142,8 @@ def test_data_parallel_is_for_gpus_alone():
         ({"precision": "float16"}, {"cuda_graph": True}, "float16 may skip an update"),
         ({"precision": "float16", "optimiser": "adam"}, {}, "float16 may skip an update, after which Adam's"),
         ({"precision": "float16", "strategy": "fsdp"}, {}, "its losses are not scaled"),
+        ({"precision": "bfloat16", "strategy": "dp"}, {}, "DataParallel's threads compute in float16"),
+        ({}, {"cudnn_autotune": "on", "deterministic": "on"}, "what is timed anew in every run"),
         ({"precision": "bfloat16"}, {"cuda_graph": True, "compile": True}, None),
         ({}, {"cuda_graph": True, "compile": "reduce-overhead"}, "those modes record graphs of their own"),
         ({"optimiser": "adam"}, {"cuda_graph": True}, "repeats the rate and the epsilon"),

@@ -72,6 +72,22 @@ def test_float16_skips_an_update_whose_gradients_are_too_large_and_halves_the_sc
     assert ours._scaler.get_scale() == 512.0
 
 
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_float16_trains_on_when_its_first_update_was_skipped(trainer, tuning):
+    graph = networks.two_heads()
+    ours = trainer(precision="float16", batch=8, tuning=tuning)
+    ours.build(graph, dict(weights.initial(graph)))
+    batch = ours.to_device(synthetic(graph, 8, 1))
+    ours.forward(batch)
+    ours.backward()
+    next(parameter for _, parameter in ours._net.trainable()).grad.fill_(float("inf"))
+    ours.update()
+    before = ours.parameters()
+    ours.step(batch)
+    moved = [np.abs(values - before[name]).max() for name, values in ours.parameters().items()]
+    assert 0 < max(moved) < 1
+
+
 def test_what_a_recording_trained_is_put_back(trainer):
     graph = networks.two_heads().without_dropout()
     ours, reference = trainer(batch=8, tuning="tuned"), trainer(batch=8, tuning="tuned")
