@@ -10,7 +10,8 @@ is worth about 1e-3 of a gradient. PyTorch's own float32 differs from its own fl
 over few samples spread every flip); with softplus and average pooling in their place all three
 agree within 1e-5. So for those networks float32 cannot tell a mistake from a flip, and
 identity is proven in float64, where nothing flips: an adapter gets the looser bounds
-only when its float64 run is within the strict ones.
+only when its float64 run is within the strict ones. mnist_large has a few millions of them when four devices take 32
+samples together: one flip, the same in every framework, moved its gradients by 1e-3.
 
 **Adam** divides a gradient by its own size: where a flip changed a small gradient, the step is as wrong as if it had
 been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of the oracle on GoogLeNet) by, at worst:
@@ -22,7 +23,7 @@ been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of
 | ResNet-50 | 1e-1 | 7e-2 | 7e-4 | 4e-5 |
 | mnist_small | 5e-6 | 2e-6 | 6e-7 | 6e-8 |
 
-Without millions of kinks nothing flips: the small networks keep everybody's bounds.
+Without millions of kinks nothing flips: mnist_small and mnist_stated keep everybody's bounds.
 
 **Short formats** flip far more of them. On one CPU core PyTorch's were off by, at worst:
 
@@ -82,6 +83,7 @@ FLOAT16 = "float16 keeps 11 bits; " + KINKS
 BFLOAT16 = "bfloat16 keeps 8 bits; " + KINKS
 
 LOOSER = {
+    ("float32", "mnist_large"): Tolerance(2e-6, 2e-6, 1e-5, 5e-3, 1e-5, 1e-2, KINKS),
     ("float32", "alexnet"): Tolerance(2e-6, 1e-4, 1e-5, 5e-2, 1e-5, 5e-2, KINKS),
     ("float32", "googlenet"): Tolerance(2e-6, 1e-4, 1e-5, 2e-2, 5e-5, 5e-2, KINKS),
     ("float32", "resnet50"): Tolerance(2e-6, 1e-4, 2e-5, 5e-2, 5e-5, 5e-2, KINKS),
