@@ -272,7 +272,7 @@ class PyTorch(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""
-        alike = FIXED_WORKSPACE if case.knobs["deterministic"] == "on" else {}
+        alike = FIXED_WORKSPACE if case.knobs.get("deterministic") == "on" else {}
         return {**keep_memory(case), **alike}
 
 
