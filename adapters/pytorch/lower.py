@@ -41,6 +41,14 @@ def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
     )
 
 
+class PaddedAverage(nn.AvgPool2d):
+    """On CUDA its backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11)."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Of contiguous memory there."""
+        return super().forward(input.contiguous() if input.is_cuda else input)
+
+
 class Lowering:
     """One layer; the method that bears its kind's name makes the operation."""
 
@@ -66,11 +74,8 @@ class Lowering:
         return nn.MaxPool2d(**self._window())
 
     def avg_pool(self) -> Operation:
-        pool = nn.AvgPool2d(count_include_pad=self._attrs["count_padding"], **self._window())
-        if not self._attrs["pad"]:
-            return pool
-        # On CUDA its backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11).
-        return lambda x: pool(x.contiguous() if x.is_cuda else x)
+        kind = PaddedAverage if self._attrs["pad"] else nn.AvgPool2d
+        return kind(count_include_pad=self._attrs["count_padding"], **self._window())
 
     def lrn(self) -> Operation:
         constants = [self._attrs[name] for name in ("size", "alpha", "beta", "k")]
