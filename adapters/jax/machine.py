@@ -82,7 +82,7 @@ def cuda_versions() -> Dict[str, str]:
     """Of the libraries that JAX's CUDA plugin has loaded, as PyTorch writes them; none where it does not tell."""
     for plugin in PLUGINS:
         with contextlib.suppress(ImportError, AttributeError, RuntimeError):
-            told = importlib.import_module(plugin + "._versions")
-            cuda = told.cuda_runtime_get_version()  # 13000 is 13.0
-            return {"cuda": "%d.%d" % (cuda // 1000, cuda % 1000 // 10), "cudnn": str(told.cudnn_get_version())}
+            library = importlib.import_module(plugin + "._versions")
+            cuda = library.cuda_runtime_get_version()  # 13000 is 13.0
+            return {"cuda": "%d.%d" % (cuda // 1000, cuda % 1000 // 10), "cudnn": str(library.cudnn_get_version())}
     return {}

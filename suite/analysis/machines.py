@@ -107,8 +107,8 @@ def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
             "another machine than the others will be marked, and not compared: go on there, or name a new folder with "
             "-o"
         )
-    for told in (adjusted, limited):
-        known, this = {told(host, "cuda") for host in hosts} - {""}, told(here, "cuda")
+    for setting in (adjusted, limited):
+        known, this = {setting(host, "cuda") for host in hosts} - {""}, setting(here, "cuda")
         if known and this and this not in known:
             return (
                 f"{folder.path} was begun with {' and '.join(sorted(known))}, and this machine now has {this}; rows "

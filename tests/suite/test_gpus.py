@@ -11,14 +11,14 @@ from suite.results.rank_report import GpuUse
 from suite.worker import nvml
 from tests.reports.made_run import case_of
 
-Told = dict[str, Any]
+Reported = dict[str, Any]
 MODEL = "GPU 0: NVIDIA H100 (UUID: GPU-1)"
 
 
-def during(name: str, *hosts: tuple[str, list[Told]]):
+def during(name: str, *hosts: tuple[str, list[Reported]]):
     """Ranks that report the host and what their GPUs did."""
 
-    def change(record: Told) -> None:
+    def change(record: Reported) -> None:
         use = {"seconds": 100.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
         for rank, (host, gpus) in zip(record["ranks"], hosts, strict=True):
             rank["hello"] |= {"host": host, "machine": {"cpu": "AMD EPYC 7B13", "gpus": [MODEL]}}
@@ -29,7 +29,7 @@ def during(name: str, *hosts: tuple[str, list[Told]]):
 
 
 @pytest.mark.parametrize("name", ["native", "train"])
-def test_what_ranks_of_a_host_share_is_told_once(run, name):
+def test_what_ranks_of_a_host_share_is_reported_once(run, name):
     case = run.add(case_of(ranks=3), repeats=1)
     first = {"uuid": "GPU-1", "busy_share": 0.4, "most_watts": 600.0, "celsius": 60, "throttled_by": ["power cap"]}
     second = {"uuid": "GPU-1", "busy_share": 0.6, "least_sm_clock_hz": 1e9, "celsius": 70, "throttled_by": ["thermal"]}
@@ -87,8 +87,8 @@ def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):
     case = run.proven(case.on(placement=replace(case.placement, device="cuda")), repeats=1)
 
     def joules(*ranks: tuple[str, list[tuple[str, float | None]]]) -> float | None:
-        told = [(host, [{"uuid": uuid, "joules": used} for uuid, used in gpus]) for host, gpus in ranks]
-        run.changed(case, during("native", *told), [0])
+        reported = [(host, [{"uuid": uuid, "joules": used} for uuid, used in gpus]) for host, gpus in ranks]
+        run.changed(case, during("native", *reported), [0])
         row = run.only()
         return row.joules_per_sample and row.joules_per_sample * row.processes[0].samples
 
