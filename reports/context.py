@@ -38,6 +38,7 @@ from suite.results.run_folder import RunFolder
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
 STUDY = "paper"  # the plan whose page has the study's tables
+ARTICLE = "data-parallel"  # whose charts over devices are the article's figures
 
 
 def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     imported = isinstance(folder, ForeignRun)
     predicted, unpredicted = beside_measured(folder, [] if imported else rows)
     panels, stage_charts = for_charts(fast.rows), _drawn(for_charts(staged.rows), charts.stages)
-    devices, lessons = over_devices(every), lessons_of(every)
+    devices, lessons = over_devices(every, plan.name == ARTICLE), lessons_of(every)
     exchanged, slowed = exchanges_of(every), stragglers_of(every)
     winners, groups = winners_of(every), overview.groups_of(every)
     fed = inputs_of([row for row in every if row.measured])

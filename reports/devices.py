@@ -1,6 +1,6 @@
 """Epochs over devices: the first and the second, by network, batch and size of the data set, and what devices gain.
 
-The figures of the data-parallel article (5a to 5e in docs/plans.md), of our rows and of imported ones alike.
+The figures 5a to 5e of the data-parallel article (docs/plans.md), of our rows and of imported ones alike.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +13,7 @@ from reports.panels import Panel, beside_others, kept_whole
 from reports.scaling import of_a_node, on_nodes
 from reports.text import accuracy, middle, number
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.connections import Worker
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.spread import Spread, spread
@@ -65,6 +66,12 @@ class Epochs:
         hosts = dict.fromkeys(host for each in about for host in each.hosts)
         carriers = dict.fromkeys(each.transport for each in about if each.transport)
         return "; ".join(filter(None, (", ".join(hosts), ", ".join(carriers))))
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """Its ranks, and whom each is connected to; of its first training that tells."""
+        about = (process.about for row in self.rows for process in row.processes)
+        return next((each.workers for each in about if each.workers), ())
 
     def seconds(self, number: int) -> Spread | None:
         """Of the epoch of that number, from 1."""
@@ -134,13 +141,22 @@ class OverDevices:
         return [chart for chart in drawn if chart]
 
     @property
+    def connected(self) -> list[tuple[str, Epochs, Worker]]:
+        """The workers of whole trainings, by the series' name and the number of devices."""
+        points = [(name, point) for name, one in self.whole for point in one.points]
+        return [(name, point, worker) for name, point in points for worker in point.workers]
+
+    @property
     def answers(self) -> list[str]:
         """How long a whole training takes on the most devices, in a sentence a series."""
         return [_answer(name, one) for name, one in self.whole]
 
 
-def over_devices(rows: Iterable[Row]) -> OverDevices | None:
-    """Of every strategy that was tried on several devices, beside one device alone; None without one."""
+def over_devices(rows: Iterable[Row], article: bool = False) -> OverDevices | None:
+    """Of every strategy that was tried on several devices, beside one device alone; None without one.
+
+    `article`: it is the article's experiment, and its figures bear their numbers; imported lines of its own do anyway.
+    """
     timed = [row for row in rows if (row.published or row.lessons) and row.case.scaling == "weak"]
     single = grouped((row for row in timed if not row.several_devices), lambda row: _alike(row.case))
     several = grouped(
@@ -149,7 +165,8 @@ def over_devices(rows: Iterable[Row]) -> OverDevices | None:
     found = [one for one in (_series(members, single) for members in several.values()) if len(one.points) > 1]
     if not found:
         return None
-    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found))
+    article = article or all(row.published for row in timed)
+    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found, article))
 
 
 def _answer(name: str, one: Series) -> str:
@@ -191,8 +208,8 @@ def _alike(case: Case) -> str:
 # --- charts -------------------------------------------------------------------
 
 
-def _charts(found: list[Series]) -> list[Chart]:
-    """Figures 5a to 5e in their order; what does not vary has none.
+def _charts(found: list[Series], numbered: bool) -> list[Chart]:
+    """Figures 5a to 5e in their order, under their numbers if these are asked for; what does not vary has none.
 
     At the article's sizes where it fixes one: 5b on the largest data set, 5c to 5e at the middle batch, 5d on the
     smallest set.
@@ -206,12 +223,15 @@ def _charts(found: list[Series]) -> list[Chart]:
     def sizes(case: Case) -> tuple[object, ...]:
         return case.data, case.input.repeat, case.batch
 
-    drawn = [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)]
-    drawn += [_by_devices("by batch", group, _rate) for group in by_batch if len(batches) > 1]
-    drawn += [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1]
-    drawn += [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1]
-    drawn += [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))]
-    return [chart for chart in drawn if chart]
+    drawn = {
+        "5a": [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)],
+        "5b": [_by_devices("by batch", group, _rate) for group in by_batch if len(batches) > 1],
+        "5c": [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1],
+        "5e": [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1],
+        "5d": [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))],
+    }
+    there = [(f"Figure {number}: " * numbered, chart) for number, charts in drawn.items() for chart in charts if chart]
+    return [(replace(panel, title=number + panel.title), figure) for number, (panel, figure) in there]
 
 
 def _together(found: list[Series]) -> list[list[Series]]:

@@ -27,11 +27,11 @@ class Matrix:
     bodies: list[Body]
 
 
-def matrix(tables: Iterable[Panel]) -> Matrix | None:
-    """None when everything ran in one place: then the table of speeds says it all."""
+def matrix(tables: Iterable[Panel], least: int = 2) -> Matrix | None:
+    """None with fewer places than `least`: when everything ran in one place, the table of speeds says it all."""
     panels = list(tables)
     places = sorted({place_of(row.case) for panel in panels for row in panel.rows})
-    if len(places) < 2:
+    if len(places) < least:
         return None
     return Matrix([words_of(place) for place in places], [Body(panel, _lines(panel, places)) for panel in panels])
 

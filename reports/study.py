@@ -82,7 +82,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
         table_6=by_network(row for row in node if row.budget),
         table_7=by_network(row for row in nodes if row.budget),
         figure_5=[chart for panel in by_network(over) if nodes and (chart := _speed_ups(panel, True))],
-        table_8=matrix(panels),
+        table_8=matrix(panels, least=1),
         kernels=_kernels(measured),
     )
 

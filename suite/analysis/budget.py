@@ -53,7 +53,7 @@ class Budget:
     forward: float | None
     backward: float | None
     update: float | None
-    bubble: float  # waiting for other parts of the same network; 0.0 where it is not held in parts
+    bubble: float | None  # waiting for other parts of the same network; 0.0 where it is not held in parts
     communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
     other: float  # native less the rest; holds what is None of the above
     hidden: float | None  # part of comm_only that computing hides
@@ -123,18 +123,20 @@ def of_process(
     reads: bool = False,
     method: int = METHOD,
     separable: Collection[str] = STAGES,
+    in_parts: bool = False,
 ) -> Budget | None:
     """One process group's budget, or None when its native or staged pass is missing on a rank.
 
     `devices` are all of the case's; a rank has one where none are given. `reads`: its data are not synthetic.
     `separable`: the stages that the strategy tells apart; what happens inside another one has no figure of its own.
+    `in_parts`: several devices hold one network; without a bubble of its own their waiting is in other stages.
     """
     if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
         return None
     old = method == 1
     staged = [_stages(rank, old) for rank in ranks]
     critical, timed = max(zip(ranks, staged, strict=True), key=lambda pair: _own_work(pair[0], pair[1], old))
-    stages = {name: timed.get(name, 0.0) for name in (*COMPUTE, "bubble")}
+    stages = {name: timed.get(name, 0.0) for name in COMPUTE}
     native = wall_per_step(ranks, "native")
     assert native is not None
     compute_only, comm_only = wall_per_step(ranks, "compute_only"), _comm_only(ranks)
@@ -155,7 +157,8 @@ def of_process(
         io = added.value - stages["h2d"]
     if reads and "io" not in separable:
         io = None  # it stands in the stage that takes the batch
-    bubble, apart = stages["bubble"], {name: stages[name] if name in separable else None for name in COMPUTE}
+    apart = {name: stages[name] if name in separable else None for name in COMPUTE}
+    bubble = timed.get("bubble", None if in_parts else 0.0)
     waits = _waits(ranks)
     return Budget(
         method=method,

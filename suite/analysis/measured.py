@@ -11,6 +11,7 @@ import numpy as np
 
 from suite.analysis import input_wait, kernels, staleness
 from suite.analysis.budget import STAGES, Budget, of_process
+from suite.analysis.connections import Worker, workers_of
 from suite.analysis.gpus import Gpu, gpus_of
 from suite.analysis.input_wait import InputWait
 from suite.analysis.kernels import Profile
@@ -57,6 +58,7 @@ class Provenance:
     environments: dict[str, dict[str, str]]  # the variables that change what is computed, of ranks, by their digest
     where: Where  # its ranks ran
     wire: dict[str, Carrier] | None  # by host
+    workers: tuple[Worker, ...]  # by their connections
     notes: dict[str, Any]
 
 
@@ -125,7 +127,8 @@ def process_of(record: Record, method: int) -> Process:
     reads = case.data != "synthetic"
     answered = record.outcome == "ok" and whole
     devices, separable = case.placement.device_count, _separable(record)
-    budget = of_process(ranks, devices, reads, record.method, separable) if answered else None
+    shared = record.declared is not None and record.declared.model_parallel_size > 1
+    budget = of_process(ranks, devices, reads, record.method, separable, shared) if answered else None
     return Process(
         repeat=record.repeat,
         round=round_of(record),
@@ -258,6 +261,7 @@ def _about(record: Record) -> Provenance:
         environments=_environments(ranks),
         where=where(ranks, device),
         wire=carriers(ranks),
+        workers=workers_of(ranks),
         notes=notes,
     )
 

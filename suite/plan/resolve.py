@@ -128,6 +128,13 @@ class _Maker:
         if TRAIN in passes and choice["data"] == "synthetic":
             problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
             self.problems.add(path, problem)
+        rising, epochs = choice["warmup_epochs"], self.plan.training.epochs
+        if TRAIN in passes and choice["decay"] != "none" and rising >= epochs:
+            problem = (
+                f"warmup_epochs = {rising:g} fills all epochs ({epochs}), so that decay = {choice['decay']!r} never "
+                "begins; take fewer, or train for longer ([training] epochs)"
+            )
+            self.problems.add(choice.written.path("warmup_epochs"), problem)
         if TRAIN not in passes and choice["batch"] == WHOLE:
             problem = "batch = 'all' is every sample that the pass 'train' learns from; for other passes write a number"
             self.problems.add(choice.written.path("batch"), problem)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from suite.results.rank_report import (
+    Connection,
     Failed,
     Hello,
     Joined,
@@ -47,6 +48,7 @@ def life(sent: Sequence[Message]) -> dict[str, Any]:
         "hello": _as(Hello, last(messages.Hello, sent)),
         "joined": _as(Joined, last(messages.Joined, sent)),
         "wire": {name: Traffic.model_validate(each) for name, each in wire.interfaces.items()} if wire else None,
+        "connections": tuple(Connection.model_validate(each) for each in wire.connections) if wire else (),
         "noise": _as(Noise, last(messages.Noise, sent)),
         "memory": _as(Memory, last(messages.Memory, sent)),
         "failed": _as(Failed, last(messages.Failed, sent)),

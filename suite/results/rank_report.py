@@ -3,9 +3,13 @@
 Times are seconds. Lists hold an item a step, in order. null is what was not measured, not reported, or no number.
 """
 
+import contextlib
+import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from suite.results.stored import Finite, Stored
 
@@ -232,6 +236,25 @@ class Traffic(Stored):
     sent_bytes: int
 
 
+def _end(value: str) -> str:
+    address, _, port = value.rpartition(":")
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(address.strip("[]"))
+        if 0 <= int(port) < 1 << 16:
+            return value
+    raise ValueError(f"{value[:50]!r} is no address and port")
+
+
+End = Annotated[str, AfterValidator(_end)]
+
+
+class Connection(Stored):
+    """A TCP connection that a rank had open at the end of its task, both ends as "address:port"."""
+
+    own: End
+    other: End
+
+
 class AnyRank(Stored):
     """What every rank reports, whatever it was asked to do."""
 
@@ -239,6 +262,7 @@ class AnyRank(Stored):
     hello: Hello | None = None
     joined: Joined | None = None
     wire: dict[str, Traffic] | None = None  # by interface
+    connections: tuple[Connection, ...] = ()  # of its own process; () where it could not tell, and before
     noise: Noise | None = None  # None: format 2 and before; so is the next one. Of communication: before it was kept
     memory: Memory | None = None
     failed: Failed | None = None

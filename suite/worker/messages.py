@@ -299,10 +299,18 @@ class Traffic(NamedTuple):
     sent_bytes: int
 
 
+class Connection(NamedTuple):
+    """An open TCP connection, both as "address:port"."""
+
+    own: str
+    other: str
+
+
 class Wire(NamedTuple):
-    """The traffic of this rank's host from before it joined to the end of its task."""
+    """The traffic of this rank's host from before it joined to the end of its task, and its connections then."""
 
     interfaces: Dict[str, Traffic]
+    connections: List[Connection] = []
 
 
 class Notes(NamedTuple):

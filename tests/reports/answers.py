@@ -72,13 +72,16 @@ FIRST = {
 # At the scale `small` and larger ones.
 WHOLE: Shown = {
     "autotune": {"index.html": ("alexnet on .*what an expert gains", "mnist_small on .*what an expert gains")},
-    "batch-size": {"accuracy.html": ("The trade-off: mnist_small", "best accuracy, by batch", "Batch, all devices")},
+    "batch-size": {
+        "accuracy.html": ("The trade-off: mnist_small", "best accuracy, by batch", "Batch, all devices", "memory, MiB"),
+    },
     "data-parallel": {
         "scaling.html": (
-            "samples/s of the second epoch, all strategies and networks",
-            "samples/s of the second epoch, by batch",
-            "seconds of the second epoch, by size of the data set",
-            "samples/s of the second epoch, by size of the data set",
+            "Figure 5a: .* samples/s of the second epoch, all strategies and networks",
+            "Figure 5b: .* samples/s of the second epoch, by batch",
+            "Figure 5c: .* seconds of the second epoch, by size of the data set",
+            "Figure 5d: .* samples/s of the first epoch against the second",
+            "Figure 5e: .* samples/s of the second epoch, by size of the data set",
         ),
         "input.html": READING,
     },
@@ -93,7 +96,12 @@ WHOLE: Shown = {
         "study.html": ("Kernels of the vendors .* oneDNN · pytorch/single googlenet",),
         "input.html": READING,
     },
-    "stragglers": {"index.html": (r"With a straggler of 75%, \S+ is the first to reach a loss of ",)},
+    "stragglers": {
+        "index.html": (
+            "With a straggler of 75%, .* is the first to reach a loss of ",
+            r"is sooner than .* once a straggler loses \d+% of its time \(.* to .*\)",
+        )
+    },
 }
 
 

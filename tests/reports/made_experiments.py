@@ -53,7 +53,7 @@ def paper(path: Path) -> RunFolder:
 
 def epochs(path: Path) -> RunFolder:
     """Repeats, batches and devices, two epochs each."""
-    run = MadeRun(path)
+    run = MadeRun(path, "data-parallel")
     for repeat in (1, 4):
         for batch in (128, 256):
             for adapter in BOTH:
@@ -69,8 +69,17 @@ def time_to_train(path: Path) -> RunFolder:
     for nodes in (1, 2, 4):
         case = learner("pytorch", 1, strategy="ddp" if nodes > 1 else "single", placement=Placement(nodes=nodes))
         case = case.on(training=Training(epochs=20, patience=5))
-        run.proven(case, repeats=1, ranks=taught(case.on(training=Training(epochs=4 + nodes))))
+        ranks = taught(case.on(training=Training(epochs=4 + nodes)))
+        run.proven(case, repeats=1, ranks=[{**rank, "connections": _ring(rank["rank"], nodes)} for rank in ranks])
     return run.folder
+
+
+def _ring(rank: int, ranks: int) -> list[dict[str, str]]:
+    """A rank's connections to the one before and the one after it, and to a server."""
+    after, before = [f"10.0.0.{1 + (rank + step) % ranks}:80{step % ranks:02}" for step in (1, -1)]
+    own = f"10.0.0.{1 + rank}"
+    ends = [(f"{own}:80{ranks - 1:02}", after), (f"{own}:8001", before), (f"{own}:9000", "10.0.0.99:22")]
+    return [{"own": one, "other": other} for one, other in ends] if ranks > 1 else []
 
 
 def exchanges(path: Path) -> RunFolder:

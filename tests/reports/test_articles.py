@@ -51,6 +51,9 @@ TABLES = {
         *("Strategy", "nodes", "devices", "minutes", "speed-up", "epochs", "epochs per worker", "ended early"),
         *("best accuracy", "hosts; connected by"),
     ],
+    ("time_to_train", "Who is connected to whom"): [
+        *("Strategy", "devices", "rank", "host", "address", "connected to ranks", "other processes at"),
+    ],
 }
 # Likewise the axes of the figure that follows it, across and up.
 FIGURES = {
@@ -66,9 +69,16 @@ def pages(rendered: Callable[[str], str]) -> dict[str, str]:
     return {name: rendered(name) for name, _ in TABLES}
 
 
+def test_each_worker_s_peers_are_listed(pages: dict[str, str]) -> None:
+    table = Page(after(pages["time_to_train"], "Who is connected to whom")).text
+    assert "2 0 bench 10.0.0.1 1 10.0.0.99" in table
+    assert "4 2 bench 10.0.0.3 1, 3 10.0.0.99" in table
+    assert " 1 0 bench" not in table, "one worker has nobody to talk to"
+
+
 def after(page: str, heading: str) -> str:
     """What stands between a heading and the next one; charts have headings of their own."""
-    end = r"<h2>|<h3>(?:Table|Figure|Kernels|Curves)|</section>"
+    end = r"<h2>|<h3>(?:Table|Figure \d:|Kernels|Curves|Who)|</section>"
     found = re.search(rf"<h[23]>{re.escape(heading)}</h[23]>(.*?)(?:{end})", page, re.DOTALL)
     assert found, f"no heading {heading!r}"
     return found[1]
@@ -146,13 +156,16 @@ DESCRIBED = ["Table 2", "Figure 1", "Table 3", "Table 4"]  # of any run that has
     [
         ([], None),
         ([{"workload": "mnist_small"}, {"workload": "mnist_small", "ranks": 2}], None),
-        ([{}], [*DESCRIBED, "Table 5", "Figure 3"]),
+        ([{}], [*DESCRIBED, "Table 5", "Figure 3", "Table 8"]),
         ([{"passes": ("native",)}], DESCRIBED),
         ([{"passes": ("native",), "knobs": {"onednn": one}} for one in ("on", "off")], [*DESCRIBED, "Kernels"]),
-        ([{"passes": ("native", "staged")}, {"passes": ("native",), "ranks": 2}], [*DESCRIBED, "Table 5", "Figure 3"]),
-        ([{"ranks": 2}], [*DESCRIBED, "Table 6"]),
+        (
+            [{"passes": ("native", "staged")}, {"passes": ("native",), "ranks": 2}],
+            [*DESCRIBED, "Table 5", "Figure 3", "Table 8"],
+        ),
+        ([{"ranks": 2}], [*DESCRIBED, "Table 6", "Table 8"]),
         ([{}, {"ranks": 2}], [*DESCRIBED, "Table 5", "Figure 3", "Figure 4", "Table 6", "Table 8"]),
-        ([{"placement": Placement(nodes=2)}], [*DESCRIBED, "Table 7"]),
+        ([{"placement": Placement(nodes=2)}], [*DESCRIBED, "Table 7", "Table 8"]),
     ],
 )
 def test_nothing_has_the_study_s_number_that_was_not_measured(

@@ -161,14 +161,14 @@ def published(which: str, framework: str, model: str, repeat: int, batch: int) -
 
 LARGE, BY = "mnist_large on mnist: ", "samples/s of the second epoch, "
 FIGURES = [  # the title of the article's figure here, what a series is, and (model, repeat, batch) of each series
-    (f"mnist: {BY}all strategies and networks, 8\u00d7 data, batch 256 per device", "rate",
+    (f"Figure 5a: mnist: {BY}all strategies and networks, 8\u00d7 data, batch 256 per device", "rate",
      [("small", 8, 256), ("large", 8, 256)]),
-    (f"{LARGE}{BY}by batch, 8\u00d7 data", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
-    (f"{LARGE}seconds of the second epoch, by size of the data set, batch 256 per device", "seconds",
+    (f"Figure 5b: {LARGE}{BY}by batch, 8\u00d7 data", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
+    (f"Figure 5c: {LARGE}seconds of the second epoch, by size of the data set, batch 256 per device", "seconds",
      [("large", repeat, 256) for repeat in (1, 4, 8)]),
-    (f"{LARGE}samples/s of the first epoch against the second, 1\u00d7 data, batch 256 per device", "both",
+    (f"Figure 5d: {LARGE}samples/s of the first epoch against the second, 1\u00d7 data, batch 256 per device", "both",
      [("large", 1, 256)]),
-    (f"{LARGE}{BY}by size of the data set, batch 256 per device", "rate",
+    (f"Figure 5e: {LARGE}{BY}by size of the data set, batch 256 per device", "rate",
      [("large", repeat, 256) for repeat in (1, 4, 8)]),
 ]  # fmt: skip
 

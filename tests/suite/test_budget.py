@@ -223,6 +223,14 @@ def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
     assert of_process([rank(0)]).bubble == 0.0
 
 
+def test_waiting_that_nobody_tells_apart_has_no_figure():
+    """A network in parts whose forward and backward hold the exchange."""
+    budget = of_process([rank(0), rank(1)], in_parts=True)
+    assert (budget.bubble, over_processes([budget, budget]).bubble) == (None, None)
+    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
+    assert of_process([rank(0, bubble=0.25)], in_parts=True).bubble == pytest.approx(0.25 * 11 / 3)
+
+
 @pytest.mark.parametrize(
     ("alone", "exposed", "share"),
     [

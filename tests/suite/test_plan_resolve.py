@@ -327,6 +327,16 @@ def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
     assert speed.case == usual.case, "a pass that measures speed has no epochs"
 
 
+def test_a_decay_that_never_begins_is_refused(cases: Cases) -> None:
+    learning = "[training]\nepochs = 5\n" + SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [4, 5]\n'
+    assert len(cases(learning)) == 2
+    with pytest.raises(RequestError) as refused:
+        cases(learning + 'decay = "cosine"\n')
+    told = str(refused.value)
+    assert "plan.toml:10: warmup_epochs = 5 fills all epochs (5), so that decay = 'cosine' never begins" in told
+    assert "warmup_epochs = 4" not in told
+
+
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
     ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
     read = cases(SINGLE + 'data = "real"\n' + ways)

@@ -14,6 +14,7 @@ from workloads import weights
 
 NAP = 0.5  # seconds that all but a pipeline's first stage sleep before a staged iteration
 STALE = 5  # updates that rank 0 makes while rank 1 waits
+LATE = 0.1  # seconds that the last rank takes longer for a step than the others
 
 
 def exchange(trainer, graph, folder):
@@ -92,6 +93,21 @@ def push(trainer, graph, folder):
     return {"untrained": untrained, "turns": turns, "notes": trainer.notes()}
 
 
+def lag(trainer, graph, folder):
+    """When each of six steps began and ended, on a clock that all ranks here share; the last one is late."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch, times = rank.placed(trainer, graph), []
+    trainer.begin_training()
+    trainer.maximum(0.0)
+    for _ in range(6):
+        began = time.monotonic()
+        time.sleep(LATE if trainer.setup.rank == trainer.setup.world - 1 else 0.0)
+        trainer.step(batch)
+        times.append([began, time.monotonic()])
+    trainer.maximum(0.0)
+    return {"times": times, "notes": trainer.notes()}
+
+
 def kernels(trainer, graph, folder):
     """What the pass `kernels` has to tell."""
     trainer.build(graph, dict(weights.initial(graph)))
@@ -107,6 +123,7 @@ TASKS = {
     "broadcasts": broadcasts,
     "train": train,
     "push": push,
+    "lag": lag,
     "kernels": kernels,
 }
 

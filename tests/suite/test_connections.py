@@ -1,0 +1,40 @@
+"""Ranks are matched by both ends of a connection; what nobody's other end is belongs to another process."""
+
+import pytest
+
+from suite.analysis.connections import Worker, workers_of
+from suite.results.rank_report import Rank
+
+
+def rank(number: int, host: str, *pairs: tuple[str, str]) -> Rank:
+    connections = [{"own": one, "other": other} for one, other in pairs]
+    return Rank.model_validate({"rank": number, "hello": {"host": host}, "connections": connections})
+
+
+def test_ranks_that_share_a_connection_know_each_other() -> None:
+    ranks = [
+        rank(0, "a", ("10.0.0.1:50", "10.0.0.2:70"), ("10.0.0.1:51", "[fe80::9]:80"), ("127.0.0.1:9", "127.0.0.1:8")),
+        rank(1, "b", ("10.0.0.2:70", "10.0.0.1:50"), ("127.0.0.1:8", "127.0.0.1:9")),  # its own host's loopback
+        rank(2, "b"),
+    ]
+    assert workers_of(ranks) == (
+        Worker(0, "a", ("10.0.0.1", "127.0.0.1"), (1,), ("127.0.0.1", "fe80::9")),
+        Worker(1, "b", ("10.0.0.2", "127.0.0.1"), (0,), ("127.0.0.1",)),
+        Worker(2, "b", (), (), ()),
+    )
+
+
+def test_a_connection_of_a_rank_with_itself_says_nothing() -> None:
+    ranks = [rank(0, "a", ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:2", "127.0.0.1:1")), rank(1, "a")]
+    assert [(one.addresses, one.peers, one.others) for one in workers_of(ranks)] == [((), (), ())] * 2
+
+
+def test_one_rank_and_ranks_without_connections_are_nobody_s_peers() -> None:
+    assert workers_of([rank(0, "a", ("10.0.0.1:50", "10.0.0.2:70"))]) == ()
+    assert workers_of([rank(0, "a"), rank(1, "b")]) == ()
+
+
+@pytest.mark.parametrize("end", ["10.0.0.1", "lab1:80", "10.0.0.1:http", "10.0.0.1:65536", "::1:80:", "x" * 5000])
+def test_what_is_no_address_is_no_record(end: str) -> None:
+    with pytest.raises(ValueError, match="no address and port"):
+        rank(0, "a", (end, "10.0.0.2:70"))
