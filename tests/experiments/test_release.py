@@ -58,6 +58,37 @@ def test_googlenet_is_cut_along_its_branches_beside_the_other_strategies(experim
     assert "on 2 devices: pytorch/" in page
 
 
+READING = """
+name = "reading"
+
+[defaults]
+workload = "alexnet"
+batch = 1024
+data = "real"
+tuning = "tuned"
+readers = 2
+passes = ["io_only"]
+
+[sampling]
+quick = true
+warmup_steps = 1
+steps = 3
+seconds = 0
+processes = 1
+
+[[cases]]
+adapter = ["pytorch", "tensorflow", "mxnet", "cntk", "jax", "caffempi"]
+strategy = "single"
+"""
+
+
+def test_the_study_s_large_batch_is_read(experiment, tmp_path):
+    """On CPUs its plan trains with less; reading alone asks the same of them as of GPUs."""
+    (tmp_path / "reading.toml").write_text(READING)
+    rows = summarise(experiment(str(tmp_path / "reading.toml")).folder)
+    assert {row.case.adapter for row in rows if row.outcome == "ok" and row.case.batch == 1024} == EVERYWHERE
+
+
 SAME_STEPS, SAME_LOSS = 50, 1e-3
 
 
