@@ -16,7 +16,7 @@ FRAMEWORKS = {
     "learning": EVERYWHERE,
     "model-parallel": {"pytorch", "tensorflow"},
     "networks": EVERYWHERE,
-    "paper": EVERYWHERE | {"horovod-mxnet"},
+    "paper": EVERYWHERE - {"jax"},
     "prediction": {"pytorch", "caffempi"},
     "quick": EVERYWHERE,
     "readers": {"pytorch", "mxnet"},
