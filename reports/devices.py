@@ -23,6 +23,7 @@ from suite.groups import grouped
 Value = Callable[["Epochs"], Spread | None]
 FIRST, SECOND = 1, 2
 BY_SIZE = "by size of the data set"
+WORKERS = 16  # of a training that are listed one by one
 LINES = 6  # that a chart can hold and be read: two strategies at three batches
 
 
@@ -142,9 +143,14 @@ class OverDevices:
 
     @property
     def connected(self) -> list[tuple[str, Epochs, Worker]]:
-        """The workers of whole trainings, by the series' name and the number of devices."""
+        """The first workers of whole trainings, by the series' name and the number of devices."""
         points = [(name, point) for name, one in self.whole for point in one.points]
-        return [(name, point, worker) for name, point in points for worker in point.workers]
+        return [(name, point, worker) for name, point in points for worker in point.workers[:WORKERS]]
+
+    @property
+    def workers(self) -> int:
+        """How many there are, listed or not."""
+        return sum(len(point.workers) for _, one in self.whole for point in one.points)
 
     @property
     def answers(self) -> list[str]:

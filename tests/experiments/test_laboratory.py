@@ -41,8 +41,11 @@ def test_one_machine_two_and_four_train_alike(experiment, four_hosts, request, d
         assert process.about.hosts == sorted(hosts[: row.case.placement.nodes])
         assert lesson.best > reached, (row.case.label, lesson.best)
     (page,) = [text for text in done.pages.values() if 'id="time_to_train"' in text]
-    table = page.partition('id="time_to_train"')[2].partition("</section>")[0]
+    table, _, rest = page.partition('id="time_to_train"')[2].partition("</table>")
     assert table.count("<tr>") == 1 + len(rows)
+    connected = rest.partition("</table>")[0]
+    assert connected.count("<tr>") == 1 + sum(row.case.placement.ranks for row in rows if row.several_devices)
+    assert all(f"{host}</td>" in connected for host in hosts)
     assert ", ".join(sorted(hosts)) + "; gloo" in Page(page).text
 
 
