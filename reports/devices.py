@@ -215,7 +215,7 @@ def _alike(case: Case) -> str:
 
 
 def _charts(found: list[Series], numbered: bool) -> list[Chart]:
-    """Figures 5a to 5e in their order, under their numbers if these are asked for; what does not vary has none.
+    """One of each of the figures 5a to 5e, then the others; what does not vary has none.
 
     At the article's sizes where it fixes one: 5b on the largest data set, 5c to 5e at the middle batch, 5d on the
     smallest set.
@@ -233,11 +233,16 @@ def _charts(found: list[Series], numbered: bool) -> list[Chart]:
         "5a": [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)],
         "5b": [_by_devices("by batch", group, _rate) for group in by_batch if len(batches) > 1],
         "5c": [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1],
-        "5e": [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1],
         "5d": [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))],
+        "5e": [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1],
     }
-    there = [(f"Figure {number}: " * numbered, chart) for number, charts in drawn.items() for chart in charts if chart]
-    return [(replace(panel, title=number + panel.title), figure) for number, (panel, figure) in there]
+    first, others = [], []
+    for figure, charts in drawn.items():
+        title = f"Figure {figure}: " * numbered
+        there = [(replace(chart[0], title=title + chart[0].title), chart[1]) for chart in charts if chart]
+        first += there[:1]
+        others += there[1:]
+    return first + others
 
 
 def _together(found: list[Series]) -> list[list[Series]]:
