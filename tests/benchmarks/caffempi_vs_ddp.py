@@ -10,7 +10,7 @@ and the relative differences of the ranks' mean losses over the first steps. Exi
 and a FAIL that says which, unless for every network
 
 - the median ratio is at least 1;
-- the losses of the first step agree to 2e-6, the workloads' tolerance;
+- the losses of the first step agree to 2e-6;
 - with `--precision float64`, the losses of all compared steps do.
 
 In float32 the later steps prove nothing: the trajectories of deep networks scatter. A
