@@ -13,8 +13,8 @@ identity is proven in float64, where nothing flips: an adapter gets the looser b
 only when its float64 run is within the strict ones. mnist_large has a few millions of them when four devices take 32
 samples together: one flip, the same in every framework, moved its gradients by 1e-3.
 
-**Losses** are as exact as a library's exponential and logarithm. MXNet's softmax is off by 1.6e-6 of a loss of 0.7, from
-logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); everybody else's by 8e-8.
+**Losses** are as exact as a library's exponential and logarithm. MXNet's softmax is off by 1.6e-6 of a loss of 0.7,
+from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); everybody else's by 8e-8.
 
 **Adam** divides a gradient by its own size: where a flip changed a small gradient, the step is as wrong as if it had
 been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of the oracle on GoogLeNet) by, at worst:
