@@ -6,14 +6,18 @@ Standard library only.
 import contextlib
 import fcntl
 import os
+import random
 import socket
 import struct
+from typing import List
 
 from suite.worker.sockets import Address
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DISCARD = 9  # a port; nothing is sent there
 SIOCGIFADDR = 0x8915
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"  # that the system takes from where nobody names a port
+LOWEST, ATTEMPTS = 20000, 100  # ports below LOWEST are known services'
 
 
 def meeting_place(who: str) -> Address:
@@ -51,8 +55,26 @@ def interface_of(address: str) -> str:
     return ""
 
 
-def free_port() -> int:
-    """A TCP port that is free on this host now; the system does not give it out again at once."""
+def free_port(own: str = EPHEMERAL) -> int:
+    """A TCP port that is free on this host now, where possible one that the system gives to nobody by itself.
+
+    Who knocks at a port of the system's own range before anybody listens there may be given that very port for its end:
+    it then talks to itself, and a server of ps-lite's that does ends with "Check failed: is_scheduler_".
+    """
+    for port in _outside(own):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+def _outside(own: str) -> List[int]:
+    """Some ports below the system's own range, by chance; none where that begins too low, or is not told."""
+    try:
+        with open(own) as stream:
+            below = range(LOWEST, int(stream.read().split()[0]))
+    except (OSError, ValueError, IndexError):
+        return []
+    return random.SystemRandom().sample(below, min(ATTEMPTS, len(below)))

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from suite.worker import rendezvous
 from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
 
 
@@ -53,3 +54,23 @@ def test_the_route_to_this_host_begins_at_it():
 def test_a_free_port_can_be_listened_at():
     with socket.socket() as door:
         door.bind(("127.0.0.1", free_port()))
+
+
+@pytest.mark.parametrize("told", ["32768\t60999\n", "1024 65535\n", "", None])
+def test_a_port_is_none_that_the_system_gives_away_where_there_are_others(tmp_path, told):
+    own = tmp_path / "range"
+    if told is not None:
+        own.write_text(told)
+    found = {free_port(str(own)) for _ in range(20)}
+    assert len(found) > 1
+    assert all(20000 <= port < 32768 for port in found) or not (told or "").startswith("32768")
+
+
+def test_a_port_that_somebody_listens_at_is_left_out(tmp_path, monkeypatch):
+    only = free_port()
+    (tmp_path / "range").write_text("%d 60999" % (only + 1))
+    monkeypatch.setattr(rendezvous, "LOWEST", only)
+    with socket.socket() as door:
+        door.bind(("", only))
+        assert free_port(str(tmp_path / "range")) != only
+    assert free_port(str(tmp_path / "range")) == only
