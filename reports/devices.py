@@ -70,7 +70,7 @@ class Epochs:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Its ranks, and whom each is connected to; of its first training that tells."""
+        """Its ranks, and whom each is connected to; of its first training that reports any."""
         about = (process.about for row in self.rows for process in row.processes)
         return next((each.workers for each in about if each.workers), ())
 
@@ -128,6 +128,7 @@ class OverDevices:
 
     named: list[tuple[str, Series]]
     charts: list[Chart]
+    article: bool  # whether the charts bear the article's numbers
 
     @property
     def whole(self) -> list[tuple[str, Series]]:
@@ -148,9 +149,9 @@ class OverDevices:
         return [(name, point, worker) for name, point in points for worker in point.workers[:WORKERS]]
 
     @property
-    def workers(self) -> int:
-        """How many there are, listed or not."""
-        return sum(len(point.workers) for _, one in self.whole for point in one.points)
+    def longer(self) -> bool:
+        """Whether a training has more workers than are listed."""
+        return any(len(point.workers) > WORKERS for _, one in self.whole for point in one.points)
 
     @property
     def answers(self) -> list[str]:
@@ -172,7 +173,7 @@ def over_devices(rows: Iterable[Row], article: bool = False) -> OverDevices | No
     if not found:
         return None
     article = article or all(row.published for row in timed)
-    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found, article))
+    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found, article), article)
 
 
 def _answer(name: str, one: Series) -> str:

@@ -39,8 +39,8 @@ def _worker(rank: Rank, owners: dict[Ends, int]) -> Worker:
 
 
 def _ends(rank: Rank, one: str, other: str) -> Ends:
-    alone = rank.hello is not None and ipaddress.ip_address(_address(one)).is_loopback
-    return rank.hello.host if alone and rank.hello else "", one, other
+    host = rank.hello.host if rank.hello else ""
+    return host if ipaddress.ip_address(_address(one)).is_loopback else "", one, other
 
 
 def _address(end: str) -> str:

@@ -237,10 +237,11 @@ class Traffic(Stored):
 
 
 def _end(value: str) -> str:
-    address, _, port = value.rpartition(":")
+    address, _, port = value[:100].rpartition(":")
     with contextlib.suppress(ValueError):
-        ipaddress.ip_address(address.strip("[]"))
-        if 0 <= int(port) < 1 << 16:
+        found, number = ipaddress.ip_address(address.strip("[]")), int(port)
+        shown = f"[{found}]" if found.version == 6 else str(found)
+        if "%" not in shown and 0 <= number < 1 << 16 and value == f"{shown}:{number}":
             return value
     raise ValueError(f"{value[:50]!r} is no address and port")
 

@@ -10,18 +10,20 @@ from suite.worker.messages import Connection
 
 TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 OPEN = "01"  # TCP_ESTABLISHED
-MOST = 1000  # that are told: a record is read again, and nobody reads more
+MOST = 1000  # that a record holds: nobody reads more
 
 
 def connections(tables: Tuple[str, ...] = TABLES) -> List[Connection]:
-    """Those of this process alone; none where the system does not tell."""
-    sockets, found = _sockets(), set()  # type: Set[str], Set[Connection]
-    for path in tables:
-        with contextlib.suppress(OSError), open(path) as table:
-            for line in table.readlines()[1:]:
-                fields = line.split()
-                if fields[3] == OPEN and fields[9] in sockets:
-                    found.add(Connection(_address(fields[1]), _address(fields[2])))
+    """Those of this process alone; none where the system does not report them: that costs no measurement."""
+    found = set()  # type: Set[Connection]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        sockets = _sockets()
+        for path in filter(os.path.exists, tables):
+            with open(path) as table:
+                for line in table.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == OPEN and fields[9] in sockets:
+                        found.add(Connection(_address(fields[1]), _address(fields[2])))
     return sorted(found)[:MOST]
 
 

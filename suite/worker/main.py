@@ -15,7 +15,7 @@ from suite.worker import binding, gpus, messages, wire
 from suite.worker.communicator import Communicator
 from suite.worker.connections import connections
 from suite.worker.contract import Setup, Unavailable, Unsupported
-from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, read_job
+from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
 from suite.worker.memory_limit import limit_memory
@@ -47,7 +47,8 @@ def main(argv: List[str]) -> int:
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         RUN[type(job.task)](made, job.task, job.output, outbox)
-        outbox.send(messages.Wire(wire.growth(before, wire.counters()), connections()))
+        met = connections() if isinstance(job.task, Train) else []
+        outbox.send(messages.Wire(wire.growth(before, wire.counters()), met))
         if load is not None:
             outbox.send(messages.Notes({"straggler": load.end()}))
     except BaseException as error:

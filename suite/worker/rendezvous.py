@@ -59,7 +59,7 @@ def free_port(own: str = EPHEMERAL) -> int:
     """A TCP port that is free on this host now, where possible one that the system gives to nobody by itself.
 
     Who knocks at a port of the system's own range before anybody listens there may be given that very port for its end:
-    it then talks to itself, and a server of ps-lite's that does ends with "Check failed: is_scheduler_".
+    it then talks to itself. (A ps-lite server that does ends with "Check failed: is_scheduler_".)
     """
     for port in _outside(own):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def free_port(own: str = EPHEMERAL) -> int:
 
 
 def _outside(own: str) -> List[int]:
-    """Some ports below the system's own range, by chance; none where that begins too low, or is not told."""
+    """Some ports below the system's own range, by chance; none where that begins too low, or is not known."""
     try:
         with open(own) as stream:
             below = range(LOWEST, int(stream.read().split()[0]))

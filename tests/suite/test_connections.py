@@ -34,7 +34,20 @@ def test_one_rank_and_ranks_without_connections_are_nobody_s_peers() -> None:
     assert workers_of([rank(0, "a"), rank(1, "b")]) == ()
 
 
-@pytest.mark.parametrize("end", ["10.0.0.1", "lab1:80", "10.0.0.1:http", "10.0.0.1:65536", "::1:80:", "x" * 5000])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "10.0.0.1",
+        "lab1:80",
+        "10.0.0.1:http",
+        "10.0.0.1:65536",
+        "::1:80",
+        "[::1%a]:80",
+        "10.0.0.1: 8_0",
+        "]]10.0.0.1[[:80",
+        "x" * 5000,
+    ],
+)
 def test_what_is_no_address_is_no_record(end: str) -> None:
     with pytest.raises(ValueError, match="no address and port"):
         rank(0, "a", (end, "10.0.0.2:70"))

@@ -3,6 +3,7 @@
 import pytest
 
 from suite.contracts.launcher import LOGINS
+from suite.proofs import tolerances
 from suite.proofs.judgement import joined, judge
 from suite.results.proof import Verdict
 from suite.supervision import Attempt
@@ -62,7 +63,8 @@ def test_what_agrees_passes_and_names_its_worst_tensor():
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        (("losses", "native", 2), 2.1 * (1 + 2e-5), "native loss of iteration 3"),
+        (("losses", "native", 2), 2.1 * (1 + 1.1e-5), "native loss of iteration 3"),
+        (("losses", "native", 0), 2.3 * (1 + 6e-6), "native loss of iteration 1"),
         (("losses", "staged", 0), float("nan"), "staged loss of iteration 1"),
         (("errors", "gradient", "fc1.weight"), 2e-5, "gradient of fc1.weight is off by 2e-05 (allowed 1e-05)"),
         (("errors", "gradient", "fc1.weight"), float("inf"), "gradient of fc1.weight"),
@@ -140,3 +142,10 @@ def test_a_line_that_is_no_login_is_passed_over(tmp_path):
     lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
     (tmp_path / LOGINS).write_text("\n".join(lines))
     assert lost(tmp_path) == [Login("far", 255, 1.5)]
+
+
+def test_what_is_looser_is_nowhere_stricter():
+    names = ("loss", "later_loss", "tensor", "gradient", "parameter", "movement")
+    for (precision, workload), own in tolerances.LOOSER.items():
+        usual = tolerances.BY_PRECISION.get(precision, own)
+        assert all(getattr(own, name) >= getattr(usual, name) for name in names), workload

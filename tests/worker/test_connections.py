@@ -49,10 +49,11 @@ def test_addresses_are_read_as_the_kernel_writes_them(tmp_path, row):
 @linux
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_both_ends_of_an_own_connection_are_found(family, address):
-    if not os.path.exists("/proc/net/if_inet6") and family == socket.AF_INET6:
-        pytest.skip("no IPv6 here")
     with socket.socket(family) as door:
-        door.bind((address, 0))
+        try:
+            door.bind((address, 0))
+        except OSError as error:
+            pytest.skip("%s is not here: %s" % (address, error))
         door.listen(1)
         before = set(connections())
         with socket.create_connection(door.getsockname()[:2]) as caller, door.accept()[0]:
@@ -61,4 +62,4 @@ def test_both_ends_of_an_own_connection_are_found(family, address):
             assert {int(end.rpartition(":")[2]) for one in new for end in one} == ports
             assert len(new) == 2
             assert all(end.rpartition(":")[0].strip("[]") == address for one in new for end in one)
-        assert set(connections()) == before
+        assert not new & set(connections())

@@ -14,7 +14,7 @@ from workloads import weights
 
 NAP = 0.5  # seconds that all but a pipeline's first stage sleep before a staged iteration
 STALE = 5  # updates that rank 0 makes while rank 1 waits
-LATE = 0.1  # seconds that the last rank takes longer for a step than the others
+LATE, STEPS = 0.1, 6  # seconds that the last rank takes longer for a step than the others; steps of each rank
 
 
 def exchange(trainer, graph, folder):
@@ -94,18 +94,37 @@ def push(trainer, graph, folder):
 
 
 def lag(trainer, graph, folder):
-    """When each of six steps began and ended, on a clock that all ranks here share; the last one is late."""
+    """When each step began and ended, on a clock that all ranks here share.
+
+    The last rank is late, and does not begin before the first one has made the steps that it may make alone.
+    """
     trainer.build(graph, dict(weights.initial(graph)))
-    batch, times = rank.placed(trainer, graph), []
+    batch, times, own, made = rank.placed(trainer, graph), [], trainer.setup.rank, Path(folder, "made")
+    late, bound = own == trainer.setup.world - 1, trainer.setup.knobs["staleness"]
+    alone = STEPS if bound == "any" else int(bound)
     trainer.begin_training()
     trainer.maximum(0.0)
-    for _ in range(6):
+    for step in range(STEPS):
+        if own == 0 and step == alone:
+            made.touch()
+        if late and step == 0:
+            appears(made)
         began = time.monotonic()
-        time.sleep(LATE if trainer.setup.rank == trainer.setup.world - 1 else 0.0)
+        time.sleep(LATE if late else 0.0)
         trainer.step(batch)
         times.append([began, time.monotonic()])
+        if own == 0 and step + 1 == alone == STEPS:
+            made.touch()
     trainer.maximum(0.0)
-    return {"times": times, "notes": trainer.notes()}
+    return {"times": times, "late": LATE, "notes": trainer.notes()}
+
+
+def appears(path, within=120.0):
+    """Wait for a file that another rank writes."""
+    until = time.monotonic() + within
+    while not path.exists():
+        assert time.monotonic() < until, "the first rank waits for the late one"
+        time.sleep(0.01)
 
 
 def kernels(trainer, graph, folder):
