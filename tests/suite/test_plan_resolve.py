@@ -332,9 +332,9 @@ def test_a_decay_that_never_begins_is_refused(cases: Cases) -> None:
     assert len(cases(learning)) == 2
     with pytest.raises(RequestError) as refused:
         cases(learning + 'decay = "cosine"\n')
-    told = str(refused.value)
-    assert "plan.toml:10: warmup_epochs = 5 fills all epochs (5), so that decay = 'cosine' never begins" in told
-    assert "warmup_epochs = 4" not in told
+    reason = str(refused.value)
+    assert "plan.toml:10: warmup_epochs = 5 fills all epochs (5), so that decay = 'cosine' never begins" in reason
+    assert "warmup_epochs = 4" not in reason
 
 
 def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:

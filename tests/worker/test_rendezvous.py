@@ -56,14 +56,14 @@ def test_a_free_port_can_be_listened_at():
         door.bind(("127.0.0.1", free_port()))
 
 
-@pytest.mark.parametrize("told", ["32768\t60999\n", "1024 65535\n", "", None])
-def test_a_port_is_none_that_the_system_gives_away_where_there_are_others(tmp_path, told):
+@pytest.mark.parametrize("known", ["32768\t60999\n", "1024 65535\n", "", None])
+def test_a_port_is_none_that_the_system_gives_away_where_there_are_others(tmp_path, known):
     own = tmp_path / "range"
-    if told is not None:
-        own.write_text(told)
+    if known is not None:
+        own.write_text(known)
     found = {free_port(str(own)) for _ in range(20)}
     assert len(found) > 1
-    assert all(20000 <= port < 32768 for port in found) or not (told or "").startswith("32768")
+    assert all(20000 <= port < 32768 for port in found) or not (known or "").startswith("32768")
 
 
 def test_a_port_that_somebody_listens_at_is_left_out(tmp_path, monkeypatch):
