@@ -104,6 +104,7 @@ class GangLauncher(Launcher):
             gpus=gpus(place),
             hosts=list(place.hosts),
             address=self.address,
+            port=request.port,
             wait_s=self._wait(),
         )
 

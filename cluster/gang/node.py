@@ -19,7 +19,7 @@ SAID = "stagebench: "  # begins what a task raises, which engines pass on among 
 STEP = 0.1  # seconds between two looks at the ranks
 REACHED = 20.0  # seconds within which the driver is to answer
 LEAVE = 5.0  # seconds that a guard gets to end its program
-SETTLE = 1.0  # seconds after a first bad end, in which others are noticed that came before it
+SETTLE = 1.0  # seconds after a first bad end, in which one by a signal is noticed that explains it, here or elsewhere
 SIGN, FAREWELL = b".", b"!"  # of life, from driver and task alike; before a task leaves of itself
 SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
 # The engines' own variables, and an MPI's that the engine's daemons may have inherited.
@@ -40,6 +40,7 @@ class Gang(TypedDict):
     gpus: int  # of a node
     hosts: list[str]  # one a node; empty where the engine may choose
     address: str  # of the cluster
+    port: int  # free where the driver runs, 0: none is needed
     wait_s: float  # seconds that the nodes may be waited for
 
 
@@ -65,7 +66,10 @@ def look(gang: Gang, peer: str) -> Place:
             "share, at the same path, with -o"
         )
     with socket.socket() as listener, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        listener.bind(("", 0))
+        try:  # most often it is free here, too
+            listener.bind(("", gang["port"]))
+        except OSError:
+            listener.bind(("", 0))
         probe.connect((peer or "127.0.0.1", 9))  # nothing is sent
         return socket.gethostname(), probe.getsockname()[0], listener.getsockname()[1]
 
@@ -186,13 +190,14 @@ def heed(lifeline: socket.socket) -> None:
 def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
     """RuntimeError for those that have ended badly.
 
-    A rank that misses another one may end at once, while the guard of the one that it misses is still tidying up.
+    A rank that misses another one may end at once, while the guard of the one that it misses is still tidying up; where
+    that is another node's, its task is to be the first that fails.
     """
     every = (*ranks.values(), *beside.values())
     if not any(each.poll() for each in every):
         return
     settled = time.monotonic() + SETTLE
-    while time.monotonic() < settled and any(each.poll() is None for each in every):
+    while time.monotonic() < settled and not any(struck(each) for each in every):
         time.sleep(STEP)
     host, names = socket.gethostname(), {log_beside(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
     dead = [
@@ -202,6 +207,12 @@ def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
     ]
     dead += [ended(gang, names[log], log, each.returncode) for log, each in beside.items() if each.poll()]
     raise RuntimeError(SAID + "; ".join(dead))
+
+
+def struck(program: subprocess.Popen[bytes]) -> bool:
+    """Whether a signal ended it; a guard says 128 + N for signal N."""
+    code = program.poll() or 0
+    return code < 0 or code > 128
 
 
 def beat(lifeline: IO[bytes] | None) -> None:

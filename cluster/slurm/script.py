@@ -24,7 +24,8 @@ MARGIN = 120.0  # seconds beyond the case's own limit: the watchdog is to end it
 # shows it (suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
 # Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts, it kills
 # this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether the
-# outer one died before the kernel was asked.
+# outer one died before the kernel was asked. A step that is ended gets SIGTERM, shell and rank alike: the shell waits
+# for its rank, which may have been killed a moment before, and srun names that.
 NUMBERS = f"""\
 numbers='export STAGEBENCH_RANK=$SLURM_PROCID STAGEBENCH_WORLD=$SLURM_NTASKS STAGEBENCH_LOCAL_RANK=$SLURM_LOCALID
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID
@@ -33,12 +34,13 @@ before=$(kills)
 if setpriv --pdeathsig KILL true 2>/dev/null; then
     set -- setpriv --pdeathsig KILL bash -c "test \\$PPID = \\$0 && exec \\"\\$@\\"" $$ "$@"
 fi
+trap : TERM
 "$@"
 code=$? more=$(($(kills) - before))
 if test $more -gt 0; then
     printf "{{\\"type\\": \\"oom kills\\", \\"host\\": \\"%s\\", \\"processes\\": %d}}\\n" "$(uname -n)" $more >>{FILE}
 fi
-if test $code -gt 128; then ulimit -c 0; kill -$((code - 128)) $$; fi
+if test $code -gt 128; then trap - TERM; ulimit -c 0; kill -$((code - 128)) $$; fi
 exit $code'
 """
 # The trap at the shell's end is set again, with more to do.
@@ -59,7 +61,7 @@ OWN = (  # as another node sees it; nothing is sent
     "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 9)); "
     "print(s.getsockname()[0])"
 )
-PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+PORT = 'import socket, sys; s = socket.socket(); s.bind(("", int(sys.argv[1]))); print(s.getsockname()[1])'
 
 
 def resources(placement: Placement) -> list[str]:
@@ -139,7 +141,9 @@ def variables(request: Request) -> str:
         else:  # NodeAddr may be a name, and a node knows its own often as 127.0.1.1
             lines.append(f"other={OTHER}\nother={ADDRESS % 'other'}\n")
             lines.append(f'MASTER_ADDR=$({python} -c {shlex.quote(OWN)} "$other")\n')
-        lines.append(f"MASTER_PORT=$({python} -c {shlex.quote(PORT)})\n")
+        # A port that was free where stagebench runs is most often free here, too; 0 is any.
+        lines.append(f"port={shlex.quote(PORT)}\n")
+        lines.append(f'MASTER_PORT=$({python} -c "$port" {request.port} 2>/dev/null || {python} -c "$port" 0)\n')
         lines.append("export MASTER_ADDR MASTER_PORT\n")
     return "".join(lines)
 

@@ -102,6 +102,15 @@ def test_a_rank_reports_its_node_s_kills_and_ends_as_it_was_ended(killed, told, 
     assert ended.returncode == 3
 
 
+def test_a_rank_that_was_killed_is_named_so_though_its_step_is_ended_meanwhile():
+    """Open MPI ends the others when one is killed, and srun the step: SIGTERM may reach the shell before it knows."""
+    rank = ["bash", "-c", "kill -TERM $PPID; kill -KILL $$"]
+    shell = ["bash", "-c", f'{script.NUMBERS}exec bash -c "$numbers" rank "$@"', "bash"]
+    assert subprocess.run([*shell, *rank], check=False).returncode == -signal.SIGKILL
+    ended = ["bash", "-c", "kill -TERM $PPID; kill -TERM $$"]
+    assert subprocess.run([*shell, *ended], check=False).returncode == -signal.SIGTERM
+
+
 SCONTROL = """#!/bin/sh
 case "$2" in
   hostnames) printf 'debian\\nfar\\n' ;;
