@@ -86,7 +86,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
             plan.name,
             {
                 findings.LED: [overview.sentence(group) for group in groups[:IN_WORDS]],
-                "devices": devices.answers if devices else [],
+                findings.DEVICES: devices.answers if devices else [],
                 "lessons": [f"{one.title}: {answer}" for one in lessons for answer in one.answers],
                 "slowed": [f"{one.title}. {answer}" for one in slowed for answer in one.answers],
                 "exchanged": [f"{one.title}. {one.answer}" for one in exchanged if one.answer],

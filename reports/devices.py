@@ -3,7 +3,7 @@
 The figures 5a to 5e of the data-parallel article (docs/plans.md), of our rows and of imported ones alike.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reports.figure import Chart
@@ -23,8 +23,13 @@ from suite.groups import grouped
 Value = Callable[["Epochs"], Spread | None]
 FIRST, SECOND = 1, 2
 BY_SIZE = "by size of the data set"
+IN_WORDS = 8  # strategies in a sentence
 WORKERS = 16  # of a training that are listed one by one
 LINES = 6  # that a chart can hold and be read: two strategies at three batches
+# The article's large network, by its code, else by its text; of each framework the first of these strategies that was
+# tried: as its results are imported, as it trained, or what comes nearest.
+SMALL, LARGE = "mnist_small", ("mnist_large", "mnist_stated")
+OWN = {"pytorch": ("data-parallel", "dp", "ddp"), "tensorflow": ("data-parallel", "keras_fit", "mirrored")}
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,9 @@ class OverDevices:
 
     @property
     def answers(self) -> list[str]:
-        """How long a whole training takes on the most devices, in a sentence a series."""
-        return [_answer(name, one) for name, one in self.whole]
+        """On the most devices: how long a whole training takes, a sentence a series; else the second epoch's speed."""
+        brief = [one for _, one in self.named if not one.whole and not one.rows[0].published]
+        return [_answer(name, one) for name, one in self.whole] + list(_second_epochs(brief))
 
 
 def over_devices(rows: Iterable[Row], article: bool = False) -> OverDevices | None:
@@ -172,8 +178,8 @@ def over_devices(rows: Iterable[Row], article: bool = False) -> OverDevices | No
     found = [one for one in (_series(members, single) for members in several.values()) if len(one.points) > 1]
     if not found:
         return None
-    article = article or all(row.published for row in timed)
-    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found, article), article)
+    figures = _figures(found) if article or all(row.published for row in timed) else {}
+    return OverDevices(list(zip(_names(found), found, strict=True)), _charts(found, figures), bool(figures))
 
 
 def _answer(name: str, one: Series) -> str:
@@ -182,6 +188,23 @@ def _answer(name: str, one: Series) -> str:
     took = f"a training takes {middle(last.minutes)} minutes on {last.devices} devices{beside}"
     what = f"{one.case.workload} on {one.case.data_name}"
     return f"{what}, {name}: {took}; the best accuracy there is {accuracy(last.best)}."
+
+
+def _second_epochs(found: list[Series]) -> Iterator[str]:
+    """A sentence a network: each strategy on its most devices, on the largest data set at the middle batch."""
+    for group in _groups(_at_size(found), lambda case: (case.workload, case.data)):
+        shown, panel = _panel("the second epoch", group)
+        speeds = []
+        for name, one in zip(panel.names, shown, strict=True):
+            last = one.points[-1]
+            rate, gain = last.rate(SECOND), one.speed_up(last, SECOND)
+            if rate and gain:
+                more = f"{number(gain)} times as much as on one"
+                speeds.append(
+                    (rate.value, f"{name} does {number(rate.value)} samples/s on {last.devices} devices, {more}")
+                )
+        if speeds:
+            yield f"{panel.title}. {'; '.join(words for _, words in sorted(speeds, reverse=True)[:IN_WORDS])}."
 
 
 def _names(found: Sequence[Series]) -> list[str]:
@@ -215,35 +238,78 @@ def _alike(case: Case) -> str:
 # --- charts -------------------------------------------------------------------
 
 
-def _charts(found: list[Series], numbered: bool) -> list[Chart]:
-    """One of each of the figures 5a to 5e, then the others; what does not vary has none.
+def _charts(found: list[Series], figures: dict[str, Chart]) -> list[Chart]:
+    """The article's figures under their numbers, else a chart of each kind; then the others."""
+    drawn = _drawn(found)
+    if not figures:
+        return [charts[0] for charts in drawn if charts] + [chart for charts in drawn for chart in charts[1:]]
+    there = {_what(chart) for chart in figures.values()}
+    others = [chart for charts in drawn for chart in charts if _what(chart) not in there]
+    return [
+        (replace(panel, title=f"Figure {name}: {panel.title}"), one) for name, (panel, one) in figures.items()
+    ] + others
 
-    At the article's sizes where it fixes one: 5b on the largest data set, 5c to 5e at the middle batch, 5d on the
+
+def _figures(found: list[Series]) -> dict[str, Chart]:
+    """By the article's numbers, of its networks and strategies alone: 5b to 5e are of the large network.
+
+    At its sizes where it fixes one: 5a and 5b on the largest data set, 5a and 5c to 5e at the middle batch, 5d on the
     smallest set.
     """
-    repeats, batches = {one.case.input.repeat for one in found}, sorted({one.case.batch for one in found})
-    middle = batches[len(batches) // 2]
+    large = next((name for name in LARGE if any(one.case.workload == name for one in found)), None)
+    tried = {(one.case.adapter, one.case.strategy) for one in found}
+    ours = {(adapter, next((one for one in its if (adapter, one) in tried), None)) for adapter, its in OWN.items()}
+    own = [one for one in found if (one.case.adapter, one.case.strategy) in ours]
+    _, *of_large = _drawn([one for one in own if one.case.workload == large])
+    both = [one for one in own if one.case.workload in (SMALL, large)]
+    at_size = _at_size(both)
+    of_both = _drawn(at_size)[0] if len({one.case.workload for one in at_size}) > 1 else []
+    drawn = zip("abcde", (of_both, *of_large), strict=True)
+    return {f"5{letter}": charts[0] for letter, charts in drawn if charts}
+
+
+def _at_size(found: list[Series]) -> list[Series]:
+    """On the largest data set, at the middle batch."""
+    if not found:
+        return []
+    repeat, batch = max(_repeats(found)), _middle(found)
+    return [one for one in found if (one.case.input.repeat, one.case.batch) == (repeat, batch)]
+
+
+def _drawn(found: list[Series]) -> list[list[Chart]]:
+    """Charts of the five kinds of the article's figures, in their order; what does not vary has none."""
+    if not found:
+        return [[], [], [], [], []]
+    repeats, middle = _repeats(found), _middle(found)
     by_batch = _together([one for one in found if one.case.input.repeat == max(repeats)])
     by_repeat = _together([one for one in found if one.case.batch == middle])
     epochs = [one for one in found if one.case.batch == middle and one.case.input.repeat == min(repeats)]
+    sizes = _groups(found, lambda case: (case.data, case.input.repeat, case.batch))
+    batches = len({one.case.batch for one in found})
+    drawn = (
+        [_by_devices("by strategy and network", group, _rate) for group in sizes],
+        [_by_devices("by batch", group, _rate) for group in by_batch if batches > 1],
+        [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1],
+        [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))],
+        [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1],
+    )
+    return [[chart for chart in charts if chart] for charts in drawn]
 
-    def sizes(case: Case) -> tuple[object, ...]:
-        return case.data, case.input.repeat, case.batch
 
-    drawn = {
-        "5a": [_by_devices("all strategies and networks", group, _rate) for group in _groups(found, sizes)],
-        "5b": [_by_devices("by batch", group, _rate) for group in by_batch if len(batches) > 1],
-        "5c": [_by_devices(BY_SIZE, group, _seconds, "seconds") for group in by_repeat if len(repeats) > 1],
-        "5d": [_first_and_second(group) for group in _groups(epochs, lambda case: (case.workload, case.data))],
-        "5e": [_by_devices(BY_SIZE, group, _rate) for group in by_repeat if len(repeats) > 1],
-    }
-    first, others = [], []
-    for figure, charts in drawn.items():
-        title = f"Figure {figure}: " * numbered
-        there = [(replace(chart[0], title=title + chart[0].title), chart[1]) for chart in charts if chart]
-        first += there[:1]
-        others += there[1:]
-    return first + others
+def _repeats(found: list[Series]) -> set[int]:
+    return {one.case.input.repeat for one in found}
+
+
+def _middle(found: list[Series]) -> int:
+    """The middle one of the batches that were tried."""
+    batches = sorted({one.case.batch for one in found})
+    return batches[len(batches) // 2]
+
+
+def _what(chart: Chart) -> tuple[str, ...]:
+    """What a chart shows: a second one of the same is not drawn."""
+    panel, _ = chart
+    return panel.title, *(row.id for row in panel.rows)
 
 
 def _together(found: list[Series]) -> list[list[Series]]:

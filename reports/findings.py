@@ -11,8 +11,17 @@ from suite.analysis.rows import Row
 from suite.predict.answer import Answer
 
 SEARCHED, SCALED, PARTED, MODEL, READ, LED = "searched", "scaled", "parted", "model", "read", "led"
+DEVICES = "devices"
 # What each plan asks; all others ask who is the fastest.
-ASKS = {"autotune": SEARCHED, "paper": SCALED, "model-parallel": PARTED, "prediction": MODEL, "readers": READ}
+ASKS = {
+    "autotune": SEARCHED,
+    "data-parallel": DEVICES,
+    "model-parallel": PARTED,
+    "paper": SCALED,
+    "prediction": MODEL,
+    "readers": READ,
+    "time-to-train": DEVICES,
+}
 NAMED = 8  # cases in a sentence
 
 

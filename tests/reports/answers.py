@@ -63,6 +63,8 @@ ALWAYS: Shown = {
 # The first of all results, where a plan asks for more than who is the fastest.
 FIRST = {
     "autotune": "(alexnet|mnist_small) on .*: what an expert gains over the defaults: ",
+    "data-parallel": r"mnist_\w+ on .*: the second epoch, .*/ddp does .* samples/s on \d devices, \S+ times as much",
+    "time-to-train": r".*: a training takes \S+ minutes on \d devices",
     "model-parallel": r"(One network|No difference) .*(in parts|on each device)",
     "paper": r"(alexnet|googlenet) on .*, on \d+ devices: \S+.* is [\d.]+ times as fast as on one \([\d.]+ % of ",
     "prediction": r"Fitted to fewer devices, the model predicts the speed on more: \d+ predictions are off by [\d.]+ %",
@@ -77,11 +79,11 @@ WHOLE: Shown = {
     },
     "data-parallel": {
         "scaling.html": (
-            "Figure 5a: [^:]*: samples/s of the second epoch, all strategies and networks",
-            "Figure 5b: [^:]*: samples/s of the second epoch, by batch",
-            "Figure 5c: [^:]*: seconds of the second epoch, by size of the data set",
-            "Figure 5d: [^:]*: samples/s of the first epoch against the second",
-            "Figure 5e: [^:]*: samples/s of the second epoch, by size of the data set",
+            "Figure 5a: [^:]*: samples/s of the second epoch, by strategy and network",
+            "Figure 5b: mnist_stated on [^:]*: samples/s of the second epoch, by batch",
+            "Figure 5c: mnist_stated on [^:]*: seconds of the second epoch, by size of the data set",
+            "Figure 5d: mnist_stated on [^:]*: samples/s of the first epoch against the second",
+            "Figure 5e: mnist_stated on [^:]*: samples/s of the second epoch, by size of the data set",
         ),
         "input.html": READING,
     },
@@ -90,6 +92,15 @@ WHOLE: Shown = {
         "communication.html": ("Exchange", "samples/s against the fastest verdict", ": loss by samples"),
         "accuracy.html": CURVES,
         "input.html": READING,
+    },
+    "model-parallel": {
+        "stages.html": (
+            " on 2 devices: ",
+            " on 4 devices: ",
+            "pytorch/hybrid",
+            "pytorch/tensor_parallel",
+            "tensorflow/model_parallel",
+        ),
     },
     "networks": {"input.html": ("What reading costs",)},
     "paper": {

@@ -4,16 +4,19 @@ import re
 import tomllib
 from collections.abc import Callable
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reports.devices import over_devices
+from reports.figure import Chart
 from reports.networks import depth
 from reports.site import render
 from reports.study import NETWORKS
 from suite.analysis.summary import summarise
-from suite.contracts.case import Placement, Training
+from suite.contracts.case import Input, Placement, Training
 from tests.reports.made_experiments import learner, taught
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
@@ -145,6 +148,45 @@ def test_each_network_s_parameters_stand_with_whose_they_are(tmp_path: Path) -> 
     found = Page(after(render(run.folder, summarise(run.folder)), "Epochs over devices")).text
     sizes = "mnist_large 4 104 202 (data-parallel article); mnist_stated 2 636 554 (the article's text)"
     assert f"Parameters of the networks: {sizes}; mnist_small 60 965 224." in found
+
+
+OWN = {  # by number: what the article's figure shows
+    "5a": "digits.npz: samples/s of the second epoch, by strategy and network, 4\u00d7 data, batch 256 per device",
+    "5b": "mnist_large on digits.npz: samples/s of the second epoch, by batch, 4\u00d7 data",
+    "5c": "mnist_large on digits.npz: seconds of the second epoch, by size of the data set, batch 256 per device",
+    "5d": "mnist_large on digits.npz: samples/s of the first epoch against the second, 1\u00d7 data, "
+    "batch 256 per device",
+    "5e": "mnist_large on digits.npz: samples/s of the second epoch, by size of the data set, batch 256 per device",
+}
+STRATEGIES = [("pytorch", "zero1"), ("pytorch", "ddp"), ("tensorflow", "mirrored"), ("tensorflow", "keras_fit")]
+
+
+def parallel(path: Path, *workloads: str) -> list[Chart]:
+    """The charts over devices of the plan data-parallel, some of its strategies and sizes."""
+    run = MadeRun(path, "data-parallel")
+    sizes = product(workloads, STRATEGIES, (1, 4), (128, 256, 512), (1, 2))
+    for workload, (adapter, strategy), repeat, batch, ranks in sizes:
+        case = learner(adapter, ranks, batch=batch, input=Input(repeat=repeat), training=Training(epochs=2))
+        case = case.on(workload=workload, strategy=strategy)
+        run.proven(case, repeats=1, ranks=taught(case))
+    found = over_devices(summarise(run.folder), article=True)
+    assert found
+    return found.charts
+
+
+def test_the_article_s_figures_come_first_and_show_its_networks_and_strategies(tmp_path: Path) -> None:
+    charts = parallel(tmp_path / "run", "mnist_stated", "mnist_small", "mnist_large")
+    titles = [panel.title for panel, _ in charts]
+    assert titles[: len(OWN)] == [f"Figure {number}: {title}" for number, title in OWN.items()]
+    assert not any("Figure" in title for title in titles[len(OWN) :])
+    for panel, _ in charts[: len(OWN)]:
+        own = {("pytorch", "ddp"), ("tensorflow", "keras_fit")}
+        assert {(row.case.adapter, row.case.strategy) for row in panel.rows} == own
+    assert {row.case.workload for row in charts[0][0].rows} == {"mnist_small", "mnist_large"}
+
+
+def test_another_network_s_charts_have_no_number_of_the_article_s(tmp_path: Path) -> None:
+    assert not any("Figure" in panel.title for panel, _ in parallel(tmp_path / "run", "mnist_small", "alexnet"))
 
 
 NUMBERED = r"<h3>((?:Table|Figure) \d|Kernels)"

@@ -161,7 +161,7 @@ def published(which: str, framework: str, model: str, repeat: int, batch: int) -
 
 LARGE, BY = "mnist_large on mnist: ", "samples/s of the second epoch, "
 FIGURES = [  # the title of the article's figure here, what a series is, and (model, repeat, batch) of each series
-    (f"Figure 5a: mnist: {BY}all strategies and networks, 8\u00d7 data, batch 256 per device", "rate",
+    (f"Figure 5a: mnist: {BY}by strategy and network, 8\u00d7 data, batch 256 per device", "rate",
      [("small", 8, 256), ("large", 8, 256)]),
     (f"Figure 5b: {LARGE}{BY}by batch, 8\u00d7 data", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
     (f"Figure 5c: {LARGE}seconds of the second epoch, by size of the data set, batch 256 per device", "seconds",
@@ -192,6 +192,14 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(
     assert len(drawn) == len(wanted)
     for ours, theirs in zip(drawn, sorted(wanted), strict=True):
         assert ours == pytest.approx(theirs)
+
+
+def test_only_the_article_s_five_figures_have_its_numbers_and_they_come_first(article: Path) -> None:
+    found = over_devices(summarise(opened(article, RunFolder)))
+    assert found
+    titles = [panel.title for panel, _ in found.charts]
+    assert titles[: len(FIGURES)] == [title for title, _, _ in FIGURES]
+    assert not any("Figure" in title for title in titles[len(FIGURES) :])
 
 
 def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path, tmp_path: Path) -> None:
