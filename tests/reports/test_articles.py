@@ -57,6 +57,15 @@ TABLES = {
     ("time_to_train", "Who is connected to whom"): [
         *("Strategy", "devices", "rank", "host", "address", "connected to ranks", "other processes at"),
     ],
+    ("stragglers", "Stragglers"): [
+        *("Strategy", "samples per update", "no straggler, s to the loss"),
+        *("straggler 50 %, s to the loss", "times as long", "taken"),
+        *("straggler 75 %, s to the loss", "times as long", "taken"),
+    ],
+    ("parts", "One network on several devices"): [
+        *("Case", "devices", "devices of one network", "samples/s"),
+        *("bubble, ms", "bubble, of the iteration", "traffic, MiB", "memory of each rank"),
+    ],
 }
 # Likewise the axes of the figure that follows it, across and up.
 FIGURES = {
