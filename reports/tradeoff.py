@@ -15,6 +15,7 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 
 ACCURACY = "accuracy"
+BRIEF = 2  # epochs: of so few the times are looked at, not what was learnt
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,17 @@ class BatchTable:
 
 
 def trade_offs(rows: Iterable[Row]) -> list[TradeOff]:
-    """A line for each group of rows that differ in their seeds alone, when some group has several trainings."""
+    """A line for each group of rows that differ in their seeds alone.
+
+    Where none has several trainings, only those that were tried with several batches, for more than two epochs.
+    """
     groups = grouped(rows, lambda row: replace(row.case, seed=0).id)
     lessons = [[lesson for row in members for lesson in row.lessons] for members in groups.values()]
-    if all(len(several) < 2 for several in lessons):
-        return []
     called = names([replace(members[0].case, seed=0) for members in groups.values()])
-    return [TradeOff(*one) for one in zip(called, groups.values(), lessons, strict=True)]
+    found = [TradeOff(*one) for one in zip(called, groups.values(), lessons, strict=True)]
+    if any(len(several) > 1 for several in lessons):
+        return found
+    return [one for group in _by_series(found) for one in group if one.lessons and one.case.training.epochs > BRIEF]
 
 
 def trade_off_charts(title: str, found: list[TradeOff]) -> list[Chart]:
@@ -126,8 +131,11 @@ def without_series(found: list[TradeOff]) -> list[TradeOff]:
 
 
 def answers(found: list[TradeOff]) -> list[str]:
-    """For everything of which several batches were tried: which is soonest at the target, which goes best."""
-    series = _by_series(found)
+    """For everything of which several batches were tried: which is soonest at the target, which goes best.
+
+    Nothing is said of single trainings.
+    """
+    series = [group for group in _by_series(found) if any(len(one.lessons) > 1 for one in group)]
     return [_answer(name, group) for name, group in zip(_called(series), series, strict=True)]
 
 

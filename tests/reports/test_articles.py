@@ -17,7 +17,7 @@ from reports.site import render
 from reports.study import NETWORKS
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input, Placement, Training
-from tests.reports.made_experiments import learner, taught
+from tests.reports.made_experiments import batches, learner, taught
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 from workloads.networks import by_name
@@ -144,6 +144,14 @@ def test_the_trade_off_has_the_source_s_measures_as_rows(pages: dict[str, str]) 
     heads = re.findall(r'<th scope="row"[^>]*>(.*?)</th>', after(pages["batches"], TRADE_OFF))
     assert heads == MEASURES * 2  # adapters
     assert "memory, by batch" in pages["batches"]
+
+
+def test_the_trade_off_of_single_trainings_is_a_table_without_a_claim(tmp_path: Path) -> None:
+    folder, several = batches(tmp_path / "run", seeds=(1,)), batches(tmp_path / "seeds")
+    page = render(folder, summarise(folder))
+    assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', after(page, TRADE_OFF)) == MEASURES * 2
+    assert not any("soonest" in one or "best accuracy" in one for one in Page(page).findings)
+    assert "soonest" in render(several, summarise(several))
 
 
 def test_each_network_s_parameters_stand_with_whose_they_are(tmp_path: Path) -> None:
