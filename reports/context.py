@@ -87,9 +87,10 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
             {
                 findings.LED: [overview.sentence(group) for group in groups[:IN_WORDS]],
                 findings.DEVICES: devices.answers if devices else [],
-                "lessons": [f"{one.title}: {answer}" for one in lessons for answer in one.answers],
+                findings.LESSONS: [f"{one.title}: {answer}" for one in lessons for answer in one.answers],
+                findings.ALIKE: [answer for one in lessons for answer in one.alike],
                 "slowed": [f"{one.title}. {answer}" for one in slowed for answer in one.answers],
-                "exchanged": [f"{one.title}. {one.answer}" for one in exchanged if one.answer],
+                findings.EXCHANGED: [f"{one.title}. {one.answer}" for one in exchanged if one.answer],
                 findings.PARTED: parts.answers(parted),
                 findings.SCALED: list(findings.speed_ups(every)),
                 findings.MODEL: findings.modelled(predicted),

@@ -11,11 +11,14 @@ from suite.analysis.rows import Row
 from suite.predict.answer import Answer
 
 SEARCHED, SCALED, PARTED, MODEL, READ, LED = "searched", "scaled", "parted", "model", "read", "led"
-DEVICES = "devices"
+DEVICES, LESSONS, ALIKE, EXCHANGED = "devices", "lessons", "alike", "exchanged"
 # What each plan asks; all others ask who is the fastest.
 ASKS = {
     "autotune": SEARCHED,
+    "batch-size": LESSONS,
     "data-parallel": DEVICES,
+    "horovod-style": EXCHANGED,
+    "learning": ALIKE,
     "model-parallel": PARTED,
     "paper": SCALED,
     "prediction": MODEL,

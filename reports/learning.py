@@ -10,8 +10,9 @@ from reports.lines import Line, lines_figure, thinned
 from reports.names import common, names, varying
 from reports.panels import Panel, beside_others
 from reports.shown import Shown, shown
+from reports.text import listed, scientific
 from reports.tradeoff import BatchTable, TradeOff, answers, batch_table, trade_off_charts, trade_offs, without_series
-from suite.analysis.learning import Learnt
+from suite.analysis.learning import AGREEING_STEPS, Learnt
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.groups import grouped
@@ -63,6 +64,23 @@ class Lessons:
     def answers(self) -> list[str]:
         """What the trade-off comes to, in sentences."""
         return answers(self.trade_offs)
+
+    @property
+    def alike(self) -> list[str]:
+        """How far apart adapters' losses are where one device takes the same steps, in a sentence."""
+        alone = [row for row in beside_others(self.rows)[0] if not row.several_devices]
+        alike = grouped(alone, lambda row: (*same_steps(row.case).values(), row.case.precision, row.case.seed))
+        pairs = [
+            (group[0], row) for group in alike.values() for row in group if row.case.adapter != group[0].case.adapter
+        ]
+        apart = [(row.lessons[0].distance(first.lessons[0]), (first, row)) for first, row in pairs]
+        there = [(distance, rows) for distance, rows in apart if distance is not None]
+        if not there:
+            return []
+        adapters = sorted({row.case.adapter for _, rows in there for row in rows})
+        most = scientific(max(distance for distance, _ in there))
+        steps = f"over their first {AGREEING_STEPS} steps"
+        return [f"{self.title}: {steps}, the losses of {listed(adapters)} differ by {most} at most."]
 
     @property
     def trade_off_charts(self) -> list[Chart]:

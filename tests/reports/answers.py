@@ -64,6 +64,7 @@ ALWAYS: Shown = {
 FIRST = {
     "autotune": "(alexnet|mnist_small) on .*: what an expert gains over the defaults: ",
     "data-parallel": r"mnist_\w+ on .*: the second epoch, .*/ddp does .* samples/s on \d devices, \S+ times as much",
+    "learning": r"mnist_small on .*: over their first 50 steps, the losses of .* and .* differ by \S+ at most",
     "time-to-train": r".*: a training takes \S+ minutes on \d devices",
     "model-parallel": r"(One network|No difference) .*(in parts|on each device)",
     "paper": r"(alexnet|googlenet) on .*, on \d+ devices: \S+.* is [\d.]+ times as fast as on one \([\d.]+ % of ",
