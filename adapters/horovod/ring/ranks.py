@@ -62,6 +62,8 @@ class Ring(Group):
         return {"horovod": dict(self._knobs, controller=self._controller)}
 
     def _start_over_gloo(self, setup: Setup) -> None:
+        if setup.world > 1:
+            refuse_nameless_host()
         own = socket.gethostbyname(self._meeting.host)
         store = Store(own) if setup.rank == 0 and setup.world > 1 else None
         hosts = self._meeting.exchange(socket.gethostname())
@@ -77,6 +79,22 @@ class Ring(Group):
         self._meeting.maximum(0.0)
         if store is not None:
             store.close()
+
+
+def refuse_nameless_host() -> None:
+    """ValueError where this host's own name has no address: Horovod's gloo looks it up, and crashes without one.
+
+    Horovod 0.28.1 hands HOROVOD_GLOO_IFACE to its global context, but not to those of its process sets
+    (gloo_context.cc, InitializeForProcessSet). Containers may have a name that nobody knows.
+    """
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise ValueError(
+            "this host's own name, %r, has no address (%s), and Horovod looks it up: give it one in "
+            '/etc/hosts, or join by MPI (knobs.controller = "mpi", launcher mpiexec)' % (name, error.strerror)
+        )
 
 
 class Store:

@@ -52,6 +52,12 @@ def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ,
     assert ring.controller(trainers.setup(strategy="allreduce", knobs=knobs)) == by
 
 
+def test_a_host_whose_own_name_has_no_address_is_refused_by_it(monkeypatch):
+    monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
+    with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address .* in /etc/hosts, or join by"):
+        ring.refuse_nameless_host()
+
+
 def test_a_missing_meeting_place_is_named(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match="MASTER_ADDR is not set, and Horovod's ranks meet there"):
