@@ -10,6 +10,7 @@ leaves an address (what horovodrun does from outside).
 import os
 import socket
 import threading
+from ipaddress import ip_address
 from typing import Any, Dict, List, Tuple
 
 from horovod import __version__
@@ -22,6 +23,7 @@ from suite.worker.rendezvous import interface_of, meeting_place
 from suite.worker.tuning import chosen
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
+BY_MPI = 'join by MPI (knobs.controller = "mpi", launcher mpiexec)'
 PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
 
 
@@ -62,11 +64,11 @@ class Ring(Group):
         return {"horovod": dict(self._knobs, controller=self._controller)}
 
     def _start_over_gloo(self, setup: Setup) -> None:
-        if setup.world > 1:
-            refuse_nameless_host()
+        meant = meant_by_own_name()
+        hosts = self._meeting.exchange(socket.gethostname())
+        refuse_loopback(hosts, self._meeting.exchange(meant))
         own = socket.gethostbyname(self._meeting.host)
         store = Store(own) if setup.rank == 0 and setup.world > 1 else None
-        hosts = self._meeting.exchange(socket.gethostname())
         (place, *_) = self._meeting.exchange("%s:%d" % store.address if store else "")
         os.environ.update(numbers(setup.rank, hosts))
         interface = interface_of(own)
@@ -81,19 +83,34 @@ class Ring(Group):
             store.close()
 
 
-def refuse_nameless_host() -> None:
-    """ValueError where this host's own name has no address: Horovod's gloo looks it up, and crashes without one.
+def meant_by_own_name() -> str:
+    """The address of this host's own name; ValueError without one: Horovod's gloo looks it up, and crashes there.
 
-    Horovod 0.28.1 hands HOROVOD_GLOO_IFACE to its global context, but not to those of its process sets
-    (gloo_context.cc, InitializeForProcessSet). Containers may have a name that nobody knows.
+    Horovod 0.28.1 hands HOROVOD_GLOO_IFACE to its global context, but not to those of its process sets, one of which
+    has all ranks (gloo_context.cc, InitializeForProcessSet). Containers may have a name that nobody knows.
     """
     name = socket.gethostname()
     try:
-        socket.getaddrinfo(name, None)
+        (_, _, _, _, (address, *_)), *_ = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ValueError(
             "this host's own name, %r, has no address (%s), and Horovod looks it up: give it one in "
-            '/etc/hosts, or join by MPI (knobs.controller = "mpi", launcher mpiexec)' % (name, error.strerror)
+            "/etc/hosts, or %s" % (name, error.strerror, BY_MPI)
+        )
+    return str(address)
+
+
+def refuse_loopback(hosts: List[str], addresses: List[str]) -> None:
+    """ValueError where ranks of several hosts have loopback addresses (Debian's 127.0.1.1), by what their names mean.
+
+    Of two such hosts' ranks one would abort, connecting to its own host, and the other one wait for it.
+    """
+    met = [(host, at) for host, at in zip(hosts, addresses) if ip_address(at.partition("%")[0]).is_loopback]
+    if met and len(set(hosts)) > 1:
+        raise ValueError(
+            "Horovod's ranks would wait for each other at what their hosts' own names mean, and no other host reaches "
+            "%s: in each host's /etc/hosts give its name the address that the others use, or %s"
+            % (", ".join("%s at %s" % each for each in dict.fromkeys(met)), BY_MPI)
         )
 
 

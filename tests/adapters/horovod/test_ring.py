@@ -1,6 +1,7 @@
 """How ranks find each other, and how Horovod is set."""
 
 import os
+import socket
 import urllib.request
 
 import pytest
@@ -55,7 +56,29 @@ def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ,
 def test_a_host_whose_own_name_has_no_address_is_refused_by_it(monkeypatch):
     monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
     with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address .* in /etc/hosts, or join by"):
-        ring.refuse_nameless_host()
+        ring.meant_by_own_name()
+
+
+@pytest.mark.parametrize(
+    ("meant", "hosts", "refused"),
+    [
+        ("127.0.1.1", ["a", "b"], "a at 127.0.1.1, b at 127.0.1.1"),
+        ("::1", ["b", "a", "b"], "b at ::1, a at ::1"),
+        ("127.0.1.1", ["a", "a"], None),
+        ("10.0.0.1", ["a", "b"], None),
+        ("fe80::1%eth0", ["a", "b"], None),
+    ],
+)
+def test_hosts_whose_own_names_mean_themselves_alone_are_refused_by_them(monkeypatch, meant, hosts, refused):
+    """As Debian's installer writes it: between hosts, Horovod's ranks would each connect to their own."""
+    found = [(socket.AF_INET6 if ":" in meant else socket.AF_INET, socket.SOCK_STREAM, 6, "", (meant, 0))]
+    monkeypatch.setattr(ring.socket, "getaddrinfo", lambda name, port, **options: found)
+    addresses = [ring.meant_by_own_name() for _ in hosts]
+    if refused is None:
+        ring.refuse_loopback(hosts, addresses)
+    else:
+        with pytest.raises(ValueError, match=f"no other host reaches {refused}: in each host's /etc/hosts .* or join"):
+            ring.refuse_loopback(hosts, addresses)
 
 
 def test_a_missing_meeting_place_is_named(monkeypatch):
