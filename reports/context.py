@@ -6,6 +6,7 @@ from typing import Any
 
 from reports import charts, facts, findings, overview, parts
 from reports.best import answers, configuration, plan_of, remarks, winners_of
+from reports.device_charts import device_charts
 from reports.devices import over_devices
 from reports.epochs import epochs_of
 from reports.exchanges import exchanges_of
@@ -67,7 +68,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     imported = isinstance(folder, ForeignRun)
     predicted, unpredicted = beside_measured(folder, [] if imported else rows)
     panels, stage_charts = for_charts(fast.rows), _drawn(for_charts(staged.rows), charts.stages)
-    devices, lessons = over_devices(every, plan.name == ARTICLE), lessons_of(every)
+    devices, lessons = over_devices(every), lessons_of(every)
     exchanged, slowed = exchanges_of(every), stragglers_of(every)
     winners, groups = winners_of(every), overview.groups_of(every)
     fed = inputs_of([row for row in every if row.measured])
@@ -162,6 +163,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "usual": USUAL,
         "lessons": lessons,
         "devices": devices,
+        "device_charts": device_charts(devices, plan.name == ARTICLE) if devices else None,
         "networks": networks_of(folder, [row for _, one in devices.named for row in one.rows] if devices else []),
         "epochs": epochs_of(every),
         "exchanges": exchanged,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reports.device_charts import device_charts
 from reports.devices import over_devices
 from reports.figure import Chart
 from reports.networks import depth
@@ -186,9 +187,9 @@ def parallel(path: Path, *workloads: str) -> list[Chart]:
         case = learner(adapter, ranks, batch=batch, input=Input(repeat=repeat), training=Training(epochs=2))
         case = case.on(workload=workload, strategy=strategy)
         run.proven(case, repeats=1, ranks=taught(case))
-    found = over_devices(summarise(run.folder), article=True)
+    found = over_devices(summarise(run.folder))
     assert found
-    return found.charts
+    return device_charts(found, article=True).epochs
 
 
 def test_the_article_s_figures_come_first_and_show_its_networks_and_strategies(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.command import import_, report
+from reports.device_charts import device_charts
 from reports.devices import over_devices
 from reports.exports import FORMATS, TRACKERS
 from reports.exports import write as export
@@ -179,7 +180,7 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(
 ) -> None:
     found = over_devices(summarise(opened(article, RunFolder)))
     assert found
-    (panel, figure), *others = [chart for chart in found.charts if chart[0].title == title]
+    (panel, figure), *others = [chart for chart in device_charts(found).epochs if chart[0].title == title]
     assert (panel.warning, others) == ("not to be compared: foreign", [])
     drawn = sorted([*trace["x"], *trace["y"]] for trace in figure["data"])
     wanted = []
@@ -197,7 +198,7 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(
 def test_only_the_article_s_five_figures_have_its_numbers_and_they_come_first(article: Path) -> None:
     found = over_devices(summarise(opened(article, RunFolder)))
     assert found
-    titles = [panel.title for panel, _ in found.charts]
+    titles = [panel.title for panel, _ in device_charts(found).epochs]
     assert titles[: len(FIGURES)] == [title for title, _, _ in FIGURES]
     assert not any("Figure" in title for title in titles[len(FIGURES) :])
 
