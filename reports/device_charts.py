@@ -70,7 +70,7 @@ def _charts(found: list[Series], figures: dict[str, Chart]) -> list[Chart]:
 
 
 def _figures(found: list[Series]) -> dict[str, Chart]:
-    """By the article's numbers, of its networks and strategies alone: 5b to 5e are of the large network.
+    """By the article's numbers, of its networks and strategies only: 5b to 5e are of the large network.
 
     At its sizes where it fixes one: 5a and 5b on the largest data set, 5a and 5c to 5e at the middle batch, 5d on the
     smallest set.

@@ -68,8 +68,8 @@ class Lessons:
     @property
     def alike(self) -> list[str]:
         """How far apart adapters' losses are where one device takes the same steps, in a sentence."""
-        alone = [row for row in beside_others(self.rows)[0] if not row.several_devices]
-        alike = grouped(alone, lambda row: (*same_steps(row.case).values(), row.case.precision, row.case.seed))
+        single = [row for row in beside_others(self.rows)[0] if not row.several_devices]
+        alike = grouped(single, lambda row: (*same_steps(row.case).values(), row.case.precision, row.case.seed))
         pairs = [
             (group[0], row) for group in alike.values() for row in group if row.case.adapter != group[0].case.adapter
         ]

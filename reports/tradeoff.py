@@ -15,7 +15,7 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 
 ACCURACY = "accuracy"
-BRIEF = 2  # epochs: of so few the times are looked at, not what was learnt
+BRIEF = 2  # epochs: so few are trained for their times, not for what is learnt
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def without_series(found: list[TradeOff]) -> list[TradeOff]:
 def answers(found: list[TradeOff]) -> list[str]:
     """For everything of which several batches were tried: which is soonest at the target, which goes best.
 
-    Nothing is said of single trainings.
+    Single trainings have no sentence.
     """
     series = [group for group in _by_series(found) if any(len(one.lessons) > 1 for one in group)]
     return [_answer(name, group) for name, group in zip(_called(series), series, strict=True)]

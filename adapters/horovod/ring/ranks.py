@@ -103,7 +103,7 @@ def meant_by_own_name() -> str:
 def refuse_loopback(hosts: List[str], addresses: List[str]) -> None:
     """ValueError where ranks of several hosts have loopback addresses (Debian's 127.0.1.1), by what their names mean.
 
-    Of two such hosts' ranks one would abort, connecting to its own host, and the other one wait for it.
+    Of two such hosts' ranks one would abort, because it connects to its own host, and the other one wait for it.
     """
     met = [(host, at) for host, at in zip(hosts, addresses) if ip_address(at.partition("%")[0]).is_loopback]
     if met and len(set(hosts)) > 1:
