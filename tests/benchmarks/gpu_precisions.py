@@ -26,6 +26,7 @@ from workloads.networks import by_name
 WAYS = {  # precision, tuning, knobs
     "default float32": ("float32", "default", {}),
     "tuned float32": ("float32", "tuned", {}),
+    "tuned float32, contiguous": ("float32", "tuned", {"memory_format": "contiguous"}),
     "tuned TF32": ("tf32", "tuned", {}),
     "tuned bfloat16": ("bfloat16", "tuned", {}),
     "tuned float16": ("float16", "tuned", {}),
