@@ -12,20 +12,21 @@ import multiprocessing
 import os
 import threading
 from functools import partial
-from typing import Any, Iterator, List, NamedTuple, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Tuple, Union
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from adapters.pytorch.decoding import Encoded, Files, packed
 from adapters.pytorch.pixels import Pixels
-from suite.worker.contract import Batch, Setup
+from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.sources import Source
 from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
-Samples = NamedTuple("Samples", [("images", torch.Tensor), ("labels", List[int])])
+Samples = NamedTuple("Samples", [("images", Union[torch.Tensor, Encoded]), ("labels", List[int])])
 Read = Union[str, Samples]  # or why they cannot be read
 
 
@@ -44,12 +45,12 @@ class SourceDataset(Dataset):
             return str(error)
 
 
-def collated(read: Any) -> Read:
-    """A batch, its images made in shared memory inside a worker."""
+def collated(read: Any, joined: Callable[[List[Any]], Any] = default_collate) -> Read:
+    """A batch of images that are `joined`; torch's own way makes it in shared memory inside a worker."""
     if isinstance(read, str):
         return read
     images, labels = zip(*read)
-    return Samples(default_collate(list(images)), list(labels))
+    return Samples(joined(list(images)), list(labels))
 
 
 class IndexBatches:
@@ -77,8 +78,8 @@ def end_with(trainer: Any, worker: int) -> None:
 class LoaderReader(Reader):
     """`setup.readers` worker processes; with none, this process reads."""
 
-    def __init__(self, source: Source, setup: Setup) -> None:
-        """Begin to read at once."""
+    def __init__(self, source: Source, setup: Setup, encoded: bool = False) -> None:
+        """Begin to read at once; `encoded`: the images are files that nobody has decoded."""
         options: dict = {}
         self.words = "DataLoader, %d processes" % setup.readers
         if setup.readers:
@@ -93,8 +94,8 @@ class LoaderReader(Reader):
             SourceDataset(source),
             batch_sampler=IndexBatches(source, setup),
             num_workers=setup.readers,  # each sets itself to one thread
-            collate_fn=collated,
-            pin_memory=pinned(setup),
+            collate_fn=partial(collated, joined=packed) if encoded else collated,
+            pin_memory=pinned(setup) and not encoded,  # a decoder reads on the host
             **options,
         )
         self._batches = iter(loader)
@@ -157,15 +158,22 @@ class Labels(Source):
         return self.sample(index)
 
 
-def reader_of(view: View, setup: Setup, images: bool = True) -> Reader:
+def reader_of(view: View, setup: Setup, images: bool = True, encoded: bool = False) -> Reader:
     """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
 
     `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
+    `encoded`: they are left to a decoder on the device; Unsupported where there are no image files.
     """
-    if view.arrays is not None:
-        return TensorReader(view, setup)
     if view.source.files is not None and not images and not view.skip:
         return LoaderReader(with_source(view, Labels(view.source)), setup)
+    if encoded:
+        if view.source.files is None:
+            raise Unsupported("decode = 'gpu' is for image files, and %s has none; use decode = 'host'" % view.name)
+        reader = LoaderReader(with_source(view, Files(view.source)), setup, encoded=True)
+        reader.words += ", bytes of files alone; decoded by nvJPEG (torchvision), scaled and normalised on the GPU"
+        return reader
+    if view.arrays is not None:
+        return TensorReader(view, setup)
     if not setup.tuned or view.source.files is None:
         return LoaderReader(view, setup)
     reader = LoaderReader(with_source(view, Pixels(view.source)), setup)

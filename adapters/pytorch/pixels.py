@@ -6,7 +6,7 @@ memory that readers hand over and a GPU fetches.
 """
 
 from functools import partial
-from typing import Any, Tuple
+from typing import Any, NamedTuple, Tuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from suite.worker.photographs import Photographs, naming, random_box
 from suite.worker.sources import Source
-from workloads.preprocessing import Preprocessing
+from workloads.preprocessing import Box, Preprocessing
 
 LARGEST = 8  # crops: of an image that is much longer than wide, more would be scaled than is cut out
 
@@ -45,18 +45,37 @@ class Pixels(Source):
         return torch.from_numpy(np.array(pixels[:, ::-1] if flipped else pixels)), label
 
 
+class Cut(NamedTuple):
+    """A centre crop out of the whole image, scaled: to which height and width, and where the crop begins."""
+
+    height: int
+    width: int
+    top: int
+    left: int
+
+
+def cut_of(size: Tuple[int, int], box: Box, crop: int) -> Cut:
+    """For an image of (width, height) and its `Preprocessing.centre` box."""
+    across, down = (box[2] - box[0]) / crop, (box[3] - box[1]) / crop  # pixels of the image for one of the crop
+    whole = int(round(size[1] / down)), int(round(size[0] / across))
+    return Cut(*whole, int(round(box[1] / down)), int(round(box[0] / across)))
+
+
+def wasteful(cut: Cut, crop: int) -> bool:
+    """Whether far more would be scaled than is cut out."""
+    return cut.width * cut.height > LARGEST * crop * crop
+
+
 def centre(photographs: Photographs, file: Any) -> torch.Tensor:
     """The centre crop: the whole image is scaled, then cut at whole pixels."""
     crop = photographs.crop
     image, box = photographs.opened(file, partial(photographs.how.centre, crop=crop))
-    across, down = (box[2] - box[0]) / crop, (box[3] - box[1]) / crop  # pixels of the image for one of the crop
-    width, height = int(round(image.size[0] / across)), int(round(image.size[1] / down))
-    left, top = int(round(box[0] / across)), int(round(box[1] / down))
-    if width * height > LARGEST * crop * crop:
+    cut = cut_of(image.size, box, crop)
+    if wasteful(cut, crop):
         return torch.from_numpy(np.array(photographs.scaled(image, box)))
     whole = torch.from_numpy(np.array(image))[None].permute(0, 3, 1, 2)
-    scaled = functional.interpolate(whole, (height, width), mode="bilinear", antialias=True)
-    return scaled[0].permute(1, 2, 0)[top : top + crop, left : left + crop]
+    scaled = functional.interpolate(whole, (cut.height, cut.width), mode="bilinear", antialias=True)
+    return scaled[0].permute(1, 2, 0)[cut.top : cut.top + crop, cut.left : cut.left + crop]
 
 
 class Normalise:

@@ -6,7 +6,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
-from suite.contracts.case import Configuration, Schedule
+from suite.contracts.case import Configuration, Input, Schedule
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
@@ -104,6 +104,20 @@ STRATEGIES = (
     ),
 )
 
+
+def _on_the_host(read: Input) -> str | None:
+    """Why images that are read so cannot be decoded on a GPU, with the remedy; None when they can."""
+    if read.mode == "memory":
+        return "data_mode = 'memory' decodes before training begins, on the host; use data_mode = 'disk'"
+    if read.augment == "random":
+        return (
+            "torch does not scale the boxes of random crops, which are no multiples of a pixel; use augment = 'centre'"
+        )
+    if read.on_error == "skip":
+        return "a GPU finds that a file is damaged when its batch is there, too late to skip it; use on_error = 'fail'"
+    return None
+
+
 AUTO = ("auto", True, False)
 COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 THROUGH_HOSTS = ("ddp", "accumulate", "zero1", "local_sgd")  # what they exchange gloo takes from GPUs
@@ -139,6 +153,13 @@ KNOBS = {
         "auto",
         "Whether batches are copied on a stream of their own, while the step before computes; auto: on when tuned.",
         needs=(Need("device", ("cuda",), "a CPU's batches lie where they are computed with", ("on",)),),
+    ),
+    "decode": Knob(
+        ("host", "gpu"),
+        "host",
+        "Where image files are decoded: by the readers, or on the GPU by torchvision (nvJPEG), where they are scaled, "
+        "too; readers then read bytes alone.",
+        needs=(Need("device", ("cuda",), "nvJPEG decodes on GPUs", ("gpu",)),),
     ),
     "bucket_cap_mb": Knob(
         ("auto", int),
@@ -263,12 +284,17 @@ class PyTorch(Adapter):
             )
         if case.knobs["cuda_graph"] and (case.optimiser == "adam" or case.schedule != Schedule()):
             return "a CUDA graph repeats the rate and the epsilon that it was recorded with; use sgd at one rate"
+        if case.knobs["decode"] == "gpu" and (problem := _on_the_host(case.input)):
+            return f"{problem}, or decode = 'host'"
         pieces, parts, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
         if strategy.model_parallel and parts == 1:
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
         if case.knobs["schedule"] == "1f1b" and pieces < parts:
             return f"1f1b wants as many pieces as there are stages, {parts}; microbatches is {pieces}; or use gpipe"
         return None
+
+    def decoding(self, case: Configuration) -> str:
+        return "nvJPEG need not interpolate colours as libjpeg does" if case.knobs["decode"] == "gpu" else ""
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""

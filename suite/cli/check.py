@@ -1,7 +1,7 @@
 """`stagebench data check`: can every sample be read, and do all readers deliver the same ones?"""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,10 @@ from suite.cli.chosen import bar, interpreter_for, source_of, workload_for
 from suite.cli.say import say
 from suite.cli.tables import Row, show, show_json
 from suite.errors import RequestError, Unavailable
+
+if TYPE_CHECKING:
+    from suite.contracts.adapter import Adapter
+    from suite.data.readers import Check
 
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
 
@@ -24,6 +28,12 @@ def check(
     workload: Annotated[
         str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="What readers read for: `cpu` or `cuda` (default: each adapter's first).")
+    ] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the adapters that have it (repeatable).")
+    ] = None,
     samples: Annotated[int, typer.Option(min=8, max=1024, help="How many samples readers are compared over.")] = 24,
     python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -34,17 +44,20 @@ def check(
     Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
     cannot be read or a reader delivers something else.
     """
-    from suite.cli.options import interpreters_from
+    from suite.cli.options import interpreters_from, knobs_from
+    from suite.data.readers import Check
     from suite.files import scratch
 
-    settings, source = interpreters_from(python or []), source_of(data)
+    settings, source, knobs = interpreters_from(python or []), source_of(data), knobs_from(knob or [])
     if not readers:
-        if adapter or workload or python:
-            raise RequestError("--adapter, --workload and --python choose readers; add --readers")
+        if adapter or workload or python or device or knobs:
+            raise RequestError("--adapter, --workload, --python, --device and --knob choose readers; add --readers")
         bad = _decoded(source, as_json)
     else:
+        named = _reading(adapter or [])
         with scratch() as folder:
-            bad = _compared(data, source, adapter or [], workload, samples, settings, folder, as_json)
+            comparison = Check(source, workload_for(data, workload), samples, folder, device or "", knobs)
+            bad = _compared(comparison, named, bool(adapter), settings, as_json)
     if bad:
         raise typer.Exit(1)
 
@@ -96,17 +109,8 @@ def _arrays(path: Path) -> tuple[int, int, list[str]]:
     return count, count, []
 
 
-def _compared(
-    data: str,
-    source: Path,
-    asked: list[str],
-    workload: str | None,
-    samples: int,
-    settings: dict[str, str],
-    folder: Path,
-    as_json: bool,
-) -> bool:
-    from suite.data.readers import Check
+def _reading(asked: list[str]) -> "list[Adapter]":
+    """Those of the adapters asked for, or of all, that read data."""
     from suite.plugins import adapters
     from suite.suggest import chosen
 
@@ -114,10 +118,18 @@ def _compared(
     reading = [known[name] for name in chosen("adapter", asked, known) if known[name].capabilities.real_data]
     if not reading:
         raise RequestError(f"{', '.join(asked)} reads no data but 'synthetic'; name another adapter")
+    return reading
+
+
+def _compared(
+    comparison: "Check", reading: "list[Adapter]", asked: bool, settings: dict[str, str], as_json: bool
+) -> bool:
     rows: list[Row] = []
-    comparison = Check(source, workload_for(data, workload), samples, folder)
     for adapter in reading:
-        interpreter = interpreter_for(adapter, settings, asked=bool(asked))
+        refused = comparison.refusal(adapter)
+        if refused and asked:
+            raise RequestError(refused)
+        interpreter = None if refused else interpreter_for(adapter, settings, asked=asked)
         for each in comparison.readers(adapter, interpreter) if interpreter else ():
             rows.append(each.row)
             say(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)

@@ -185,6 +185,13 @@ class Adapter(ABC):
         """
         return None
 
+    def decoding(self, case: Configuration) -> str:
+        """Why image files are decoded by other rules than libjpeg-turbo's; "": they are not.
+
+        Their pixels are then held to a looser bound, which this is the reason for.
+        """
+        return ""
+
     def environ(self, case: Configuration, interpreter: Path) -> Environ:
         """Environment variables that its processes need, beyond thread counts."""
         return {}

@@ -6,24 +6,28 @@ record formats.
 
 import os
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Format
+from suite.contracts.case import Configuration
 from suite.data.check import header, images
 from suite.data.pack import Packing, pack
-from suite.data.pixels import DECODED, EXACT, SCALED, Bounds, Samples, compare
+from suite.data.pixels import DECODED, EXACT, REDECODED, SCALED, Bounds, Samples, compare
 from suite.data.sample import some
 from suite.data.sets import kind_of
 from suite.environments.find import Interpreter
-from suite.errors import RequestError, StagebenchError
+from suite.errors import RequestError, StagebenchError, Unavailable
 from suite.launching.jobs import reading
-from suite.launching.single import single
+from suite.launching.single import plain, single
 from suite.shell import command_line
+from suite.suggest import known
 from suite.supervision import Limits
 from suite.worker.job import DataSet, Read
 from suite.worker.messages import Notes, of_type
@@ -60,15 +64,43 @@ class Delivered:
 class Check:
     """A few samples of one set, and what the plain source makes of them."""
 
-    def __init__(self, source: Path, workload: Workload, samples: int, folder: Path) -> None:
-        """Lay `samples` of the set out in `folder`; RequestError when it has too few, or one cannot be read."""
+    def __init__(
+        self,
+        source: Path,
+        workload: Workload,
+        samples: int,
+        folder: Path,
+        device: str = "",
+        knobs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Lay `samples` of the set out in `folder`; RequestError when it has too few, or one cannot be read.
+
+        `device` is what readers read for ("": each adapter's first), `knobs` those of the adapters' that are not at
+        their defaults.
+        """
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
+        self._device, self._knobs = device, dict(knobs or {})
         self.data = some(source, samples, EVEN, folder)
         graph = workload.graph()
         self.files = DataSet(self.kind, str(self.data), workload.preprocessing)
         self.plain = open_source(self.files, graph.input_shape, graph.classes)
         found = [self._plain_sample(source, index) for index in range(len(self.plain))]
         self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
+
+    def refusal(self, adapter: Adapter) -> str | None:
+        """Why an adapter has no readers on this device, or with these knobs; None: it has."""
+        able = adapter.capabilities
+        if self._device and self._device not in able.devices:
+            return f"{adapter.name} does not do device {self._device!r}; it does {', '.join(able.devices)}"
+        unknown = sorted(set(self._knobs) - set(able.knobs))
+        if unknown:
+            return f"{adapter.name} has no knob {unknown[0]!r}; {known(unknown[0], sorted(able.knobs))}"
+        asked = self._configuration(adapter)
+        problem = knobs.refusal(adapter.name, able.knobs, asked.strategy, self._knobs)
+        if problem:
+            return problem
+        case = {**asked.knobs, "device": asked.placement.device, "precision": asked.precision}
+        return knobs.unmet(able.knobs, case) or adapter.unsupported(asked)
 
     def readers(self, adapter: Adapter, interpreter: Interpreter) -> Iterator[Delivered]:
         yield self.one(adapter, interpreter, None)
@@ -78,7 +110,7 @@ class Check:
 
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """One reader: of the files (None), or of what is packed for it."""
-        name, bounds = form.name if form else "files", self._bounds(form)
+        name, bounds = form.name if form else "files", self._bounds(adapter, form)
         missing = adapter.unreadable(form) if form else None
         if missing:
             return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", missing)
@@ -89,6 +121,8 @@ class Check:
                     folder = self._packed(adapter, interpreter, form, Path(scratch))
                     data = data._replace(kind="records", path=str(folder))
                 delivered, reader = self._read(adapter, interpreter, data, Path(scratch))
+            except Unavailable as error:
+                return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", str(error))
             except StagebenchError as error:
                 return Delivered(adapter.name, name, "", 0, 0, len(self.plain), 0.0, 0.0, str(bounds), str(error))
         # Of the files, and of records that can be had one by one, frameworks are compared sample after sample.
@@ -113,26 +147,43 @@ class Check:
         return folder
 
     def _read(self, adapter: Adapter, interpreter: Interpreter, data: DataSet, scratch: Path) -> tuple[Samples, str]:
-        able = adapter.capabilities
-        tuning = "tuned" if "tuned" in able.tunings else able.tunings[0]
-        values = {"batch": BATCH, "readers": READERS, "tuning": tuning}
-        launch = single(adapter, self.workload, interpreter, scratch, Limits(SECONDS, SECONDS), **values)
+        limits, values = Limits(SECONDS, SECONDS), self._values(adapter)
+        launch = single(adapter, self.workload, interpreter, scratch, limits, **values)
         task = Read(self.workload.graph(), data, reading(launch.configuration), len(self.plain))
         attempt = launch.run(scratch, task)
+        if attempt.outcome == "unavailable":
+            raise Unavailable(attempt.reason)
         if attempt.outcome != "ok":
             raise StagebenchError(f"{attempt.outcome}: {attempt.reason}")
         notes = of_type(Notes, attempt.messages[0])[-1].notes
         with np.load(scratch / "read.npz") as content:
             return self._samples(content["images"], content["labels"]), str(notes.get("reader", "threads"))
 
+    def _values(self, adapter: Adapter) -> dict[str, Any]:
+        """How its readers are asked for, beside the first of everything."""
+        able, place = adapter.capabilities, plain(adapter, self.workload).placement
+        return {
+            "batch": BATCH,
+            "readers": READERS,
+            "tuning": "tuned" if "tuned" in able.tunings else able.tunings[0],
+            "placement": replace(place, device=self._device or place.device),
+            "knobs": self._knobs,
+        }
+
+    def _configuration(self, adapter: Adapter) -> Configuration:
+        return plain(adapter, self.workload, **self._values(adapter))
+
     def _samples(self, images: np.ndarray, labels: np.ndarray) -> Samples:
         if self.kind == "folder" and images.ndim == 4 and images.shape[1] == 3:
             images = Photographs(self.workload.preprocessing, images.shape[-1]).levels(images)
         return Samples(images, labels)
 
-    def _bounds(self, form: Format | None) -> Bounds:
+    def _bounds(self, adapter: Adapter, form: Format | None) -> Bounds:
         if self.kind != "folder":
             return EXACT
+        decoding = "" if form else adapter.decoding(self._configuration(adapter))
+        if decoding:
+            return Bounds(REDECODED, float("inf"), decoding)
         if form is not None and form.scaling and self._scales:
             return Bounds(SCALED, float("inf"), form.scaling)
         return DECODED

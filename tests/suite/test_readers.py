@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adapters.pytorch.plugin import PyTorch
 from suite.data.readers import Check
 from suite.data.sample import some
 from suite.environments.find import find
@@ -110,17 +111,48 @@ def test_a_filter_of_its_own_has_looser_bounds_only_where_images_are_scaled(
 
     form = replace(gamma.capabilities.formats[0], scaling="it scales by area")
     scaled = Check(photos, by_name()["googlenet"], 8, tmp_path)
-    assert str(scaled._bounds(form)) == "mean 6: it scales by area"
+    assert str(scaled._bounds(gamma, form)) == "mean 6: it scales by area"
     for path in photos.glob("*/*.jpg"):
         Image.open(path).resize((341, 256)).save(path, quality=95)
     (tmp_path / "again").mkdir()
     as_it_is = Check(photos, by_name()["googlenet"], 8, tmp_path / "again")
-    assert str(as_it_is._bounds(form)) == "mean 0.5, most 4"
+    assert str(as_it_is._bounds(gamma, form)) == "mean 0.5, most 4"
+
+
+def test_a_decoder_with_rules_of_its_own_has_looser_bounds_for_its_reason(
+    gamma: SimpleNamespace, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(gamma), "decoding", lambda self, case: "it repeats colours")
+    check = Check(photos, by_name()["googlenet"], 8, tmp_path)
+    assert str(check._bounds(gamma, None)) == "mean 2: it repeats colours"
+    assert str(check._bounds(gamma, gamma.capabilities.formats[0])) == "mean 0.5, most 4", "packed by the plain decoder"
+
+
+@pytest.mark.parametrize(
+    ("device", "knobs", "told"),
+    [
+        ("", {}, None),
+        ("cuda", {"decode": "gpu"}, None),
+        ("cpu", {"decode": "gpu"}, "needs device = 'cuda': nvJPEG decodes on GPUs"),
+        ("cuda", {"decode": "card"}, "is one of 'host', 'gpu', not 'card'"),
+        ("cuda", {"microbatches": 2}, "changes nothing under 'single'"),
+        ("cuda", {"decod": "gpu"}, "pytorch has no knob 'decod'; did you mean 'decode'?"),
+    ],
+)
+def test_readers_are_asked_for_with_a_device_and_knobs_that_the_adapter_has(
+    photos: Path, tmp_path: Path, device: str, knobs: dict[str, object], told: str | None
+) -> None:
+    found = Check(photos, by_name()["googlenet"], 8, tmp_path, device, knobs).refusal(PyTorch())
+    assert found is None if told is None else told in str(found)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("--device", "cuda"), "choose readers; add --readers"),
+        (("--readers", "--adapter", "gamma", "--device", "cuda"), "gamma does not do device 'cuda'; it does cpu"),
+        (("--readers", "--adapter", "gamma", "--knob", "decode=gpu"), "gamma has no knob 'decode'; known: "),
+        (("--readers", "--adapter", "gamma", "--knob", "decode"), "should read NAME=VALUE"),
         (("--readers", "--adapter", "gama"), "there is no adapter 'gama'; did you mean 'gamma'?"),
         (("--readers", "--adapter", "beta"), "beta reads no data"),
         (("--adapter", "gamma"), "choose readers; add --readers"),

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.pytorch import plugin
 from suite.contracts import knobs
-from suite.contracts.case import Case, Placement, Schedule
+from suite.contracts.case import Case, Input, Placement, Schedule
 from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)
@@ -150,6 +150,12 @@ def test_ranks_share_a_gpu_where_gloo_exchanges_for_them(strategy, asked, words)
         ({"schedule": Schedule(warmup_epochs=1)}, {"cuda_graph": True}, "repeats the rate and the epsilon"),
         ({"device": "cpu"}, {"compile": "max-autotune"}, "needs device = 'cuda': these modes are about GPUs"),
         ({"device": "cpu"}, {"copy_stream": "on"}, "needs device = 'cuda'"),
+        ({"device": "cpu"}, {"decode": "gpu"}, "needs device = 'cuda': nvJPEG decodes on GPUs"),
+        ({}, {"decode": "gpu", "cuda_graph": True, "compile": True}, None),
+        ({"input": Input(augment="random")}, {"decode": "gpu"}, "use augment = 'centre', or decode = 'host'"),
+        ({"input": Input(on_error="skip")}, {"decode": "gpu"}, "use on_error = 'fail', or decode = 'host'"),
+        ({"input": Input(mode="memory")}, {"decode": "gpu"}, "use data_mode = 'disk', or decode = 'host'"),
+        ({"input": Input(augment="random", on_error="skip")}, {}, None),
         ({"device": "cpu"}, {"deterministic": "on"}, "needs device = 'cuda'"),
     ],
 )

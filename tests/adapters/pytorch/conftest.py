@@ -6,7 +6,9 @@ pytest.importorskip("torch")
 
 from adapters.pytorch import worker
 from suite.worker.contract import SGD, Adam
-from tests.support import forked, processes, proofs, trainers
+from suite.worker.view import View
+from tests.support import forked, pictures, processes, proofs, trainers
+from tests.support.jobs import READ_ONCE
 
 forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
@@ -47,3 +49,24 @@ def proven(ranks, tmp_path):
         return found
 
     return prove
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """A function that makes a source's view; keywords change how it is read."""
+
+    def make(source, **changes):
+        return View(source, READ_ONCE._replace(**changes), 1, str(tmp_path / "skipped.txt"))
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten JPEG files of two classes."""
+    for label in ("ants", "bees"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for number in range(5):
+            picture = pictures.drawn(number + 7 * (label == "bees"))
+            picture.save(tmp_path / "images" / label / f"{number}.jpg")
+    return tmp_path / "images"

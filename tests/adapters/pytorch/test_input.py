@@ -10,27 +10,15 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from PIL import Image
 
 from adapters.pytorch.pixels import centre
 from suite.worker.photographs import Photographs
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
-from suite.worker.view import View
 from tests.support import processes
-from tests.support.jobs import READ_ONCE
+from tests.support.pictures import ODD
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS
-
-ASKED = READ_ONCE
-
-
-@pytest.fixture
-def seen(tmp_path):
-    def make(source, **changes):
-        return View(source, ASKED._replace(**changes), 1, str(tmp_path / "skipped.txt"))
-
-    return make
 
 
 @pytest.fixture
@@ -39,21 +27,6 @@ def arrays(tmp_path):
     path = tmp_path / "digits.npz"
     np.savez(path, images=stream.randint(0, 255, (10, 8, 8)).astype(np.uint8), labels=np.arange(10))
     return ArraySource(str(path), (1, 8, 8))
-
-
-def drawn(seed, width=50, height=40):
-    """Smooth colours: neighbours of a damaged or shifted pixel would tell."""
-    coarse = np.random.RandomState(seed).randint(0, 255, (5, 5, 3)).astype(np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    for label in ("ants", "bees"):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for number in range(5):
-            drawn(number + 7 * (label == "bees")).save(tmp_path / "images" / label / f"{number}.jpg")
-    return tmp_path / "images"
 
 
 def levels(source, normalised):
@@ -128,19 +101,6 @@ def test_images_reach_the_device_as_the_source_has_them(trainer, folder, seen, p
     off = levels(source, batch.images.numpy()) - levels(source, np.stack([source.sample(i)[0] for i in indices]))
     assert np.abs(off).max() < 1.01
     assert batch.labels.tolist() == [source.sample(i)[1] for i in indices]
-
-
-ODD = {
-    "a photograph.jpg": drawn(1, 500, 375),
-    "upright.jpg": drawn(2, 375, 500),
-    "large.jpg": drawn(3, 1601, 1203),
-    "smaller than the crop.png": drawn(4, 100, 90),
-    "grey.jpg": drawn(5, 300, 300).convert("L"),
-    "of four inks.jpg": drawn(6, 280, 300).convert("CMYK"),
-    "a palette.png": drawn(7, 400, 280).convert("P"),
-    "transparent.png": drawn(8, 400, 280).convert("RGBA"),
-    "a ribbon.jpg": drawn(9, 3000, 60),
-}
 
 
 @pytest.mark.parametrize("name", ODD)

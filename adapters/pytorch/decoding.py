@@ -1,0 +1,193 @@
+"""JPEG files decoded on the device: readers hand over bytes, torchvision's decoder (nvJPEG) makes pixels of them.
+
+What that decoder does not take the readers decode, as without it: other formats than JPEG, JPEGs of four inks, and
+images so long that far more would be scaled than is cut out.
+"""
+
+from io import BytesIO
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+from torch.nn import functional
+
+from adapters.pytorch.pixels import centre, cut_of, wasteful
+from suite.worker.contract import Unavailable
+from suite.worker.photographs import Photographs, Within, naming, refuse_huge
+from suite.worker.sources import Source
+
+TOGETHER = (
+    1 << 26
+)  # pixels that are decoded and scaled at once, which bounds memory: 14 bytes each, and the largest image
+Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
+REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
+
+
+class File(NamedTuple):
+    """An image file as it stands."""
+
+    content: torch.Tensor  # uint8, its bytes
+    size: Tuple[int, int]  # width and height, as its header has them
+    path: str
+
+
+Sample = Union[File, torch.Tensor]  # or the crop, uint8 (height, width, 3)
+
+
+class Encoded(NamedTuple):
+    """A batch of images, one after the other in one tensor: few things to pass on."""
+
+    content: torch.Tensor  # uint8
+    lengths: List[int]
+    sizes: List[Optional[Tuple[int, int]]]  # None of a crop
+    paths: List[str]  # "" of a crop
+
+
+class Files(Source):
+    """Image files, read and not decoded."""
+
+    def __init__(self, source: Source) -> None:
+        assert source.files is not None
+        assert source.photographs is not None
+        self._files, self._photographs = source.files, source.photographs
+        self.name, self.classes = source.name, source.classes
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def sample(self, index: int) -> Tuple[Any, int]:
+        """A `File`, or the crop of one that the device's decoder does not take; OSError names an unreadable one."""
+        path, label = self._files[index]
+        with naming(path):
+            return self._file(path) or centre(self._photographs, path), label
+
+    def _file(self, path: str) -> Optional[File]:
+        """None for what the decoder does not take, as far as a header tells."""
+        from PIL import Image  # here: sources of arrays need no decoder
+
+        crop = self._photographs.crop
+        with Within(path) as stream, Image.open(stream) as opened:
+            size, fits = opened.size, opened.format == "JPEG" and opened.mode in ("RGB", "L")
+            stream.seek(0)
+            content = bytearray(stream.read())
+            refuse_huge(opened, len(content))
+        box = self._photographs.how.centre(*size, crop=crop)
+        if not fits or wasteful(cut_of(size, box, crop), crop):
+            return None
+        return File(torch.frombuffer(content, dtype=torch.uint8), size, path)
+
+
+def packed(images: Sequence[Sample]) -> Encoded:
+    """A batch of what `Files` gives."""
+    contents = [image.content if isinstance(image, File) else image.reshape(-1) for image in images]
+    return Encoded(
+        torch.cat(contents),
+        [len(content) for content in contents],
+        [image.size if isinstance(image, File) else None for image in images],
+        [image.path if isinstance(image, File) else "" for image in images],
+    )
+
+
+def decoder_on(device: torch.device) -> Decode:
+    """torchvision's, tried once, which also sets nvJPEG up; Unavailable says what is missing."""
+    from PIL import Image
+
+    tiny = BytesIO()
+    Image.new("RGB", (16, 16)).save(tiny, "JPEG")
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg
+
+        def decode(files: List[torch.Tensor]) -> List[torch.Tensor]:
+            found: List[torch.Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
+            return found
+
+        decode([torch.frombuffer(bytearray(tiny.getvalue()), dtype=torch.uint8)])
+    except ImportError as error:
+        raise Unavailable("decode = 'gpu' wants torchvision: %s; %s" % (error, REMEDY % torch.__version__))
+    except (OSError, RuntimeError) as error:  # one that is built for another torch, or without nvJPEG
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Unavailable(
+            "decode = 'gpu' wants torchvision, which fails here: %s; %s" % (first, REMEDY % torch.__version__)
+        )
+    return decode
+
+
+class Decoder:
+    """Batches of files to batches of centre crops, for one device; on a GPU beside the step that computes there."""
+
+    def __init__(self, photographs: Photographs, decode: Decode, device: torch.device) -> None:
+        self._photographs, self._decode, self._device = photographs, decode, device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._before: Any = None  # an event, reached when the step before the last batch's is done
+
+    def __call__(self, batch: Encoded) -> torch.Tensor:
+        """uint8 (samples, crop, crop, 3), for what is queued next on the device; OSError names one that it cannot."""
+        if self._stream is None:
+            return self._crops(batch)
+        computing = torch.cuda.current_stream(self._device)
+        if self._before is not None:
+            self._before.synchronize()  # a host that runs ahead fills no memory
+        self._before = computing.record_event()
+        # nvJPEG writes on a stream that waits for no other, into memory that is free on the current one: there nothing
+        # may still run. On the computing stream a step does.
+        self._stream.synchronize()
+        with torch.cuda.stream(self._stream):
+            crops = self._crops(batch)
+        computing.wait_stream(self._stream)
+        crops.record_stream(computing)
+        return crops
+
+    def _crops(self, batch: Encoded) -> torch.Tensor:
+        contents, crop = batch.content.split(batch.lengths), self._photographs.crop
+        order = [place for place, size in enumerate(batch.sizes) if size is None]
+        found = [contents[place].view(1, crop, crop, 3).to(self._device) for place in order]
+        for places in pieces(batch.sizes):
+            decoded = self._decoded([contents[place] for place in places], [batch.paths[place] for place in places])
+            alike: Dict[Any, List[int]] = {}
+            for number, image in enumerate(decoded):
+                alike.setdefault(image.shape, []).append(number)
+            for numbers in alike.values():
+                found.append(self._scaled(torch.stack([decoded[number] for number in numbers])))
+                order += [places[number] for number in numbers]
+        back = torch.tensor(order).argsort()
+        return torch.cat(found).index_select(0, back.to(self._device))
+
+    def _decoded(self, files: List[torch.Tensor], paths: List[str]) -> List[torch.Tensor]:
+        try:
+            return self._decode(files)
+        except RuntimeError:  # of a whole batch: whose is it?
+            for file, path in zip(files, paths):
+                self._named(file, path)
+            raise
+
+    def _named(self, file: torch.Tensor, path: str) -> None:
+        """OSError for a file that cannot be decoded."""
+        try:
+            self._decode([file])
+        except RuntimeError as error:
+            first = str(error).splitlines()[0]
+            raise OSError("cannot decode %s: %s; remove or replace it, or use decode = 'host'" % (path, first))
+
+    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+        """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""
+        crop, (height, width) = self._photographs.crop, images.shape[2:]
+        cut = cut_of((width, height), self._photographs.how.centre(width, height, crop), crop)
+        size = cut.height, cut.width
+        scaled = functional.interpolate(images.to(torch.float32), size, mode="bilinear", antialias=True)
+        scaled = scaled[:, :, cut.top : cut.top + crop, cut.left : cut.left + crop]
+        return scaled.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def pieces(sizes: Sequence[Optional[Tuple[int, int]]]) -> Iterator[List[int]]:
+    """The places of all files of a batch, in pieces of at most `TOGETHER` pixels, or of one file."""
+    piece: List[int] = []
+    pixels = 0
+    for place, size in enumerate(sizes):
+        if size is None:
+            continue
+        if piece and pixels + size[0] * size[1] > TOGETHER:
+            yield piece
+            piece, pixels = [], 0
+        piece.append(place)
+        pixels += size[0] * size[1]
+    if piece:
+        yield piece
