@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 from torch.nn import functional
+from torch.utils.data import get_worker_info
 
 from adapters.pytorch.pixels import centre, cut_of, wasteful
 from suite.worker.contract import Unavailable
@@ -79,8 +80,12 @@ class Files(Source):
 def packed(images: Sequence[Sample]) -> Encoded:
     """A batch of what `Files` gives."""
     contents = [image.content if isinstance(image, File) else image.reshape(-1) for image in images]
+    content = torch.cat(contents)
+    if get_worker_info() is not None:
+        # Else the thread that hands batches over would, and a process that ends meanwhile aborts.
+        content.share_memory_()
     return Encoded(
-        torch.cat(contents),
+        content,
         [len(content) for content in contents],
         [image.size if isinstance(image, File) else None for image in images],
         [image.path if isinstance(image, File) else "" for image in images],
@@ -127,9 +132,6 @@ class Decoder:
         if self._before is not None:
             self._before.synchronize()  # a host that runs ahead fills no memory
         self._before = computing.record_event()
-        # nvJPEG writes on a stream that waits for no other, into memory that is free on the current one: there nothing
-        # may still run. On the computing stream a step does.
-        self._stream.synchronize()
         with torch.cuda.stream(self._stream):
             crops = self._crops(batch)
         computing.wait_stream(self._stream)
@@ -152,6 +154,10 @@ class Decoder:
         return torch.cat(found).index_select(0, back.to(self._device))
 
     def _decoded(self, files: List[torch.Tensor], paths: List[str]) -> List[torch.Tensor]:
+        if self._stream is not None:
+            # nvJPEG writes on a stream that waits for no other, into memory that is free on the current one: what still
+            # runs there may use it. This one is soon done; on the stream that computes that would be a step.
+            self._stream.synchronize()
         try:
             return self._decode(files)
         except RuntimeError:  # of a whole batch: whose is it?

@@ -22,6 +22,8 @@ BEYOND_NUMPY = {
     "suite/worker/photographs.py": {"PIL"},
     # Only where it is installed: Pillow for Python 3.6 has another decoder than the others'.
     "suite/worker/jpeg.py": {"PIL", "simplejpeg"},
+    # Pillow reads headers; torchvision is looked for where a knob asks for it, which says what is missing.
+    "adapters/pytorch/decoding.py": {"PIL", "torchvision"},
 }
 
 # These run in the Python that has an engine's package.
