@@ -125,7 +125,7 @@ class Decoder:
         self._before: Any = None  # an event, reached when the step before the last batch's is done
 
     def __call__(self, batch: Encoded) -> torch.Tensor:
-        """uint8 (samples, crop, crop, 3), for what is queued next on the device; OSError names one that it cannot."""
+        """uint8 (samples, crop, crop, 3), for what is queued next; OSError names a file that cannot be decoded."""
         if self._stream is None:
             return self._crops(batch)
         computing = torch.cuda.current_stream(self._device)
@@ -156,7 +156,7 @@ class Decoder:
     def _decoded(self, files: List[torch.Tensor], paths: List[str]) -> List[torch.Tensor]:
         if self._stream is not None:
             # nvJPEG writes on a stream that waits for no other, into memory that is free on the current one: what still
-            # runs there may use it. This one is soon done; on the stream that computes that would be a step.
+            # runs there may use it. On this stream little does; on the one that computes, a step.
             self._stream.synchronize()
         try:
             return self._decode(files)

@@ -21,6 +21,8 @@ from pathlib import Path
 GRACE = 10.0  # seconds between the two signals that stop a check
 NATIVE = ("tests/benchmarks/pytorch_native.py", "--device", "cuda", "--network", "resnet50", "--batch", "256")
 NATIVE = (*NATIVE, "--precision", "bfloat16", "--rounds", "12")
+FROM_FILES = ("--strategy", "single", "--workload", "resnet50", "--batch", "256", "--precision", "bfloat16")
+FROM_FILES = (*FROM_FILES, "--tuning", "tuned", "--data", "imagenet-like", "--readers", "12")
 PROVEN = ("--strategy", "single", "--tuning", "tuned", "--device", "cuda", "--workload", "resnet50")
 STAGEBENCH = ("-m", "suite.cli")
 CHECKS = {  # what Python is given, in order: what takes seconds before what takes minutes
@@ -31,6 +33,14 @@ CHECKS = {  # what Python is given, in order: what takes seconds before what tak
         *("--device", "cuda", "--precision", "bfloat16"),
     ),
     "precisions": ("tests/benchmarks/gpu_precisions.py", "resnet50:256", "googlenet:256", "alexnet:1024"),
+    "decoded": (
+        *(*STAGEBENCH, "data", "check", "imagenet-like", "--readers"),
+        *("--adapter", "pytorch", "--device", "cuda", "--knob", "decode=gpu"),
+    ),
+    "decoding": (
+        *(*STAGEBENCH, "run", "--adapter", "pytorch", "--device", "cuda", *FROM_FILES, "--knob", "decode=host,gpu"),
+        *("--no-proofs", "--processes", "2", "--passes", "native,staged,resident,io_only", "-o", "{out}/decoding"),
+    ),
     "compile": (*NATIVE, "--mode", "compile"),
     "compiled-graph": (*NATIVE, "--mode", "compiled graph"),
     "proofs": (
