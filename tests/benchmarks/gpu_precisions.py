@@ -73,8 +73,17 @@ def measured(way, name, batch, device, known):
                 found = [min(found[0], BLOCK_S)]
         if precision not in known:
             known[precision] = peaks.measure(trainer.yardstick(), 1, trainer.synchronize)
-    print(f"{name}, batch {batch}, {way}: {batch / statistics.median(found[1:]):,.0f} samples/s", flush=True)
+    speed, peak = batch / statistics.median(found[1:]), known[precision].flop_per_s
+    print(
+        f"{name}, batch {batch}, {way}: {speed:,.0f} samples/s, {share(graph.macs * speed, peak):.1f} % of its peak",
+        flush=True,
+    )
     return found[1:]
+
+
+def share(macs_per_s, peak):
+    """Percent of a peak in operations a second."""
+    return 100.0 * PER_SAMPLE * macs_per_s / peak
 
 
 def compared(name, batch, steps, known):
@@ -85,9 +94,9 @@ def compared(name, batch, steps, known):
             yield gain(f"{name}: {way} over the default", base, seconds)
         if way not in ("default float32", "tuned float32"):
             yield gain(f"{name}: {way} over tuned float32", steps["tuned float32"], seconds)
-        rate = PER_SAMPLE * macs * batch / statistics.median(seconds)
-        share = 100.0 * rate / known[precision].flop_per_s
-        yield figure(f"{name}: {way}, of the peak of {known[precision].flop_per_s / 1e12:.1f} TFLOP/s", share, "%")
+        peak = known[precision].flop_per_s
+        used = share(macs * batch / statistics.median(seconds), peak)
+        yield figure(f"{name}: {way}, of the peak of {peak / 1e12:.1f} TFLOP/s", used, "%")
 
 
 def gain(words, slow, fast):
