@@ -16,9 +16,7 @@ from suite.worker.contract import Unavailable
 from suite.worker.photographs import Photographs, Within, naming, refuse_huge
 from suite.worker.sources import Source
 
-TOGETHER = (
-    1 << 26
-)  # pixels that are decoded and scaled at once, which bounds memory: 14 bytes each, and the largest image
+TOGETHER = 1 << 26  # pixels decoded and scaled at once: 14 bytes of memory each; a larger image is alone
 Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
