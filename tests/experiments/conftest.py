@@ -29,16 +29,21 @@ def pytest_configure(config):
 
 @pytest.fixture
 def experiment(tmp_path, request):
-    """Measures a plan at a scale, changed or over a laboratory's hosts, and writes its report; what came of it."""
+    """Measures a plan at a scale, changed, unproven or over a laboratory's hosts, and reports; what came of it."""
 
     def run(
-        name: str, scale: str = "", laboratory: State | None = None, changes: Sequence[str] = ()
+        name: str,
+        scale: str = "",
+        laboratory: State | None = None,
+        changes: Sequence[str] = (),
+        proofs: bool = True,
     ) -> SimpleNamespace:
         began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
         hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
         changed = [word for change in changes for word in ("--set", change)]
-        words = ("run", name, *scaled, *changed, *hosts, "-o", str(folder), "--json")
+        unproven = () if proofs else ("--no-proofs",)
+        words = ("run", name, *scaled, *changed, *hosts, *unproven, "-o", str(folder), "--json")
         measured = stagebench(*words, laboratory=laboratory)
         assert measured.returncode == 0, measured.stdout + measured.stderr
         reported = stagebench("report", str(folder), "-o", str(tmp_path / "site"))

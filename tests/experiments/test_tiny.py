@@ -14,9 +14,9 @@ CLOSER = ("batch-size", "learning", "paper", "stragglers")  # looked at more clo
 def test_a_plan_that_measures(look):
     measured = look("paper")
     rows = summarise(measured.folder)
-    assert {row.case.adapter for row in rows} == {"pytorch", "caffempi"}
+    assert {row.case.adapter for row in rows} == {"caffempi"}
     assert all(row.outcome == "ok" and row.rate and row.rate.value > 0 for row in rows)
-    assert {row.case.strategy for row in rows} >= {"single", "ddp", "data_parallel"}
+    assert {row.case.strategy for row in rows} >= {"single", "data_parallel"}
     if not CHROMIUM:
         pytest.skip("no chromium on the path; STAGEBENCH_CHROMIUM may name one")
     with chromium() as browser, tab(browser, measured.site.as_uri()) as page:
@@ -94,9 +94,9 @@ strategy = "data_parallel"
 
 
 def test_all_ranks_end_early_in_the_same_epoch(experiment, tmp_path):
-    """At a rate that changes nothing, no epoch is better than the first."""
+    """At a rate that changes nothing, no epoch is better than the first; when it ends asks for no proof."""
     (tmp_path / "standstill.toml").write_text(STANDSTILL)
-    rows = summarise(experiment(str(tmp_path / "standstill.toml")).folder)
+    rows = summarise(experiment(str(tmp_path / "standstill.toml"), proofs=False).folder)
     assert {row.case.adapter: [len(one.epochs) for one in row.lessons] for row in rows} == {
         "pytorch": [3],
         "caffempi": [3],
