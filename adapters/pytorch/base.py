@@ -2,6 +2,7 @@
 
 import gc
 import time
+from functools import partial
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from adapters.pytorch import arithmetic, machine
 from adapters.pytorch.copies import Copies
-from adapters.pytorch.decoding import Decode, Decoder, Encoded, decoder_on
+from adapters.pytorch.decoding import Decoder, decoder_on
 from adapters.pytorch.group import ProcessGroup
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.optimisers import described
@@ -34,8 +35,7 @@ class TorchTrainer(Trainer):
         self._fused = setup.tuned
         self._compiled = chosen(setup, "compile", default=False)  # or a mode of torch.compile
         self._normalise: Any = None
-        self._decode: Optional[Decode] = None  # where the device decodes
-        self._decoder: Any = None  # a `Decoder` of what is read now
+        self._decoder: Any = None  # where the device decodes: of photographs, a `Decoder`
         self._dtype = arithmetic.stored(setup.precision)
         self._scaler = arithmetic.scaler(setup)
         self._copies: Optional[Copies] = None
@@ -51,7 +51,7 @@ class TorchTrainer(Trainer):
         if self._on_cuda and chosen(setup, "copy_stream", default="off", tuned="on") == "on":
             self._copies = Copies(self._device)
         if chosen(setup, "decode", default="host") == "gpu":
-            self._decode = decoder_on(self._device)
+            self._decoder = partial(Decoder, decode=decoder_on(self._device), device=self._device)
         versions = machine.versions(setup.device)
         if self.grouped:
             self.group = ProcessGroup(setup)
@@ -76,14 +76,11 @@ class TorchTrainer(Trainer):
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
-        self._decoder = Decoder(about, self._decode, self._device) if about and self._decode else None
-        return reader_of(source, self.setup, self.places_images, encoded=self._decode is not None)
+        return reader_of(source, self.setup, self.places_images, self._decoder)
 
     def as_numpy(self, batch: Any) -> Batch:
-        """Files are decoded and bytes normalised, as `to_device` does it."""
-        found = batch.images
-        pixels = self._decoder(found) if isinstance(found, Encoded) else torch.as_tensor(found).to(self._device)
-        images = self._normalised(pixels)
+        """Bytes are normalised, as `to_device` does it."""
+        images = self._normalised(torch.as_tensor(batch.images).to(self._device))
         return Batch(images.contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
@@ -91,11 +88,8 @@ class TorchTrainer(Trainer):
         labels = torch.as_tensor(batch.labels)
         if not self.places_images:
             return Batch(None, labels.to(self._device, non_blocking=True))
-        if isinstance(batch.images, Encoded):
-            images = self._normalised(self._decoder(batch.images))
-            return Batch(images.to(memory_format=self._layout), labels.to(self._device, non_blocking=True))
         images = torch.as_tensor(batch.images)
-        if self._copies is None:
+        if self._copies is None or images.is_cuda:  # what was decoded there is there
             images, labels = (part.to(self._device, non_blocking=True) for part in (images, labels))
             return Batch(self._normalised(images).to(memory_format=self._layout), labels)
         place, labels = self._copies.batch(images, labels)
@@ -151,7 +145,7 @@ class TorchTrainer(Trainer):
             compile=self._compiled,
             lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
             optimiser=described(self.setup.optimiser, self._fused),
-            copies="on a stream of their own" if self._copies or self._decoder else "in the order of the steps",
+            copies="on a stream of their own" if self._copies else "in the order of the steps",
             stages="events on the device's stream" if self.has_device_marks() else "the host's clock",
         )
 

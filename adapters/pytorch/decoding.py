@@ -1,6 +1,6 @@
 """JPEG files decoded on the device: readers hand over bytes, torchvision's decoder (nvJPEG) makes pixels of them.
 
-What that decoder does not take the readers decode, as without it: other formats than JPEG, JPEGs of four inks, and
+What that decoder does not take the readers decode, as without it: other formats than JPEG, CMYK and RGB JPEGs, and
 images so long that far more would be scaled than is cut out.
 """
 
@@ -16,7 +16,7 @@ from suite.worker.contract import Unavailable
 from suite.worker.photographs import Photographs, Within, naming, refuse_huge
 from suite.worker.sources import Source
 
-TOGETHER = 1 << 26  # pixels decoded and scaled at once: 14 bytes of memory each; a larger image is alone
+TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone
 Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
@@ -66,6 +66,7 @@ class Files(Source):
         crop = self._photographs.crop
         with Within(path) as stream, Image.open(stream) as opened:
             size, fits = opened.size, opened.format == "JPEG" and opened.mode in ("RGB", "L")
+            fits = fits and opened.info.get("adobe_transform") != 0  # red, green and blue as they are: decoders differ
             stream.seek(0)
             content = bytearray(stream.read())
             refuse_huge(opened, len(content))
@@ -158,6 +159,8 @@ class Decoder:
             self._stream.synchronize()
         try:
             return self._decode(files)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError:  # of a whole batch: whose is it?
             for file, path in zip(files, paths):
                 self._named(file, path)
@@ -167,6 +170,8 @@ class Decoder:
         """OSError for a file that cannot be decoded."""
         try:
             self._decode([file])
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             first = str(error).splitlines()[0]
             raise OSError("cannot decode %s: %s; remove or replace it, or use decode = 'host'" % (path, first))

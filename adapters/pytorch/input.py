@@ -12,15 +12,16 @@ import multiprocessing
 import os
 import threading
 from functools import partial
-from typing import Any, Callable, Iterator, List, NamedTuple, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from adapters.pytorch.decoding import Encoded, Files, packed
+from adapters.pytorch.decoding import Decoder, Encoded, Files, packed
 from adapters.pytorch.pixels import Pixels
 from suite.worker.contract import Batch, Setup, Unsupported
+from suite.worker.photographs import Photographs
 from suite.worker.sources import Source
 from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
@@ -28,6 +29,7 @@ from suite.worker.view import View
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
 Samples = NamedTuple("Samples", [("images", Union[torch.Tensor, Encoded]), ("labels", List[int])])
 Read = Union[str, Samples]  # or why they cannot be read
+DecoderOf = Callable[[Photographs], Decoder]
 
 
 class SourceDataset(Dataset):
@@ -110,6 +112,27 @@ class LoaderReader(Reader):
         self._batches = iter(())
 
 
+class DecodingReader(Reader):
+    """Files are read by a `LoaderReader` and decoded on the device: its batches lie there, as bytes of centre crops."""
+
+    def __init__(self, view: View, setup: Setup, decoder: DecoderOf) -> None:
+        """Begin to read at once; Unsupported where there are no image files."""
+        if view.source.files is None or view.source.photographs is None:
+            raise Unsupported("decode = 'gpu' is for image files, and %s has none; use decode = 'host'" % view.name)
+        self._decoder = decoder(view.source.photographs)
+        self._files = LoaderReader(with_source(view, Files(view.source)), setup, encoded=True)
+        self.words = (
+            self._files.words + ", which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"
+        )
+
+    def next_batch(self) -> Batch:
+        batch = self._files.next_batch()
+        return Batch(self._decoder(batch.images), batch.labels)
+
+    def close(self) -> None:
+        self._files.close()
+
+
 class TensorReader(GatheringReader):
     """Batches taken out of tensors in memory; for a GPU into pinned memory, from where it fetches them by itself."""
 
@@ -158,20 +181,16 @@ class Labels(Source):
         return self.sample(index)
 
 
-def reader_of(view: View, setup: Setup, images: bool = True, encoded: bool = False) -> Reader:
+def reader_of(view: View, setup: Setup, images: bool = True, decoder: Optional[DecoderOf] = None) -> Reader:
     """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
 
     `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
-    `encoded`: they are left to a decoder on the device; Unsupported where there are no image files.
+    `decoder`: what decodes files on the device, instead of the readers.
     """
     if view.source.files is not None and not images and not view.skip:
         return LoaderReader(with_source(view, Labels(view.source)), setup)
-    if encoded:
-        if view.source.files is None:
-            raise Unsupported("decode = 'gpu' is for image files, and %s has none; use decode = 'host'" % view.name)
-        reader = LoaderReader(with_source(view, Files(view.source)), setup, encoded=True)
-        reader.words += ", bytes of files alone; decoded by nvJPEG (torchvision), scaled and normalised on the GPU"
-        return reader
+    if decoder is not None:
+        return DecodingReader(view, setup, decoder)
     if view.arrays is not None:
         return TensorReader(view, setup)
     if not setup.tuned or view.source.files is None:

@@ -157,8 +157,8 @@ KNOBS = {
     "decode": Knob(
         ("host", "gpu"),
         "host",
-        "Where image files are decoded: by the readers, or on the GPU by torchvision (nvJPEG), where they are scaled, "
-        "too; readers then read bytes alone.",
+        "Where image files are decoded and scaled: by the readers, or on the GPU by torchvision (nvJPEG), and readers "
+        "only read. Synthetic data are the same under both.",
         needs=(Need("device", ("cuda",), "nvJPEG decodes on GPUs", ("gpu",)),),
     ),
     "bucket_cap_mb": Knob(
@@ -294,7 +294,7 @@ class PyTorch(Adapter):
         return None
 
     def decoding(self, case: Configuration) -> str:
-        return "nvJPEG need not interpolate colours as libjpeg does" if case.knobs["decode"] == "gpu" else ""
+        return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""

@@ -125,11 +125,13 @@ def _compared(
     comparison: "Check", reading: "list[Adapter]", asked: bool, settings: dict[str, str], as_json: bool
 ) -> bool:
     rows: list[Row] = []
-    for adapter in reading:
-        refused = comparison.refusal(adapter)
-        if refused and asked:
-            raise RequestError(refused)
-        interpreter = None if refused else interpreter_for(adapter, settings, asked=asked)
+    refusals = {adapter.name: found for adapter in reading if (found := comparison.refusal(adapter))}
+    if refusals and (asked or len(refusals) == len(reading)):
+        raise RequestError("; ".join(dict.fromkeys(refusals.values())))
+    for name, refused in refusals.items():
+        say(f"{name} is skipped: {refused}", err=True)
+    for adapter in (each for each in reading if each.name not in refusals):
+        interpreter = interpreter_for(adapter, settings, asked=asked)
         for each in comparison.readers(adapter, interpreter) if interpreter else ():
             rows.append(each.row)
             say(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)

@@ -10,7 +10,7 @@ from tests.reports.browsing import CHROMIUM, chromium, fits, opened, tab
 CLOSER = ("batch-size", "learning", "paper", "stragglers")  # looked at more closely below
 
 
-# First: it takes longest.
+# First: its network takes longest to be proven.
 def test_a_plan_that_measures(look):
     measured = look("paper")
     rows = summarise(measured.folder)
@@ -94,7 +94,7 @@ strategy = "data_parallel"
 
 
 def test_all_ranks_end_early_in_the_same_epoch(experiment, tmp_path):
-    """At a rate that changes nothing, no epoch is better than the first; when it ends asks for no proof."""
+    """At a rate that changes nothing, no epoch is better than the first; that needs no proof."""
     (tmp_path / "standstill.toml").write_text(STANDSTILL)
     rows = summarise(experiment(str(tmp_path / "standstill.toml"), proofs=False).folder)
     assert {row.case.adapter: [len(one.epochs) for one in row.lessons] for row in rows} == {

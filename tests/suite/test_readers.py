@@ -152,6 +152,7 @@ def test_readers_are_asked_for_with_a_device_and_knobs_that_the_adapter_has(
         (("--device", "cuda"), "choose readers; add --readers"),
         (("--readers", "--adapter", "gamma", "--device", "cuda"), "gamma does not do device 'cuda'; it does cpu"),
         (("--readers", "--adapter", "gamma", "--knob", "decode=gpu"), "gamma has no knob 'decode'; known: "),
+        (("--readers", "--knob", "decod=gpu"), "gamma has no knob 'decod'; known: "),
         (("--readers", "--adapter", "gamma", "--knob", "decode"), "should read NAME=VALUE"),
         (("--readers", "--adapter", "gama"), "there is no adapter 'gama'; did you mean 'gamma'?"),
         (("--readers", "--adapter", "beta"), "beta reads no data"),

@@ -17,6 +17,7 @@ ODD = {
     "smaller than the crop.png": drawn(4, 100, 90),
     "grey.jpg": drawn(5, 300, 300).convert("L"),
     "of four inks.jpg": drawn(6, 280, 300).convert("CMYK"),
+    "of three colours.jpg": drawn(10, 320, 300),
     "a palette.png": drawn(7, 400, 280).convert("P"),
     "transparent.png": drawn(8, 400, 280).convert("RGBA"),
     "a ribbon.jpg": drawn(9, 3000, 60),

@@ -81,6 +81,17 @@ def test_hosts_whose_own_names_mean_themselves_alone_are_refused_by_them(monkeyp
             ring.refuse_loopback(hosts, addresses)
 
 
+def test_one_host_that_means_itself_alone_is_enough():
+    with pytest.raises(ValueError, match=r"no other host reaches a at 127\.0\.1\.1: "):
+        ring.refuse_loopback(["a", "b"], ["127.0.1.1", "10.0.0.2"])
+
+
+def test_one_rank_by_itself_wants_an_address_for_its_hosts_name_too(monkeypatch):
+    monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
+    with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address"):
+        trainer(trainers.setup(strategy="allreduce", knobs={"controller": "gloo"})).start()
+
+
 def test_a_missing_meeting_place_is_named(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match="MASTER_ADDR is not set, and Horovod's ranks meet there"):

@@ -19,7 +19,10 @@ from workloads.graph import Graph
 
 SHAPE = (3, 112, 112)
 CPU = torch.device("cpu")
-ON_THE_HOST = {"smaller than the crop.png", "of four inks.jpg", "a palette.png", "transparent.png", "a ribbon.jpg"}
+ON_THE_HOST = {
+    *("smaller than the crop.png", "of four inks.jpg", "of three colours.jpg"),
+    *("a palette.png", "transparent.png", "a ribbon.jpg"),
+}
 
 
 def by_pillow(files):
@@ -48,7 +51,7 @@ def odd(folder, *names):
     for number, name in enumerate(names):
         place = folder / "odd" / f"class{number}" / name
         place.parent.mkdir(parents=True)
-        ODD[name].save(place)
+        ODD[name].save(place, keep_rgb=name == "of three colours.jpg")  # JPEGs know luminance and chroma otherwise
     return FolderSource(str(folder / "odd"), (3, 224, 224))
 
 
@@ -95,7 +98,7 @@ def test_files_come_in_order_with_the_views_pixels(trainer, folder, seen, decode
         off = np.abs(levels(batch.images) - levels(np.stack([view.sample(i)[0] for i in indices])))
         assert off.max() < 1.01
         assert off.mean() < 0.2
-    words = "bytes of files alone; decoded by nvJPEG (torchvision), scaled and normalised on the GPU"
+    words = "which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"
     assert ours._reader.words == f"DataLoader, {readers} processes, {words}"
 
 
@@ -136,21 +139,31 @@ def test_the_one_damaged_file_of_a_batch_is_named_when_it_is_decoded(trainer, fo
     damaged.write_bytes(damaged.read_bytes()[:-200])
     ours = trainer(readers=0, batch=10, decode="gpu")
     ours.open_input(seen(FolderSource(str(folder), SHAPE)))
-    read = ours.next_batch()
     with pytest.raises(OSError, match=r"^cannot decode .*bees/3\.jpg: .*, or use decode = 'host'$"):
-        ours.to_device(read)
+        ours.next_batch()
 
 
-def test_what_fails_for_no_single_file_is_told_as_it_is(tmp_path):
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_full_gpu_is_no_damaged_file(tmp_path, files):
     def crowded(files):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    source = odd(tmp_path, "upright.jpg", "grey.jpg")
+    batch = packed([Files(source).sample(index)[0] for index in range(files)])
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^CUDA out of memory$"):
+        Decoder(source.photographs, crowded, CPU)(batch)
+
+
+def test_what_fails_for_no_single_file_is_reported_as_it_is(tmp_path):
+    def together(files):
         if len(files) > 1:
-            raise RuntimeError("CUDA out of memory")
+            raise RuntimeError("an illegal memory access")
         return by_pillow(files)
 
     source = odd(tmp_path, "upright.jpg", "grey.jpg")
     batch = packed([Files(source).sample(index)[0] for index in (0, 1)])
-    with pytest.raises(RuntimeError, match="out of memory"):
-        Decoder(source.photographs, crowded, CPU)(batch)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        Decoder(source.photographs, together, CPU)(batch)
 
 
 def test_a_set_without_files_is_refused(trainer, tmp_path, seen, decode):
@@ -165,7 +178,7 @@ def refusing(files, mode, device):
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "reported"),
     [
         (None, "wants torchvision: "),
         (
@@ -174,12 +187,12 @@ def refusing(files, mode, device):
         ),
     ],
 )
-def test_what_is_missing_is_told_with_the_remedy(monkeypatch, module, told):
+def test_what_is_missing_is_reported_with_the_remedy(monkeypatch, module, reported):
     monkeypatch.setitem(sys.modules, "torchvision", module)
     monkeypatch.setitem(sys.modules, "torchvision.io", module)
     with pytest.raises(Unavailable) as caught:
         decoder_on(CPU)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert str(caught.value).endswith(
         f"; install the torchvision that goes with torch {torch.__version__}, or use decode = 'host'"
     )
