@@ -80,7 +80,7 @@ class Horovod(Adapter):
         self.name = self.environment = f"horovod-{engine.name}"
         self.title = f"Horovod over {engine.title}"
         self.trainer = f"adapters.horovod.over_{engine.name}.worker:trainer"
-        self.requires = ("horovod", *engine.requires)
+        self.requires, self.optional = ("horovod", *engine.requires), engine.optional
         self.builds_on = ("adapters.horovod.ring", f"adapters.{engine.name}")
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables

@@ -113,6 +113,7 @@ class Adapter(ABC):
     title: str  # "PyTorch"
     trainer: str  # "adapters.pytorch.worker:trainer", resolved inside the bundle
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
+    optional: tuple[str, ...] = ()  # modules that it may have; what imports one raises Unavailable where it is missing
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does
     remedy: str = ""  # the command that makes its environment, and behind "  # " what to know of it
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it

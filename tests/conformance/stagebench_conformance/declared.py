@@ -81,9 +81,10 @@ class Declared(Conformance):
         assert name in there, f"{module} has no {name!r} but {there}; correct `trainer` in plugin.py"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:
-        """The standard library, NumPy, the core's worker half, itself, what it builds on, the modules in `requires`."""
+        """The standard library, NumPy, the core's worker half, itself, what it builds on, and its declared modules."""
         adapter = self.it()
-        own, others = bundle.own_sources(adapter), (adapter.trainer, *adapter.builds_on, *adapter.requires)
+        own = bundle.own_sources(adapter)
+        others = (adapter.trainer, *adapter.builds_on, *adapter.requires, *adapter.optional)
         allowed = EVERYWHERE | {name.split(".")[0] for name in others}
         wrong = [
             f"{place}: {module}"
@@ -93,7 +94,7 @@ class Declared(Conformance):
             if module.split(".")[0] not in allowed | set(sys.stdlib_module_names)
             or (module.startswith("suite.") and not module.startswith("suite.worker"))
         ]
-        assert not wrong, "its interpreter may not have these; an adapter names its own in `requires`"
+        assert not wrong, "its interpreter may not have these; an adapter names its own in `requires` or `optional`"
 
     def test_what_it_declares_it_does_not_refuse(self) -> None:
         """The first of everything."""
