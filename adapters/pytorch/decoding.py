@@ -11,10 +11,9 @@ import torch
 from torch.nn import functional
 from torch.utils.data import get_worker_info
 
-from adapters.pytorch.pixels import centre, cut_of, wasteful
+from adapters.pytorch.pixels import ImageFiles, centre, cut_of, wasteful
 from suite.worker.contract import Unavailable
 from suite.worker.photographs import Photographs, Within, naming, refuse_huge
-from suite.worker.sources import Source
 
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone
 Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
@@ -41,17 +40,8 @@ class Encoded(NamedTuple):
     paths: List[str]  # "" of a crop
 
 
-class Files(Source):
+class Files(ImageFiles):
     """Image files, read and not decoded."""
-
-    def __init__(self, source: Source) -> None:
-        assert source.files is not None
-        assert source.photographs is not None
-        self._files, self._photographs = source.files, source.photographs
-        self.name, self.classes = source.name, source.classes
-
-    def __len__(self) -> int:
-        return len(self._files)
 
     def sample(self, index: int) -> Tuple[Any, int]:
         """A `File`, or the crop of one that the device's decoder does not take; OSError names an unreadable one."""

@@ -19,8 +19,8 @@ from workloads.preprocessing import Box, Preprocessing
 LARGEST = 8  # crops: of an image that is much longer than wide, more would be scaled than is cut out
 
 
-class Pixels(Source):
-    """Image files as uint8 tensors (height, width, 3), not normalised."""
+class ImageFiles(Source):
+    """The files of another source, whose samples a subclass makes in its own way."""
 
     def __init__(self, source: Source) -> None:
         assert source.files is not None
@@ -30,6 +30,10 @@ class Pixels(Source):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+class Pixels(ImageFiles):
+    """Image files as uint8 tensors (height, width, 3), not normalised."""
 
     def sample(self, index: int) -> Tuple[Any, int]:
         """The centre crop of one image; OSError names an unreadable file."""

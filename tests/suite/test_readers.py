@@ -129,7 +129,7 @@ def test_a_decoder_with_rules_of_its_own_has_looser_bounds_for_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("device", "knobs", "told"),
+    ("device", "knobs", "refused"),
     [
         ("", {}, None),
         ("cuda", {"decode": "gpu"}, None),
@@ -140,10 +140,10 @@ def test_a_decoder_with_rules_of_its_own_has_looser_bounds_for_its_reason(
     ],
 )
 def test_readers_are_asked_for_with_a_device_and_knobs_that_the_adapter_has(
-    photos: Path, tmp_path: Path, device: str, knobs: dict[str, object], told: str | None
+    photos: Path, tmp_path: Path, device: str, knobs: dict[str, object], refused: str | None
 ) -> None:
     found = Check(photos, by_name()["googlenet"], 8, tmp_path, device, knobs).refusal(PyTorch())
-    assert found is None if told is None else told in str(found)
+    assert found is None if refused is None else refused in str(found)
 
 
 @pytest.mark.parametrize(
