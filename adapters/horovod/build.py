@@ -3,14 +3,16 @@
 There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
 stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
 it stands already. Without a C++ compiler the environment stays as it is, and says so.
-Over PyTorch it is built for GPUs, too, exchanging by NCCL, where there are a PyTorch with CUDA, nvcc
-(CUDA_HOME, or on PATH) and NCCL with its header (the wheel that such a PyTorch brings, or CUDA's folder).
+Over PyTorch it is built for GPUs, too, exchanging by NCCL, where there are a PyTorch with CUDA, an nvcc of the
+same major version (CUDA_HOME's, the one on PATH, or wheels of this environment) and NCCL with its header (the
+wheel that such a PyTorch brings, or CUDA's folder). Where such a PyTorch lacks one of them, it says which.
 With `--show` before the engine nothing is built: it prints the version, or that Horovod is skipped.
 
 Oldest Python: 3.6.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,8 +36,15 @@ CHANGED = {
     )
 }
 WORKS = "import horovod, {0} as hvd; raise SystemExit(not (horovod.__version__ == {1!r} and {2}))"
+LIBRARIES = ("lib", "lib64")
 BOTH, NCCL = "hvd.mpi_built() and hvd.gloo_built()", "hvd.nccl_built()"
-FOR_CUDA = "import torch; raise SystemExit(not torch.version.cuda)"
+WITHOUT_NCCL = "Horovod is built for CPUs alone, without NCCL: {}\n"
+NO_NVCC = (
+    "PyTorch is built for CUDA {0}, and there is no nvcc in the folder that CUDA_HOME names, on PATH, or in this "
+    "environment; tox run -r -e horovod-pytorch -x 'testenv:horovod-pytorch.deps+=cuda-toolkit[cccl,nvcc]' brings it"
+)
+ANOTHER_CUDA = "{0} is of CUDA {1}, PyTorch of {2}; name a folder of CUDA {2} by CUDA_HOME"
+NO_NCCL = "there is no nccl.h with its library in {0}"
 
 
 class Gpus(NamedTuple):
@@ -46,6 +55,10 @@ class Gpus(NamedTuple):
     library: Path
 
 
+class Lacking(Exception):
+    """Why a PyTorch that has CUDA gets a Horovod without."""
+
+
 def main(argv: List[str]) -> int:
     """Build for the engine named on the command line; 0 when it stands, or cannot be built here."""
     show = argv[:1] == ["--show"]
@@ -54,7 +67,7 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
         return 2
     (engine,) = argv
-    over = gpus() if engine == "pytorch" else None
+    over = gpus_or_why_not() if engine == "pytorch" else None
     if stands(engine, over):
         if show:
             sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if over else ""))
@@ -113,27 +126,63 @@ def settings(engine: str) -> Dict[str, str]:
     return found
 
 
-def gpus() -> Optional[Gpus]:
-    """What is here for GPUs; None where a part is missing."""
-    toolkit = cuda_folder()
-    if toolkit is None:
+def gpus_or_why_not() -> Optional[Gpus]:
+    """What is here for GPUs; None where something is missing, and what."""
+    try:
+        return gpus()
+    except Lacking as error:
+        sys.stderr.write(WITHOUT_NCCL.format(error))
         return None
+
+
+def gpus() -> Optional[Gpus]:
+    """What is here for GPUs; None where PyTorch has no CUDA. Lacking where a part is missing."""
+    of_torch, wheels = cuda_of_torch(), Path(sysconfig.get_paths()["platlib"]) / "nvidia"
+    if not of_torch:
+        return None
+    nvcc = compiler(wheels)
+    if nvcc is None:
+        raise Lacking(NO_NVCC.format(of_torch))
+    release = re.search(r"release (\d+\.\d+)", said_by(nvcc, "--version"))
+    of_nvcc = release.group(1) if release else "an unknown version"
+    if of_nvcc.split(".")[0] != of_torch.split(".")[0]:
+        raise Lacking(ANOTHER_CUDA.format(nvcc, of_nvcc, of_torch))
+    toolkit = folder_of(nvcc)
     # The wheel's first: it is the one that PyTorch loads, and a process wants no two.
-    for folder in (Path(sysconfig.get_paths()["platlib"]) / "nvidia" / "nccl", toolkit):
-        libraries = [each for name in ("lib", "lib64") for each in sorted((folder / name).glob("libnccl.so*"))]
+    for folder in (wheels / "nccl", toolkit):
+        libraries = [each for name in LIBRARIES for each in sorted((folder / name).glob("libnccl.so*"))]
         if (folder / "include" / "nccl.h").is_file() and libraries:
-            for_cuda = subprocess.call([sys.executable, "-c", FOR_CUDA], stderr=subprocess.DEVNULL) == 0
-            return Gpus(toolkit, folder / "include", libraries[0]) if for_cuda else None
-    return None
+            return Gpus(toolkit, folder / "include", libraries[0])
+    raise Lacking(NO_NCCL.format("%s or %s" % (wheels / "nccl", toolkit)))
 
 
-def cuda_folder() -> Optional[Path]:
-    """With bin/nvcc in it: the one that CUDA_HOME names, else that of the nvcc on PATH."""
-    named = os.environ.get("CUDA_HOME")
-    if named and (Path(named) / "bin" / "nvcc").is_file():
-        return Path(named)
-    nvcc = shutil.which("nvcc")
-    return Path(nvcc).parent.parent if nvcc else None
+def cuda_of_torch() -> str:
+    """The version of CUDA that this environment's PyTorch is built for; empty without one."""
+    code = "import torch; print(torch.version.cuda or '')"
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return said.stdout.decode().strip()
+
+
+def compiler(wheels: Path) -> Optional[Path]:
+    """CUDA's: in the folder that CUDA_HOME names, on PATH, or among NVIDIA's wheels, of which CUDA's share a folder."""
+    named, on_path = os.environ.get("CUDA_HOME"), shutil.which("nvcc")
+    found = [Path(named) / "bin" / "nvcc"] if named else []
+    found += [Path(on_path)] if on_path else []
+    found += sorted(wheels.glob("cu*/bin/nvcc"))
+    return next((nvcc for nvcc in found if nvcc.is_file()), None)
+
+
+def folder_of(nvcc: Path) -> Path:
+    """CUDA's, by the compiler's own word: what stands on PATH may be a script that calls it."""
+    top = re.search(r"^#\$ TOP=(.+)$", said_by(nvcc, "--dryrun", "-x", "cu", os.devnull), re.MULTILINE)
+    return (Path(top.group(1).strip()) if top else nvcc.parent.parent).resolve()
+
+
+def said_by(nvcc: Path, *arguments: str) -> str:
+    """All of it: a dry run is told on stderr."""
+    tokens = [str(nvcc)] + list(arguments)
+    said = subprocess.run(tokens, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return said.stdout.decode(errors="replace")
 
 
 def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:
@@ -141,15 +190,31 @@ def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:
     links = scratch / "nccl"
     links.mkdir()
     (links / "libnccl.so").symlink_to(over.library)
+    toolkit = over.toolkit if (over.toolkit / "lib64").is_dir() else whole(over.toolkit, scratch / "cuda")
     found = {"HOROVOD_GPU": "CUDA", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_WITHOUT_NVTX": "1"}
-    found.update(CUDA_HOME=str(over.toolkit), HOROVOD_CUDA_HOME=str(over.toolkit))
+    found.update(CUDA_HOME=str(toolkit), HOROVOD_CUDA_HOME=str(toolkit), CUDACXX=str(toolkit / "bin" / "nvcc"))
     found.update(HOROVOD_NCCL_INCLUDE=str(over.header), HOROVOD_NCCL_LIB=str(links), HOROVOD_NCCL_LINK="SHARED")
     return found
 
 
+def whole(wheels: Path, folder: Path) -> Path:
+    """CUDA as its installer would lay it out: wheels have no lib64, and no library under the name that is linked."""
+    shutil.copytree(str(wheels / "bin"), str(folder / "bin"))  # nvcc looks for the others from where it really is
+    for name in ("include", "nvvm"):
+        (folder / name).symlink_to(wheels / name)
+    (folder / "lib64").mkdir()
+    for library in sorted((wheels / "lib").iterdir()):
+        (folder / "lib64" / library.name).symlink_to(library)
+        plain = folder / "lib64" / (library.name.split(".so")[0] + ".so")
+        if ".so." in library.name and not plain.exists():
+            plain.symlink_to(library)
+    return folder
+
+
 def pip(arguments: List[str], variables: Dict[str, str]) -> None:
-    """Run this Python's pip, with CMake and mpicxx from beside it; CalledProcessError when it fails."""
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    """Run this Python's pip, with CMake and mpicxx from beside it, and CUDA's; CalledProcessError when it fails."""
+    cuda = [os.path.join(variables["CUDA_HOME"], "bin")] if "CUDA_HOME" in variables else []
+    path = os.pathsep.join([os.path.dirname(sys.executable)] + cuda + [os.environ.get("PATH", os.defpath)])
     environ = dict(os.environ, PATH=path, **variables)
     subprocess.check_call([sys.executable, "-m", "pip"] + arguments, env=environ)
 
