@@ -12,11 +12,10 @@ from typing import Any, Dict, List
 
 import jax
 import jaxlib
-import numpy as np
 
 from adapters.jax.precision import BY_NAME
 from suite.worker.contract import Setup, Unavailable
-from suite.worker.gpus import no_cuda, own_devices
+from suite.worker.gpus import no_cuda, own_devices, uuids
 from suite.worker.peaks import Yardstick, on_devices
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
@@ -46,6 +45,10 @@ def prepare(setup: Setup) -> List[Any]:
 
 
 def cuda(setup: Setup) -> List[Any]:
+    visible = len(uuids())
+    if visible:
+        # Of its own alone: XLA sets up, and takes memory of, every device that it finds.
+        jax.config.update("jax_cuda_visible_devices", ",".join(map(str, own_devices(setup, visible))))
     try:
         found = jax.devices("cuda")
     except RuntimeError as error:
@@ -53,21 +56,21 @@ def cuda(setup: Setup) -> List[Any]:
             "JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]),
             "install its CUDA plugin (jax[cuda13]), see whether nvidia-smi lists a device",
         )
-    return [found[number] for number in own_devices(setup, len(found))]
+    return found if len(found) == setup.devices else [found[number] for number in own_devices(setup, len(found))]
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
     """In the type and the exactness of the networks' products."""
     arithmetic = BY_NAME[setup.precision]
 
-    def ones(shape: Any, dtype: str, device: Any) -> Any:
-        return jax.device_put(np.ones(shape, jax.numpy.dtype(dtype)), device)
+    def put(array: Any, dtype: str, device: Any) -> Any:
+        return jax.device_put(array.astype(jax.numpy.dtype(dtype)), device)
 
     def product(value: Any) -> Any:
         return jax.lax.dot(value, value, precision=arithmetic.exactness)
 
     name, copy, wait = "JAX " + jax.__version__, jax.jit(jax.numpy.invert), jax.block_until_ready
-    return on_devices(name, arithmetic.product, devices, ones, jax.jit(product), copy, wait)
+    return on_devices(name, arithmetic.product, devices, put, jax.jit(product), copy, wait)
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

@@ -86,6 +86,8 @@ class Jax(Adapter):
         flags = [flag for (knob, value), flag in XLA_FLAGS.items() if case.knobs.get(knob) == value]
         # Behind those that are there already: of two that differ XLA takes the last.
         found = {"XLA_FLAGS": " ".join([*os.environ.get("XLA_FLAGS", "").split(), *flags])} if flags else {}
+        # JAX refuses the share by its former name beside the one of today: a shell may have it.
+        found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ""
         share = case.knobs["preallocate"]
         if not share:
             return {**found, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -26,13 +26,13 @@ def contexts(setup: Setup) -> List[Any]:
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    def ones(shape: Any, dtype: str, device: Any) -> Any:
-        return mx.nd.ones(shape, ctx=device, dtype=dtype)
+    def put(array: Any, dtype: str, device: Any) -> Any:
+        return mx.nd.array(array, ctx=device, dtype=dtype)
 
     def product(value: Any) -> Any:
         return mx.nd.dot(value, value)
 
-    return on_devices("MXNet " + mx.__version__, setup.precision, devices, ones, product, mx.nd.NDArray.copy)
+    return on_devices("MXNet " + mx.__version__, setup.precision, devices, put, product, mx.nd.NDArray.copy)
 
 
 def versions() -> Dict[str, str]:

@@ -4,6 +4,7 @@ What that decoder does not take the readers decode, as without it: other formats
 images so long that far more would be scaled than is cut out.
 """
 
+import re
 from io import BytesIO
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -16,6 +17,8 @@ from suite.worker.contract import Unavailable
 from suite.worker.photographs import Photographs, Within, naming, refuse_huge
 
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone
+STATUS = re.compile(r": (\d+)$")  # how torchvision's errors end, with what nvJPEG answered
+OF_A_FILE, FULL = ("3", "4"), "5"  # of nvjpegStatus_t: a bad JPEG, or one that it does not know; no memory
 Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
@@ -98,10 +101,8 @@ def decoder_on(device: torch.device) -> Decode:
     except ImportError as error:
         raise Unavailable("decode = 'gpu' wants torchvision: %s; %s" % (error, REMEDY % torch.__version__))
     except (OSError, RuntimeError) as error:  # one that is built for another torch, or without nvJPEG
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Unavailable(
-            "decode = 'gpu' wants torchvision, which fails here: %s; %s" % (first, REMEDY % torch.__version__)
-        )
+        words = "decode = 'gpu' wants torchvision, which fails here: %s; %s"
+        raise Unavailable(words % (first_line(error), REMEDY % torch.__version__))
     return decode
 
 
@@ -148,7 +149,7 @@ class Decoder:
             # runs there may use it. On this stream little does; on the one that computes, a step.
             self._stream.synchronize()
         try:
-            return self._decode(files)
+            return self._with_memory(files)
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError:  # of a whole batch: whose is it?
@@ -156,15 +157,30 @@ class Decoder:
                 self._named(file, path)
             raise
 
+    def _with_memory(self, files: List[torch.Tensor]) -> List[torch.Tensor]:
+        """Decoded; nvJPEG has memory of its own, and knows nothing of what PyTorch holds and does not use."""
+        for held in (True, False):
+            try:
+                return self._decode(files)
+            except RuntimeError as error:
+                if status(error) != FULL:
+                    raise
+                if not held:
+                    raise torch.cuda.OutOfMemoryError("nvJPEG is out of memory: %s" % first_line(error))
+            torch.cuda.empty_cache()
+        raise AssertionError("the second try returned or raised")
+
     def _named(self, file: torch.Tensor, path: str) -> None:
         """OSError for a file that cannot be decoded."""
         try:
-            self._decode([file])
+            self._with_memory([file])
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            first = str(error).splitlines()[0]
-            raise OSError("cannot decode %s: %s; remove or replace it, or use decode = 'host'" % (path, first))
+            if status(error) not in (None, *OF_A_FILE):
+                raise
+            words = "cannot decode %s: %s; remove or replace it, or use decode = 'host'"
+            raise OSError(words % (path, first_line(error)))
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""
@@ -174,6 +190,16 @@ class Decoder:
         scaled = functional.interpolate(images.to(torch.float32), size, mode="bilinear", antialias=True)
         scaled = scaled[:, :, cut.top : cut.top + crop, cut.left : cut.left + crop]
         return scaled.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def status(error: Exception) -> Optional[str]:
+    """What nvJPEG answered; None of another decoder."""
+    found = STATUS.search(first_line(error))
+    return found.group(1) if found else None
 
 
 def pieces(sizes: Sequence[Optional[Tuple[int, int]]]) -> Iterator[List[int]]:

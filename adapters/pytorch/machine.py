@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sysconfig
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -21,11 +22,23 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
         # One network runs, one operation after the other: more would only sit on cores. Can be set once.
         torch.set_num_interop_threads(1)
     if setup.device == "cuda":
+        if compiled:
+            compiler()
         return cuda(setup)
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
     torch.backends.mkldnn.enabled = setup.knobs.get("onednn") != "off"
     return torch.device("cpu")
+
+
+def compiler() -> None:
+    """Unavailable where Triton, which compiles for GPUs, cannot compile in C what starts its kernels."""
+    wants = "torch.compile on a GPU compiles what starts its kernels, in C, and there is no "
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        raise Unavailable(wants + "C compiler; install gcc or set CC")
+    include = sysconfig.get_paths()["include"]
+    if not os.path.isfile(os.path.join(include, "Python.h")):
+        raise Unavailable(wants + "Python.h in %s; install what Python's extensions need (python3-dev)" % include)
 
 
 def cuda(setup: Setup) -> torch.device:
@@ -59,13 +72,22 @@ def yardstick(setup: Setup) -> Yardstick:
         devices = [torch.device("cuda", number) for number in own_gpus(setup)]
     dtype = multiplied(setup.precision)
 
+    def everywhere(work: Callable[[], List[Any]]) -> Callable[[], List[Any]]:
+        def call() -> List[Any]:
+            found = work()
+            for device in devices[1:]:  # `synchronize` waits for the first
+                torch.cuda.synchronize(device)
+            return found
+
+        return call
+
     def product(side: int) -> Callable[[], Any]:
         matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]
-        return lambda: [torch.mm(matrix, matrix) for matrix in matrices]
+        return everywhere(lambda: [torch.mm(matrix, matrix) for matrix in matrices])
 
     def copy(size: int) -> Callable[[], Any]:
         pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
-        return lambda: [there.copy_(here) for there, here in pairs]
+        return everywhere(lambda: [there.copy_(here) for there, here in pairs])
 
     return Yardstick("torch " + str(torch.__version__), product, copy)
 

@@ -76,14 +76,14 @@ def grouped_gradients(device: str, layout: str, precision: str) -> bool:
 
 
 def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
-    def ones(shape: Any, dtype: str, device: str) -> Any:
+    def put(array: Any, dtype: str, device: str) -> Any:
         with tf.device(device):
-            return tf.ones(shape, dtype)
+            return tf.constant(array, dtype)
 
     def product(value: Any) -> Any:
         return tf.linalg.matmul(value, value)
 
-    return on_devices("TensorFlow " + tf.__version__, setup.precision, devices, ones, product, tf.bitwise.invert)
+    return on_devices("TensorFlow " + tf.__version__, setup.precision, devices, put, product, tf.bitwise.invert)
 
 
 def versions(device: str) -> Dict[str, str]:
@@ -91,6 +91,6 @@ def versions(device: str) -> Dict[str, str]:
     built: Dict[str, Any] = dict(tf.sysconfig.get_build_info())
     if device == "cuda":
         found.update({name: str(built[key]) for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version"))})
-        gpu = tf.config.list_physical_devices("GPU")[0]
+        gpu = tf.config.get_visible_devices("GPU")[0]
         found["gpu"] = tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")
     return found

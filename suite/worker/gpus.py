@@ -41,7 +41,10 @@ def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
 
 
 def uuids(driver: Optional[Any] = None) -> List[str]:
-    """Of all visible CUDA devices, in the order of their numbers, as nvidia-smi writes them; none without a driver."""
+    """Of all visible CUDA devices, in the order of their numbers, as nvidia-smi writes them; none without a driver.
+
+    A slice of a GPU (MIG) has one of its own, which only the second version of the question tells.
+    """
     try:
         cuda = driver or ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -50,8 +53,18 @@ def uuids(driver: Optional[Any] = None) -> List[str]:
     if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return []
     for number in range(count.value):
-        raw = (ctypes.c_ubyte * 16)()
-        if cuda.cuDeviceGet(ctypes.byref(device), number) or cuda.cuDeviceGetUuid(ctypes.byref(raw), device):
+        if cuda.cuDeviceGet(ctypes.byref(device), number):
             return []
-        found.append("GPU-%s" % uuid.UUID(bytes=bytes(raw)))
+        whole, own = (_uuid(cuda, name, device) for name in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"))
+        if not (whole or own):
+            return []
+        found.append("MIG-%s" % own if whole and own and own != whole else "GPU-%s" % (own or whole))
     return found
+
+
+def _uuid(cuda: Any, name: str, device: Any) -> Optional[uuid.UUID]:
+    """None where this driver has no such function, or it fails."""
+    raw, function = (ctypes.c_ubyte * 16)(), getattr(cuda, name, None)
+    if function is None or function(ctypes.byref(raw), device):
+        return None
+    return uuid.UUID(bytes=bytes(raw))

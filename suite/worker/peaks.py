@@ -66,24 +66,28 @@ def on_devices(
     library: str,
     precision: str,
     devices: Sequence[Any],
-    ones: Callable[[Any, str, Any], Any],
+    put: Callable[[Any, str, Any], Any],
     product: Callable[[Any], Any],
     copy: Callable[[Any], Any],
     wait: Callable[[List[Any]], Any] = list,
 ) -> Yardstick:
-    """By a framework: `ones(shape, dtype, device)` makes a tensor there, which is then multiplied by itself or copied.
+    """By a framework: `put(array, dtype, device)` makes a tensor there, which is then multiplied by itself or copied.
 
     `wait` returns when such results are there, where `Trainer.synchronize` does not know of them.
     """
 
-    def everywhere(shape: Any, dtype: str, work: Callable[[Any], Any]) -> Call:
-        values = [ones(shape, dtype, device) for device in devices]
+    def everywhere(array: Any, dtype: str, work: Callable[[Any], Any]) -> Call:
+        values = [put(array, dtype, device) for device in devices]
         return lambda: wait([work(value) for value in values])
+
+    def numbers(side: int) -> Any:
+        # Constant ones flip fewer transistors: a GPU that its power cap holds back would do more of them a second.
+        return np.random.RandomState(1).rand(side, side).astype(np.float32)
 
     return Yardstick(
         library,
-        lambda side: everywhere((side, side), precision, product),
-        lambda size: everywhere((size // 4,), "int32", copy),
+        lambda side: everywhere(numbers(side), precision, product),
+        lambda size: everywhere(np.ones(size // 4, np.int32), "int32", copy),
     )
 
 

@@ -46,11 +46,12 @@ def changed(path, value, proof=GOOD):
 
 def test_where_nobody_has_measured_a_failing_proof_says_so():
     bad = changed(("errors", "gradient", "fc1.weight"), 1.0)
-    assert "no evidence" not in judge(attempt(bad), WORKLOAD, "float32").reason
-    on_gpu = judge(attempt(bad), WORKLOAD, "float32", device="cuda")
+    for device in ("cpu", "cuda"):
+        assert "nobody" not in judge(attempt(bad), WORKLOAD, "float32", device=device).reason
+    on_gpu = judge(attempt(bad), WORKLOAD, "bfloat16", device="cuda")
     assert not on_gpu.passed
-    assert on_gpu.reason.endswith("the bounds are those of CPUs: there is no evidence from cuda yet")
-    assert judge(attempt(GOOD), WORKLOAD, "float32", device="cuda").reason == ""
+    assert on_gpu.reason.endswith("the bounds are not from cuda: nobody has measured bfloat16 there yet")
+    assert judge(attempt(GOOD), WORKLOAD, "bfloat16", device="cuda").reason == ""
 
 
 def test_what_agrees_passes_and_names_its_worst_tensor():

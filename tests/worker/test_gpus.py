@@ -38,6 +38,17 @@ class Driver:
         return 0
 
 
+class DriverOfSlices(Driver):
+    """Of the devices with odd numbers: slices of the GPU with the number before."""
+
+    def cuDeviceGetUuid(self, raw, device):  # noqa: N802
+        ctypes.memmove(raw, uuid.UUID(int=device.value & ~1).bytes, 16)
+        return 0
+
+    def cuDeviceGetUuid_v2(self, raw, device):  # noqa: N802
+        return Driver.cuDeviceGetUuid(self, raw, device)
+
+
 def ranks(*places, **values):
     """The setups of local ranks."""
     return [setup(device="cuda", local_rank=place, **values) for place in places]
@@ -68,6 +79,11 @@ def test_ranks_that_may_share_take_turns():
     assert [gpus.own_devices(each, 2) for each in ranks(0, 1, 2, share_devices=True)] == [[0], [1], [0]]
     with pytest.raises(Unavailable):
         gpus.own_devices(*ranks(0, share_devices=True, devices=3), 2)
+
+
+def test_slices_of_a_gpu_are_told_apart_and_have_nvml_s_own_name():
+    same = "-00000000-0000-0000-0000-00000000000"
+    assert gpus.uuids(DriverOfSlices(4, 5, 7)) == ["GPU" + same + "4", "MIG" + same + "5", "MIG" + same + "7"]
 
 
 def test_without_a_driver_nobody_can_tell():

@@ -16,7 +16,7 @@ from adapters.caffempi.pinned import pinned
 from suite.worker.contract import Adam, Unavailable
 from suite.worker.sources import ArraySource
 from suite.worker.threaded import GatheringReader, ThreadedReader
-from tests.support import trainers
+from tests.support import played_cuda, trainers
 from workloads.networks import by_name
 
 without = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -26,6 +26,13 @@ without = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_machine_without_a_gpu_says_what_is_missing() -> None:
     with pytest.raises(Unavailable, match=r"no CUDA device: PyTorch .* is built .*; .*, or ask for device = 'cpu'"):
         machine.prepare(trainers.setup(device="cuda"))
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    with played_cuda.gpus(monkeypatch, 1):
+        machine.prepare(trainers.setup(device="cuda", precision=precision))
+        assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 
 
 @pytest.mark.skipif(memory.cuda_aware(), reason="this MPI library is CUDA-aware")

@@ -249,6 +249,17 @@ def test_a_missing_gpu_is_said(trainer):
         trainer(device="cuda")
 
 
+def test_xla_is_shown_a_rank_s_own_gpus_alone(monkeypatch):
+    shown = {}
+    monkeypatch.setattr(machine, "uuids", lambda: ["a", "b", "c", "d"])
+    monkeypatch.setattr(jax.config, "update", shown.__setitem__)
+    monkeypatch.setattr(jax, "devices", lambda platform: [platform + shown["jax_cuda_visible_devices"]])
+    setup = trainers.setup(device="cuda", local_rank=2)
+    assert machine.cuda(setup) == ["cuda2"]
+    with pytest.raises(Unavailable, match="local rank 4 wants 1 GPU"):
+        machine.cuda(setup._replace(local_rank=4))
+
+
 def test_more_devices_than_there_are_is_said(trainer):
     with pytest.raises(Unavailable, match="3 devices were asked for and JAX has 2"):
         trainer(strategy="pmap", devices=3)

@@ -8,25 +8,33 @@ import pytest
 
 from adapters.horovod import build
 
+NVCC = """#!/bin/sh
+case "$*" in
+    --version) echo "Cuda compilation tools, release {release}, V{release}.88";;
+    *) echo "#$ _HERE_={cuda}/bin" >&2; echo "#$ TOP={cuda}/bin/.." >&2;;
+esac
+"""
+
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A machine without CUDA; a function lays what is named: "nvcc" in a CUDA_HOME, NCCL in "wheel" or "toolkit"."""
+    """A machine without CUDA; a function lays what is named: an nvcc, and NCCL in "wheel" or "toolkit"."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"platlib": str(tmp_path / "site")})
-    monkeypatch.setattr(subprocess, "call", lambda tokens, **_: int("import torch" in tokens[-1]))
+    monkeypatch.setattr(subprocess, "call", lambda *_, **__: 0)
     homes = {"toolkit": (tmp_path / "cuda", "lib64/libnccl.so"), "wheel": (nccl_of(tmp_path), "lib/libnccl.so.2")}
 
-    def lay(*names, torch_for_cuda=True):
+    def lay(*names, cuda_of_torch="13.0"):
         if "nvcc" in names:
-            touch(tmp_path / "cuda" / "bin" / "nvcc").chmod(0o755)
+            put_nvcc(tmp_path / "cuda")
             monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+            (tmp_path / "cuda" / "lib64").mkdir()
         for name in set(names) & set(homes):
             folder, library = homes[name]
             touch(folder / "include" / "nccl.h"), touch(folder / library)
-        monkeypatch.setattr(subprocess, "call", lambda *_, **__: int(not torch_for_cuda))
+        monkeypatch.setattr(build, "cuda_of_torch", lambda: cuda_of_torch)
         return tmp_path
 
     return lay
@@ -36,19 +44,44 @@ def nccl_of(folder):
     return folder / "site" / "nvidia" / "nccl"
 
 
+def put_nvcc(cuda, place=None, release="13.0"):
+    """In CUDA's folder, or at a place from which it leads there."""
+    nvcc = touch(place or cuda / "bin" / "nvcc")
+    nvcc.write_text(NVCC.format(cuda=cuda, release=release))
+    nvcc.chmod(0o755)
+    return nvcc
+
+
 def touch(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return path
 
 
-@pytest.mark.parametrize(
-    ("names", "torch_for_cuda"),
-    [((), True), (("nvcc",), True), (("wheel",), True), (("toolkit",), True), (("nvcc", "wheel"), False)],
-)
-def test_where_a_part_is_missing_it_is_built_for_cpus(machine, names, torch_for_cuda):
-    machine(*names, torch_for_cuda=torch_for_cuda)
+def test_over_a_pytorch_without_cuda_no_part_is_missed(machine, capsys):
+    machine(cuda_of_torch="")
     assert build.gpus() is None
+    assert build.main(["pytorch"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "release", "said"),
+    [
+        ((), None, r"built for CUDA 13\.0, and there is no nvcc.*deps\+=cuda-toolkit\[cccl,nvcc\]' brings it"),
+        (("wheel",), None, "there is no nvcc"),
+        (("wheel",), "12.4", r"bin/nvcc is of CUDA 12\.4, PyTorch of 13\.0; name a folder of CUDA 13\.0 by CUDA_HOME"),
+        ((), "13.2", r"no nccl\.h with its library in .*site/nvidia/nccl or .*cuda"),
+    ],
+)
+def test_where_a_part_is_missing_it_is_built_for_cpus_and_says_so(machine, names, release, said, capsys):
+    folder = machine(*names)
+    if release:
+        put_nvcc(folder / "cuda", folder / "bin" / "nvcc", release)
+    with pytest.raises(build.Lacking, match=said):
+        build.gpus()
+    assert build.main(["pytorch"]) == 0
+    assert "Horovod is built for CPUs alone, without NCCL: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("places", [("wheel",), ("toolkit",), ("wheel", "toolkit")])
@@ -68,10 +101,35 @@ def test_with_all_parts_it_is_built_over_nccl(machine, places, tmp_path):
     assert found["HOROVOD_NCCL_LINK"] == "SHARED"
 
 
-def test_cuda_is_where_the_nvcc_on_path_is(machine):
+def test_an_nvcc_on_path_may_be_a_script_that_leads_to_cuda(machine):
     folder = machine("wheel")
-    touch(folder / "bin" / "nvcc").chmod(0o755)
-    assert build.gpus().toolkit == folder
+    put_nvcc(folder / "cuda", folder / "bin" / "nvcc")
+    assert build.gpus().toolkit == folder / "cuda"
+
+
+def test_cuda_home_goes_before_the_path_and_the_path_before_wheels(machine, monkeypatch):
+    folder, wheels = machine(), nccl_of(machine()).parent
+    in_wheel = put_nvcc(wheels / "cu13")
+    assert build.compiler(wheels) == in_wheel
+    on_path = put_nvcc(folder / "cuda", folder / "bin" / "nvcc")
+    assert build.compiler(wheels) == on_path
+    named = put_nvcc(folder / "other")
+    monkeypatch.setenv("CUDA_HOME", str(folder / "other"))
+    assert build.compiler(wheels) == named
+
+
+def test_cuda_s_wheels_are_laid_out_as_its_installer_does(machine, tmp_path):
+    cu13 = nccl_of(machine("wheel")).parent / "cu13"
+    put_nvcc(cu13)
+    for name in ("include", "nvvm"):
+        (cu13 / name).mkdir()
+    touch(cu13 / "lib" / "libcudart.so.13"), touch(cu13 / "lib" / "libcudart_static.a")
+    (tmp_path / "scratch").mkdir()
+    found, cuda = build.settings_for_gpus(build.gpus(), tmp_path / "scratch"), tmp_path / "scratch" / "cuda"
+    assert found["CUDA_HOME"] == found["HOROVOD_CUDA_HOME"] == str(cuda)
+    assert not (cuda / "bin" / "nvcc").is_symlink(), "it looks for its parts from where it really is"
+    assert (cuda / "lib64" / "libcudart.so").resolve() == cu13 / "lib" / "libcudart.so.13"
+    assert {each.name for each in cuda.iterdir()} == {"bin", "include", "nvvm", "lib64"}
 
 
 def test_what_stands_without_nccl_does_not_stand_for_gpus(machine, monkeypatch):

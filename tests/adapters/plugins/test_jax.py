@@ -36,6 +36,7 @@ def test_how_much_of_a_gpu_xla_takes_is_a_knob(share, settings):
     case = on_gpu(preallocate=share)
     found = ADAPTER.environ(case, PYTHON)
     assert (found["XLA_PYTHON_CLIENT_PREALLOCATE"], found.get("XLA_CLIENT_MEM_FRACTION")) == settings
+    assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "", "JAX refuses a shell's old name beside the new one"
     assert refusal(ADAPTER, case) is None
     refused = refusal(ADAPTER, case.on(placement=Placement()))
     assert (refused is None) == (share == 0.75), "a CPU has nothing to preallocate"

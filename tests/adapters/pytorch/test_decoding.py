@@ -154,6 +154,43 @@ def test_a_full_gpu_is_no_damaged_file(tmp_path, files):
         Decoder(source.photographs, crowded, CPU)(batch)
 
 
+def answering(*statuses):
+    """A decoder on a GPU whose nvJPEG gives one answer after the other, and None where it decodes."""
+    left = list(statuses)
+
+    def decode(files):
+        answer = left.pop(0)
+        if answer is not None:
+            raise RuntimeError(f"Failed to decode batch: {answer}\nException raised from decode_images")
+        return by_pillow(files)
+
+    return decode
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "said"),
+    [
+        ((5, None), None, ""),
+        ((5, 5), torch.cuda.OutOfMemoryError, r"^nvJPEG is out of memory: Failed to decode batch: 5$"),
+        ((3, 3), OSError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 3; remove or replace it"),
+        ((6, 6), RuntimeError, r"^Failed to decode batch: 6"),
+    ],
+)
+def test_nvjpeg_s_answer_tells_a_full_gpu_from_a_damaged_file(tmp_path, monkeypatch, answers, error, said):
+    freed = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(True))
+    source = odd(tmp_path, "upright.jpg")
+    batch = packed([Files(source).sample(0)[0]])
+    decoder = Decoder(source.photographs, answering(*answers), CPU)
+    if error is None:
+        assert decoder(batch).shape[0] == 1
+    else:
+        with pytest.raises(error, match=said) as caught:
+            decoder(batch)
+        assert type(caught.value) is error
+    assert freed == [True] * (answers[0] == 5)
+
+
 def test_what_fails_for_no_single_file_is_reported_as_it_is(tmp_path):
     def together(files):
         if len(files) > 1:

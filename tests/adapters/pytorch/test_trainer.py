@@ -11,7 +11,7 @@ from adapters.pytorch.exchange import buckets
 from adapters.pytorch.recorded import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
-from tests.support import networks, proofs, trainers
+from tests.support import networks, played_cuda, proofs, trainers
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks import by_name
@@ -177,6 +177,37 @@ def test_a_missing_compiler_is_said(trainer, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(Unavailable, match=r"needs a C\+\+ compiler .* install g\+\+"):
         trainer(compile=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "said"), [("", None, "no C compiler; install gcc or set CC"), (None, "", r"no Python\.h in ")]
+)
+def test_what_triton_lacks_to_compile_for_a_gpu_is_said(trainer, monkeypatch, tmp_path, path, include, said):
+    monkeypatch.delenv("CC", raising=False)
+    if path is None:
+        (tmp_path / "gcc").write_text("#!/bin/sh\n")
+        (tmp_path / "gcc").chmod(0o755)
+        monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path) if path is None else "")
+    with pytest.raises(Unavailable, match=said):
+        trainer(device="cuda", compile=True)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(monkeypatch, precision):
+    with played_cuda.gpus(monkeypatch, 1):
+        machine.prepare(trainers.setup(device="cuda", precision=precision))
+        assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+
+
+def test_the_peak_of_several_gpus_is_there_when_the_last_is_done(monkeypatch):
+    made, awaited = torch.rand, []
+    monkeypatch.setattr(torch, "rand", lambda *shape, device: made(*shape))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", awaited.append)
+    yardstick = machine.yardstick(trainers.setup(device="cuda", devices=2))
+    assert [product.shape for product in yardstick.product(4)()] == [(4, 4), (4, 4)]
+    assert awaited == [torch.device("cuda", 1)], "whoever measures waits for the first"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
