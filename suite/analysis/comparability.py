@@ -20,6 +20,8 @@ DISQUALIFYING = {
     "other machine": "one of its processes ran on another machine than the rest of the run",
     "other driver or governor": "one of its processes ran with another driver of its GPUs, other limits of their clock "
     "and power, or another governor of the clock, than the rest of the run",
+    "shared GPUs": "several ranks drove the same GPU, as they were allowed to: that shows that their exchange is right "
+    "and says nothing of its speed",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.

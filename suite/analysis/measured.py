@@ -180,6 +180,9 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "other method"
     if not whole or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
         yield "missing rank"
+    driven = [device for rank in ranks if rank.joined for device in rank.joined.device_ids]
+    if len(set(driven)) < len(driven):
+        yield "shared GPUs"
     # compute_only's ranks train without each other: its loss is not the case's.
     trained = [
         one for rank in ranks for one in rank.passes.values() if one.name in LOSSES and one.name != "compute_only"

@@ -35,6 +35,7 @@ INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (
     "other method",
     "missing rank",
+    "shared GPUs",
     "non-finite loss",
     "trend",
     "unsteady",

@@ -21,10 +21,12 @@ from pathlib import Path
 GRACE = 10.0  # seconds between the two signals that stop a check
 NATIVE = ("tests/benchmarks/pytorch_native.py", "--device", "cuda", "--network", "resnet50", "--batch", "256")
 NATIVE = (*NATIVE, "--precision", "bfloat16", "--rounds", "12")
-FROM_FILES = ("--strategy", "single", "--workload", "resnet50", "--batch", "256", "--precision", "bfloat16")
-FROM_FILES = (*FROM_FILES, "--tuning", "tuned", "--data", "imagenet-like", "--readers", "12")
-PROVEN = ("--strategy", "single", "--tuning", "tuned", "--device", "cuda", "--workload", "resnet50")
+RESNET = ("--device", "cuda", "--strategy", "single", "--workload", "resnet50", "--tuning", "tuned")
 STAGEBENCH = ("-m", "suite.cli")
+VERIFY = (*STAGEBENCH, "verify", *RESNET, "--json")
+FORMATS = tuple(word for name in ("float32", "tf32", "bfloat16", "float16") for word in ("--precision", name))
+FROM_FILES = (*STAGEBENCH, "run", "--adapter", "pytorch", *RESNET, "--batch", "256", "--precision", "bfloat16")
+FROM_FILES = (*FROM_FILES, "--data", "imagenet-like", "--readers", "12", "--no-proofs", "--processes", "2")
 CHECKS = {  # what Python is given, in order: what takes seconds before what takes minutes
     "eager": (*NATIVE, "--mode", "eager"),
     "graph": (*NATIVE, "--mode", "graph"),
@@ -32,22 +34,22 @@ CHECKS = {  # what Python is given, in order: what takes seconds before what tak
         *("tests/benchmarks/stages_vs_profiler.py", "pytorch", "resnet50:256"),
         *("--device", "cuda", "--precision", "bfloat16"),
     ),
+    "proofs": (*VERIFY, *FORMATS),
+    "replayed": (*VERIFY, "--adapter", "pytorch", "--knob", "cuda_graph=true"),
+    "deterministic": (*VERIFY, "--knob", "deterministic=on"),
     "precisions": ("tests/benchmarks/gpu_precisions.py", "resnet50:256", "googlenet:256", "alexnet:1024"),
     "decoded": (
         *(*STAGEBENCH, "data", "check", "imagenet-like", "--readers"),
         *("--adapter", "pytorch", "--device", "cuda", "--knob", "decode=gpu"),
     ),
     "decoding": (
-        *(*STAGEBENCH, "run", "--adapter", "pytorch", "--device", "cuda", *FROM_FILES, "--knob", "decode=host,gpu"),
-        *("--no-proofs", "--processes", "2", "--passes", "native,staged,resident,io_only", "-o", "{out}/decoding"),
+        *(*FROM_FILES, "--knob", "decode=host,gpu"),
+        *("--passes", "native,staged,resident,io_only", "-o", "{out}/decoding"),
     ),
+    "copies": (*FROM_FILES, "--knob", "copy_stream=on,off", "--passes", "native,resident", "-o", "{out}/copies"),
+    "conformance": ("-m", "pytest", "tests/gpu", "-v", "-r", "s", "-p", "no:cacheprovider"),
     "compile": (*NATIVE, "--mode", "compile"),
     "compiled-graph": (*NATIVE, "--mode", "compiled graph"),
-    "proofs": (
-        *(*STAGEBENCH, "verify", *PROVEN, "--json"),
-        *(word for each in ("float32", "tf32", "bfloat16", "float16") for word in ("--precision", each)),
-    ),
-    "conformance": ("-m", "pytest", "tests/gpu", "-v", "-r", "s", "-p", "no:cacheprovider"),
     "paper": (*STAGEBENCH, "run", "paper", "--scale", "card", "-o", "{out}/paper"),
     "autotune": (*STAGEBENCH, "run", "autotune", "--scale", "gpu", "-o", "{out}/autotune"),
 }

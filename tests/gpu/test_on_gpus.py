@@ -4,22 +4,29 @@ An adapter whose framework does not start there is skipped, in its own words: no
 needs more cards than this machine has is left out, and named.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stagebench_conformance import AdapterConformance
+from stagebench_conformance.base import BRIEF
+from stagebench_conformance.measured import SQUARES, record_of, run, squares
 
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case
+from suite.contracts.case import KERNELS, Case
 from suite.environments.find import find
 from suite.errors import Unavailable
 from suite.launching.trial import look
 from suite.plugins import adapters
 from suite.proofs.make import Proofs
+from suite.proofs.wanted import cases_to_verify
+from suite.results.rank_report import Rank
 from suite.worker.machine import gpus
 
-CARDS = len(gpus()[0])
+CHOSEN = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+CARDS = min(len(gpus()[0]), len(CHOSEN) or len(gpus()[0]))
+TOO_MANY = 4096  # of ResNet-50's samples: some 400 GB in float32, and 2.5 GB of images
 # What exchanges through host memory, by adapter: several ranks on one card show that it is right, not how fast it is.
 THROUGH_HOSTS = {
     "pytorch": ("ddp", "accumulate", "zero1"),
@@ -56,6 +63,80 @@ class OnGPUs(AdapterConformance):
                 proof = Proofs({}).prove(shared, self.launch(shared, folder), folder)
                 assert proof.passed, f"{case.strategy}: {proof.reason}"
         assert proven == set(names)
+
+    @pytest.mark.usefixtures("forked")
+    def test_every_number_format_is_proven(self, tmp_path: Path) -> None:
+        """On mnist_small, by one device: float32, with which all else is proven, beside the others."""
+        plain, can, unlike = self.tuned(), self.it().capabilities, []
+        for precision in (*can.precisions, *can.device_precisions.get(self.device, ())):
+            folder = tmp_path / precision
+            folder.mkdir()
+            case = plain.on(precision=precision)
+            proof = Proofs({}).prove(case, self.launch(case, folder), folder)
+            unlike += [] if proof.passed else [f"{precision}: {proof.reason}"]
+        assert not unlike, "; ".join(unlike)
+
+    @pytest.mark.usefixtures("forked")
+    def test_a_group_of_one_exchanges_with_itself_and_is_proven(self, tmp_path: Path) -> None:
+        """Each strategy of several ranks, by one on one card: its library is set up, and called."""
+        unlike = []
+        for case, refused in cases_to_verify(replace(self._wanted(), devices=1, tunings=[self.tuned().tuning])):
+            if refused is None and self.it().strategy(case).distributed:
+                folder = tmp_path / case.strategy
+                folder.mkdir()
+                proof = Proofs({}).prove(case, self.launch(case, folder), folder)
+                unlike += [] if proof.passed else [f"{case.strategy}: {proof.reason}"]
+        assert not unlike, "; ".join(unlike)
+
+    @pytest.mark.usefixtures("forked")
+    def test_what_is_deterministic_ends_alike(self, tmp_path: Path) -> None:
+        if "deterministic" not in self.it().capabilities.knobs:
+            pytest.skip(f"{self.adapter} has no setting for it")
+        squares(tmp_path / "squares.npz")
+        asked = {name: getattr(SQUARES, name) for name in ("passes", "training", "batch", "lr", "momentum")}
+        plain = self.tuned()
+        case = plain.on(data=str(tmp_path / "squares.npz"), knobs={**plain.knobs, "deterministic": "on"}, **asked)
+        found = [record_of(run([case], tmp_path / name, proofs=False), case) for name in ("first", "second")]
+        assert [each.outcome for each in found] == ["ok", "ok"], [each.reason for each in found]
+        first, second = [[epoch.loss for epoch in each.ranks[0].training.epochs] for each in found]
+        assert first == second
+
+    def test_a_batch_too_large_for_the_card_is_out_of_memory(self, tmp_path: Path) -> None:
+        """In this framework's words."""
+        case = self.tuned().on(workload="resnet50", graph_digest="", batch=TOO_MANY, sampling=BRIEF, passes=("native",))
+        self.launch(case, tmp_path)
+        found = record_of(run([case], tmp_path / "run", proofs=False), case)
+        assert found.outcome == "oom", f"{found.outcome}: {found.reason}"
+
+    @pytest.mark.usefixtures("forked")
+    def test_its_card_tells_what_it_does(self, tmp_path: Path) -> None:
+        """By NVML, the one that it drives and nvidia-smi lists."""
+        rank = self.looked_at(("native",), tmp_path)
+        [use] = rank.noise.native.gpus
+        assert rank.joined.device_ids == (use.uuid,)
+        assert any(use.uuid in named for named in gpus()[0]), "nvidia-smi knows no such GPU"
+        assert use.memory_bytes > 10**7
+
+    @pytest.mark.usefixtures("forked")
+    def test_its_profiler_sees_the_kernels_of_the_stages(self, tmp_path: Path) -> None:
+        rank = self.looked_at(("native", "staged", KERNELS), tmp_path)
+        if rank.kernels is None:
+            pytest.skip(rank.notes[KERNELS])
+        assert {stage for stage, seconds in rank.kernels.stages.items() if seconds > 0.0} >= {"forward", "backward"}
+        assert "kernel" in {row.kind for row in rank.kernels.rows}
+
+    def looked_at(self, passes: tuple[str, ...], folder: Path) -> Rank:
+        """The one rank of the tuned case."""
+        case = self.tuned().on(sampling=BRIEF, passes=passes)
+        self.launch(case, folder)
+        found = record_of(run([case], folder / "run", proofs=False), case)
+        assert found.outcome == "ok", found.reason
+        [rank] = found.ranks
+        return rank
+
+    def tuned(self) -> Case:
+        """The plain case in the adapter's last tuning."""
+        return self.plain().on(tuning=self.it().capabilities.tunings[-1])
 
     def test_its_own_refusals_say_why(self) -> None:
         """Looked at on CPUs: some are theirs."""

@@ -235,6 +235,19 @@ def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks
     assert (row.marks, row.comparable) == (marks, True)
 
 
+@pytest.mark.parametrize(("devices", "marks"), [("ab", []), ("aa", ["shared GPUs"])])
+def test_ranks_that_share_a_gpu_say_nothing_of_speed(run, devices, marks):
+    case = run.proven(case_of(ranks=2, sampling=FULL))
+
+    def driving(record):
+        for rank, device in zip(record["ranks"], devices, strict=True):
+            rank["joined"]["device_ids"] = [f"GPU-{device}"]
+
+    run.changed(case, driving, [1])
+    row = run.only()
+    assert (row.marks, row.comparable) == (marks, not marks)
+
+
 @pytest.mark.parametrize(("quota", "marked"), [(None, False), (2.0, False), (1.5, True)])
 def test_a_limit_of_the_cores_time_is_a_mark(run, quota, marked):
     case = run.add(case_of(sampling=FULL))
