@@ -6,7 +6,7 @@ made, at the first look at the devices.
 """
 
 import contextlib
-import importlib
+import importlib.util
 import os
 from typing import Any, Dict, List
 
@@ -52,10 +52,9 @@ def cuda(setup: Setup) -> List[Any]:
     try:
         found = jax.devices("cuda")
     except RuntimeError as error:
-        raise no_cuda(
-            "JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]),
-            "install its CUDA plugin (jax[cuda13]), see whether nvidia-smi lists a device",
-        )
+        there = any(importlib.util.find_spec(plugin) for plugin in PLUGINS)
+        remedy = "see whether nvidia-smi lists a device and its driver" if there else "install its plugin (jax[cuda13])"
+        raise no_cuda("JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]), remedy)
     return found if len(found) == setup.devices else [found[number] for number in own_devices(setup, len(found))]
 
 

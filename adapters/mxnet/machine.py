@@ -8,6 +8,11 @@ from suite.worker.contract import Setup
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
 
+# Of mxnet-cu112 1.9.1, by cuobjdump: code for 5.0, 6.0, 7.0, 8.0 and 8.6, and no PTX that a newer GPU could compile.
+OLDER = (
+    "its wheel for CUDA 11.2 has those of compute capability 5.0 to 8.9 (Maxwell to Ada, not Hopper); take such a GPU"
+)
+
 
 def contexts(setup: Setup) -> List[Any]:
     """This rank's devices; Unavailable names what is missing.
@@ -20,9 +25,21 @@ def contexts(setup: Setup) -> List[Any]:
     if not mx.runtime.Features().is_enabled("CUDA"):
         raise no_cuda(
             "MXNet %s is built without CUDA" % mx.__version__,
-            "install an mxnet-cu wheel and name its interpreter with --python mxnet=/path/to/python",
+            "make an environment with its wheel for GPUs (tox run -e mxnet-gpu) and name that one's interpreter with "
+            "--python mxnet=.tox/mxnet-gpu/bin/python (docs/install.md)",
         )
-    return [mx.gpu(number) for number in own_devices(setup, mx.context.num_gpus())]
+    visible = mx.context.num_gpus()
+    if not visible:
+        raise no_cuda("MXNet %s finds none" % mx.__version__, "see whether nvidia-smi lists a device and its driver")
+    own = [mx.gpu(number) for number in own_devices(setup, visible)]
+    for gpu in own:
+        try:
+            mx.nd.ones((1,), ctx=gpu).wait_to_read()
+        except mx.MXNetError as error:
+            if "no kernel image" not in str(error):  # cudaErrorNoKernelImageForDevice
+                raise
+            raise no_cuda("MXNet %s has no kernels for this GPU's architecture" % mx.__version__, OLDER)
+    return own
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:

@@ -1,5 +1,7 @@
 """MXNet as the controller sees it: what it can do and what its processes need."""
 
+import ctypes
+import os
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -140,16 +142,21 @@ class MXNet(Adapter):
     )
 
     def missing(self, interpreter: Path) -> str | None:
-        """GCC's run-time libraries, which the wheel leaves to the system."""
+        """GCC's run-time libraries, which the wheel leaves to the system; the driver, which the one for GPUs loads."""
         missing = [package for name, package in LIBRARIES.items() if find_library(name) is None]
-        if not missing:
-            return None
-        return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
+        if missing:
+            return f"MXNet loads libraries that this machine lacks; install them: apt-get install {' '.join(missing)}"
+        if cuda_of_wheels(interpreter) and not has_driver():
+            return (
+                "MXNet's wheel for GPUs loads libcuda.so.1 of NVIDIA's driver, which this machine lacks; install the "
+                f"driver, or take the one for CPUs: tox run -e {self.environment}"
+            )
+        return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """A distributed store's members, full float32 on GPUs, kernels, what a tuned CPU process asks of malloc."""
+        """A distributed store's members, GPUs' float32 and libraries, kernels; of a tuned CPU process its malloc."""
         kernels = variables(case, "MXNET_CUDNN_AUTOTUNE_DEFAULT", "MXNET_MKLDNN_ENABLED", "MXNET_ENFORCE_DETERMINISM")
-        found = {**keep_memory(case, other_threads=True), **kernels}
+        found = {**keep_memory(case, other_threads=True), **kernels, **cuda_of_wheels(interpreter)}
         if case.placement.device == "cuda" and case.precision == "float32":
             found.update(FULL_FLOAT32)
         if case.strategy in BY_SERVERS:
@@ -166,6 +173,21 @@ class MXNet(Adapter):
             return ()
         roles = ("scheduler", *("server",) * servers(case))
         return tuple(("adapters/mxnet/server.py", role) for role in roles)
+
+
+def cuda_of_wheels(interpreter: Path) -> dict[str, str]:
+    """Where NVIDIA's wheels are in the environment; MXNet's for GPUs loads the libraries, and does not look there."""
+    found = sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/nvidia/*/lib"))
+    folders = [*map(str, found), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))} if found else {}
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def servers(case: Configuration) -> int:

@@ -44,7 +44,7 @@ def cuda(setup: Setup) -> List[str]:
         if tf.test.is_built_with_cuda():
             built, remedy = "with CUDA", "see whether nvidia-smi lists a device and its driver"
         else:
-            built, remedy = "without CUDA", "install tensorflow[and-cuda] instead of tensorflow-cpu"
+            built, remedy = "without CUDA", "take an environment with its build for GPUs (docs/install.md)"
         raise no_cuda("TensorFlow %s is built %s" % (tf.__version__, built), remedy)
     own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")

@@ -242,11 +242,13 @@ def test_the_jaxpr_has_the_graphs_multiply_accumulates(trainer, name, tuning):
     assert ours.macs() == graph.macs
 
 
-def test_a_missing_gpu_is_said(trainer):
+def test_a_missing_gpu_is_said(trainer, monkeypatch):
     if any(device.platform == "gpu" for device in jax.devices()):
         pytest.skip("there is a GPU here")
-    with pytest.raises(Unavailable, match=r"no CUDA device: JAX .* or ask for device = 'cpu'"):
-        trainer(device="cuda")
+    for there, remedy in ((None, r"install its plugin \(jax\[cuda13\]\)"), (True, "see whether nvidia-smi lists")):
+        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name, there=there: there)
+        with pytest.raises(Unavailable, match=rf"no CUDA device: JAX .* {remedy}.*, or ask for device = 'cpu'"):
+            trainer(device="cuda")
 
 
 def test_xla_is_shown_a_rank_s_own_gpus_alone(monkeypatch):
@@ -312,8 +314,9 @@ def test_a_step_lasts_until_the_device_is_done(trainer, steps):
 def test_versions_name_what_decides_the_speed(trainer, monkeypatch):
     assert {"jax", "jaxlib", "xla"} == set(machine.versions(trainer()._devices))
     plugin = SimpleNamespace(cuda_runtime_get_version=lambda: 12090, cudnn_get_version=lambda: 91200)
-    monkeypatch.setitem(sys.modules, "jax_cuda12_plugin", SimpleNamespace(_versions=plugin))
-    monkeypatch.setitem(sys.modules, "jax_cuda12_plugin._versions", plugin)
+    monkeypatch.setattr(machine, "PLUGINS", ("played_plugin",))
+    monkeypatch.setitem(sys.modules, "played_plugin", SimpleNamespace(_versions=plugin))
+    monkeypatch.setitem(sys.modules, "played_plugin._versions", plugin)
     client = SimpleNamespace(platform_version="PJRT C API\ncuda 12090")
     found = machine.versions([SimpleNamespace(platform="gpu", client=client, device_kind="NVIDIA H100 80GB HBM3")])
     assert found["xla"] == "PJRT C API cuda 12090"
@@ -321,8 +324,8 @@ def test_versions_name_what_decides_the_speed(trainer, monkeypatch):
 
 
 def test_a_plugin_that_does_not_tell_its_versions_is_no_failure(monkeypatch):
-    for plugin in machine.PLUGINS:
-        monkeypatch.setitem(sys.modules, plugin, None)
+    monkeypatch.setattr(machine, "PLUGINS", ("played_plugin",))
+    monkeypatch.setitem(sys.modules, "played_plugin", None)
     assert machine.cuda_versions() == {}
 
 

@@ -137,6 +137,24 @@ def test_notes_say_which_lrn_was_used_where_there_is_one(trainer, lrn, words):
         assert "exchange" not in ours.notes()
 
 
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ("CUDA: Check failed: e == cudaSuccess: no kernel image is available", Unavailable, "no CUDA device.* to Ada"),
+        ("CUDA: an illegal memory access was encountered", mx.MXNetError, "illegal memory access"),
+    ],
+)
+def test_a_gpu_that_is_younger_than_the_wheel_is_said(monkeypatch, said, error, words):
+    def ones(shape, ctx):
+        raise mx.MXNetError(said)
+
+    monkeypatch.setattr(mx.runtime.Features, "is_enabled", lambda self, name: True)
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
+    monkeypatch.setattr(mx.nd, "ones", ones)
+    with pytest.raises(error, match=words):
+        machine.contexts(trainers.setup(device="cuda"))
+
+
 def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
     ours = trainer()
     yardstick = machine.yardstick(ours.setup, ours._contexts)

@@ -37,6 +37,22 @@ def test_every_process_has_the_numbers_of_workers_and_servers():
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
 
+def test_nvidia_s_libraries_are_found_where_their_wheels_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/own")
+    python, site = tmp_path / "bin" / "python", tmp_path / "lib" / "python3.11" / "site-packages"
+    alone = DIST.on(strategy="single")
+    assert "LD_LIBRARY_PATH" not in ADAPTER.environ(alone, python), "the wheel for CPUs brings its own"
+    for name in ("cudnn", "cublas"):
+        (site / "nvidia" / name / "lib").mkdir(parents=True)
+    found = ADAPTER.environ(alone, python)["LD_LIBRARY_PATH"].split(":")
+    monkeypatch.setattr(plugin, "LIBRARIES", {})
+    for driver in (True, False):
+        monkeypatch.setattr(plugin, "has_driver", lambda driver=driver: driver)
+        assert ("libcuda.so.1 of NVIDIA's driver" in str(ADAPTER.missing(python))) is not driver
+    assert ADAPTER.missing(PYTHON) is None
+    assert found == [str(site / "nvidia" / name / "lib") for name in ("cublas", "cudnn")] + ["/opt/own"]
+
+
 def test_servers_that_prove_identity_start_from_zeroed_memory():
     assert ADAPTER.environ(DIST.on(precision="float64"), PYTHON)["MALLOC_PERTURB_"] == "255"
 
