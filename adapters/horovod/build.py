@@ -20,7 +20,7 @@ import sysconfig
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 VERSION = "0.28.1"
 MODULES = {"mxnet": "horovod.mxnet", "tensorflow": "horovod.tensorflow", "pytorch": "horovod.torch"}
@@ -38,11 +38,16 @@ CHANGED = {
 WORKS = "import horovod, {0} as hvd; raise SystemExit(not (horovod.__version__ == {1!r} and {2}))"
 LIBRARIES = ("lib", "lib64")
 BOTH, NCCL = "hvd.mpi_built() and hvd.gloo_built()", "hvd.nccl_built()"
-WITHOUT_NCCL = "Horovod is built for CPUs alone, without NCCL: {}\n"
+WITHOUT_NCCL = "Horovod is for CPUs alone, without NCCL: {}\n"
 NO_NVCC = (
     "PyTorch is built for CUDA {0}, and there is no nvcc in the folder that CUDA_HOME names, on PATH, or in this "
-    "environment; tox run -r -e horovod-pytorch -x 'testenv:horovod-pytorch.deps+=cuda-toolkit[cccl,nvcc]' brings it"
+    "environment; {1}"
 )
+# NVIDIA's wheels have the compiler since CUDA 13.
+BRINGS_NVCC = (
+    "tox run -r -e horovod-pytorch -x 'testenv:horovod-pytorch.deps+=cuda-toolkit[cccl,nvcc]=={0}.*' brings it"
+)
+INSTALL_NVCC = "install CUDA {0}, and name its folder by CUDA_HOME"
 ANOTHER_CUDA = "{0} is of CUDA {1}, PyTorch of {2}; name a folder of CUDA {2} by CUDA_HOME"
 NO_NCCL = "there is no nccl.h with its library in {0}"
 
@@ -67,10 +72,10 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
         return 2
     (engine,) = argv
-    over = gpus_or_why_not() if engine == "pytorch" else None
-    if stands(engine, over):
+    over, lacking = gpus_or_why_not() if engine == "pytorch" else (None, "")
+    if stands(engine, nccl=over is not None):
         if show:
-            sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if over else ""))
+            tell(engine, lacking)
         return 0
     missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if missing:
@@ -80,7 +85,15 @@ def main(argv: List[str]) -> int:
         )
         return 0
     if show:
-        return 0 if stands(engine, over, aloud=True) else 1
+        return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
+    if lacking:
+        sys.stderr.write(WITHOUT_NCCL.format(lacking))
+    install(engine, over)
+    return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
+
+
+def install(engine: str, over: Optional[Gpus]) -> None:
+    """Compile it; CalledProcessError when that fails."""
     with tempfile.TemporaryDirectory(prefix="horovod-") as scratch:
         source = unpacked(Path(scratch))
         for file, old, new in CHANGED.get(engine, ()):
@@ -91,12 +104,19 @@ def main(argv: List[str]) -> int:
         # One that stands, and lacks what this one has, is of the same version.
         options = ["--force-reinstall", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         pip(["install"] + options + [str(source)], variables)
-    return 0 if stands(engine, over, aloud=True) else 1
 
 
-def stands(engine: str, over: Optional[Gpus] = None, aloud: bool = False) -> bool:
+def tell(engine: str, lacking: str) -> None:
+    """The version of the one that stands, and whether it has NCCL; why not, where GPUs could want it."""
+    nccl = engine == "pytorch" and stands(engine, nccl=True)
+    sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if nccl else ""))
+    if lacking and not nccl:
+        sys.stderr.write(WITHOUT_NCCL.format(lacking))
+
+
+def stands(engine: str, nccl: bool = False, aloud: bool = False) -> bool:
     """Whether this Python imports it, with MPI and gloo, and NCCL for GPUs; `horovodrun --check-build` asks less."""
-    code = WORKS.format(MODULES[engine], VERSION, "%s and %s" % (BOTH, NCCL) if over else BOTH)
+    code = WORKS.format(MODULES[engine], VERSION, "%s and %s" % (BOTH, NCCL) if nccl else BOTH)
     errors = None if aloud else subprocess.DEVNULL
     return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=errors) == 0
 
@@ -126,13 +146,12 @@ def settings(engine: str) -> Dict[str, str]:
     return found
 
 
-def gpus_or_why_not() -> Optional[Gpus]:
-    """What is here for GPUs; None where something is missing, and what."""
+def gpus_or_why_not() -> Tuple[Optional[Gpus], str]:
+    """What is here for GPUs; None where a part is missing, and which."""
     try:
-        return gpus()
+        return gpus(), ""
     except Lacking as error:
-        sys.stderr.write(WITHOUT_NCCL.format(error))
-        return None
+        return None, str(error)
 
 
 def gpus() -> Optional[Gpus]:
@@ -142,7 +161,8 @@ def gpus() -> Optional[Gpus]:
         return None
     nvcc = compiler(wheels)
     if nvcc is None:
-        raise Lacking(NO_NVCC.format(of_torch))
+        remedy = BRINGS_NVCC if int(of_torch.split(".")[0]) >= 13 else INSTALL_NVCC
+        raise Lacking(NO_NVCC.format(of_torch, remedy.format(of_torch)))
     release = re.search(r"release (\d+\.\d+)", said_by(nvcc, "--version"))
     of_nvcc = release.group(1) if release else "an unknown version"
     if of_nvcc.split(".")[0] != of_torch.split(".")[0]:

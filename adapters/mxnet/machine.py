@@ -9,9 +9,7 @@ from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
 
 # Of mxnet-cu112 1.9.1, by cuobjdump: code for 5.0, 6.0, 7.0, 8.0 and 8.6, and no PTX that a newer GPU could compile.
-OLDER = (
-    "its wheel for CUDA 11.2 has those of compute capability 5.0 to 8.9 (Maxwell to Ada, not Hopper); take such a GPU"
-)
+OLDER = "those of mxnet-cu112 are for compute capability 5.0 to 8.9 (Maxwell to Ada, not Hopper); take such a GPU"
 
 
 def contexts(setup: Setup) -> List[Any]:

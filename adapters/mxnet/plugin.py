@@ -154,7 +154,7 @@ class MXNet(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """A distributed store's members, GPUs' float32 and libraries, kernels; of a tuned CPU process its malloc."""
+        """Variables: a distributed store's members, GPUs' libraries and full float32, kernels, a tuned CPU's malloc."""
         kernels = variables(case, "MXNET_CUDNN_AUTOTUNE_DEFAULT", "MXNET_MKLDNN_ENABLED", "MXNET_ENFORCE_DETERMINISM")
         found = {**keep_memory(case, other_threads=True), **kernels, **cuda_of_wheels(interpreter)}
         if case.placement.device == "cuda" and case.precision == "float32":
@@ -176,10 +176,12 @@ class MXNet(Adapter):
 
 
 def cuda_of_wheels(interpreter: Path) -> dict[str, str]:
-    """Where NVIDIA's wheels are in the environment; MXNet's for GPUs loads the libraries, and does not look there."""
-    found = sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/nvidia/*/lib"))
-    folders = [*map(str, found), os.environ.get("LD_LIBRARY_PATH", "")]
-    return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))} if found else {}
+    """Where NVIDIA's wheels are: MXNet's for GPUs loads their libraries, and does not look there."""
+    sites = list(interpreter.parent.parent.glob("lib/python3*/site-packages"))
+    if not any(any(site.glob("mxnet_cu*.dist-info")) for site in sites):
+        return {}
+    folders = sorted(str(folder) for site in sites for folder in site.glob("nvidia/*/lib"))
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, [*folders, os.environ.get("LD_LIBRARY_PATH", "")]))}
 
 
 def has_driver() -> bool:

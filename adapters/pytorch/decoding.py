@@ -18,7 +18,8 @@ from suite.worker.photographs import Photographs, Within, naming, refuse_huge
 
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone
 STATUS = re.compile(r": (\d+)$")  # how torchvision's errors end, with what nvJPEG answered
-OF_A_FILE, FULL = ("3", "4"), "5"  # of nvjpegStatus_t: a bad JPEG, or one that it does not know; no memory
+# Of nvjpegStatus_t: a bad JPEG, of a kind that it does not decode (twice), one that is cut short; no memory.
+OF_A_FILE, FULL = ("3", "4", "9", "10"), "5"
 Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
@@ -177,10 +178,10 @@ class Decoder:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            words = "cannot decode %s: %s" % (path, first_line(error))
             if status(error) not in (None, *OF_A_FILE):
-                raise
-            words = "cannot decode %s: %s; remove or replace it, or use decode = 'host'"
-            raise OSError(words % (path, first_line(error)))
+                raise RuntimeError(words)
+            raise OSError(words + "; remove or replace it, or use decode = 'host'")
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""

@@ -22,9 +22,10 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
         # One network runs, one operation after the other: more would only sit on cores. Can be set once.
         torch.set_num_interop_threads(1)
     if setup.device == "cuda":
+        device = cuda(setup)
         if compiled:
             compiler()
-        return cuda(setup)
+        return device
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
     torch.backends.mkldnn.enabled = setup.knobs.get("onednn") != "off"
@@ -33,12 +34,12 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
 
 def compiler() -> None:
     """Unavailable where Triton, which compiles for GPUs, cannot compile in C what starts its kernels."""
-    wants = "torch.compile on a GPU compiles what starts its kernels, in C, and there is no "
+    wants = "torch.compile on a GPU compiles its kernels' launchers in C and needs "
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        raise Unavailable(wants + "C compiler; install gcc or set CC")
-    include = sysconfig.get_paths()["include"]
-    if not os.path.isfile(os.path.join(include, "Python.h")):
-        raise Unavailable(wants + "Python.h in %s; install what Python's extensions need (python3-dev)" % include)
+        raise Unavailable(wants + "a C compiler: there is none; install gcc or set CC")
+    header = os.path.join(sysconfig.get_config_var("INCLUDEPY") or "", "Python.h")
+    if not os.path.isfile(header):
+        raise Unavailable(wants + "Python's header: there is no %s; install python3-dev or its like" % header)
 
 
 def cuda(setup: Setup) -> torch.device:

@@ -133,7 +133,8 @@ KNOBS = {
     "compile": Knob(
         (True, False, *COMPILE_MODES),
         False,
-        "Run the network through torch.compile (on a CPU it needs a C++ compiler), in its default mode or another.",
+        "Run the network through torch.compile, in its default mode or another. On a CPU it needs a C++ compiler, on a "
+        "GPU one for C, and Python.h.",
         ("single", "ddp"),
         needs=(Need("device", ("cuda",), "these modes are about GPUs", COMPILE_MODES),),
     ),

@@ -22,7 +22,8 @@ from suite.predict.in_stages import strategy_of
 
 # Marks of interest to a reader.
 TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")
-WRONG = ("proof failed", "non-finite loss", "missing rank")  # marks of a row that nothing can be learnt from
+# Marks of a row that nothing can be learnt from.
+WRONG = ("proof failed", "non-finite loss", "missing rank", "shared GPUs")
 
 
 @dataclass(frozen=True)

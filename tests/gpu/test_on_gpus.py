@@ -79,14 +79,16 @@ class OnGPUs(AdapterConformance):
     @pytest.mark.usefixtures("forked")
     def test_a_group_of_one_exchanges_with_itself_and_is_proven(self, tmp_path: Path) -> None:
         """Each strategy of several ranks, by one on one card: its library is set up, and called."""
-        unlike = []
+        verdicts = {}
         for case, refused in cases_to_verify(replace(self._wanted(), devices=1, tunings=[self.tuned().tuning])):
-            if refused is None and self.it().strategy(case).distributed:
+            if self.it().strategy(case).distributed and refused is None:
                 folder = tmp_path / case.strategy
                 folder.mkdir()
                 proof = Proofs({}).prove(case, self.launch(case, folder), folder)
-                unlike += [] if proof.passed else [f"{case.strategy}: {proof.reason}"]
-        assert not unlike, "; ".join(unlike)
+                verdicts[case.strategy] = "" if proof.passed else proof.reason
+        if not verdicts:
+            pytest.skip("it has no strategy of several ranks that one can run alone")
+        assert not any(verdicts.values()), verdicts
 
     @pytest.mark.usefixtures("forked")
     def test_what_is_deterministic_ends_alike(self, tmp_path: Path) -> None:
@@ -114,14 +116,16 @@ class OnGPUs(AdapterConformance):
         rank = self.looked_at(("native",), tmp_path)
         [use] = rank.noise.native.gpus
         assert rank.joined.device_ids == (use.uuid,)
-        assert any(use.uuid in named for named in gpus()[0]), "nvidia-smi knows no such GPU"
+        # What it lists are whole GPUs: a slice (MIG) is not among them.
+        assert use.uuid.startswith("MIG-") or any(use.uuid in named for named in gpus()[0]), gpus()[0]
         assert use.memory_bytes > 10**7
 
     @pytest.mark.usefixtures("forked")
     def test_its_profiler_sees_the_kernels_of_the_stages(self, tmp_path: Path) -> None:
         rank = self.looked_at(("native", "staged", KERNELS), tmp_path)
-        if rank.kernels is None:
+        if "has no profiler of its kernels" in str(rank.notes.get(KERNELS)):
             pytest.skip(rank.notes[KERNELS])
+        assert rank.kernels is not None, rank.notes
         assert {stage for stage, seconds in rank.kernels.stages.items() if seconds > 0.0} >= {"forward", "backward"}
         assert "kernel" in {row.kind for row in rank.kernels.rows}
 

@@ -50,7 +50,7 @@ def test_where_nobody_has_measured_a_failing_proof_says_so():
         assert "nobody" not in judge(attempt(bad), WORKLOAD, "float32", device=device).reason
     on_gpu = judge(attempt(bad), WORKLOAD, "bfloat16", device="cuda")
     assert not on_gpu.passed
-    assert on_gpu.reason.endswith("the bounds are not from cuda: nobody has measured bfloat16 there yet")
+    assert on_gpu.reason.endswith("the bounds were found on CPUs: nobody has measured bfloat16 on cuda yet")
     assert judge(attempt(GOOD), WORKLOAD, "bfloat16", device="cuda").reason == ""
 
 

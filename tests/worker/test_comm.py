@@ -115,7 +115,7 @@ def test_no_size_is_lost_for_what_computation_hides(budget):
 
 
 def test_what_computes_for_the_first_time_is_not_timed():
-    """cuBLAS sets itself up, and chooses its kernels, in the first products: some thousand times one's duration."""
+    """In the first products cuBLAS sets itself up and chooses its kernels: thousands of times as long as one takes."""
 
     class Cold(Clocked):
         products = 0

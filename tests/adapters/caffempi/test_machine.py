@@ -29,8 +29,8 @@ def test_a_machine_without_a_gpu_says_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
-    with played_cuda.gpus(monkeypatch, 1):
+def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(precision: str) -> None:
+    with played_cuda.gpus(1):
         machine.prepare(trainers.setup(device="cuda", precision=precision))
         assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 

@@ -68,20 +68,49 @@ def test_over_a_pytorch_without_cuda_no_part_is_missed(machine, capsys):
 @pytest.mark.parametrize(
     ("names", "release", "said"),
     [
-        ((), None, r"built for CUDA 13\.0, and there is no nvcc.*deps\+=cuda-toolkit\[cccl,nvcc\]' brings it"),
+        (
+            (),
+            None,
+            r"built for CUDA 13\.0, and there is no nvcc.*deps\+=cuda-toolkit\[cccl,nvcc\]==13\.0\.\*' brings it",
+        ),
         (("wheel",), None, "there is no nvcc"),
         (("wheel",), "12.4", r"bin/nvcc is of CUDA 12\.4, PyTorch of 13\.0; name a folder of CUDA 13\.0 by CUDA_HOME"),
         ((), "13.2", r"no nccl\.h with its library in .*site/nvidia/nccl or .*cuda"),
     ],
 )
-def test_where_a_part_is_missing_it_is_built_for_cpus_and_says_so(machine, names, release, said, capsys):
+def test_where_a_part_is_missing_it_is_built_for_cpus_and_says_so(machine, monkeypatch, names, release, said, capsys):
     folder = machine(*names)
     if release:
         put_nvcc(folder / "cuda", folder / "bin" / "nvcc", release)
     with pytest.raises(build.Lacking, match=said):
         build.gpus()
-    assert build.main(["pytorch"]) == 0
-    assert "Horovod is built for CPUs alone, without NCCL: " in capsys.readouterr().err
+    monkeypatch.setattr(build, "stands", lambda engine, nccl=False: not nccl)
+    assert build.main(["--show", "pytorch"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"horovod {build.VERSION}\n"
+    assert shown.err.startswith("Horovod is for CPUs alone, without NCCL: ")
+
+
+def test_one_that_has_nccl_keeps_it_where_nvcc_is_gone(machine, capsys):
+    machine()
+    assert build.main(["--show", "pytorch"]) == 0
+    assert capsys.readouterr() == (f"horovod {build.VERSION}, with NCCL\n", "")
+
+
+def test_for_an_older_cuda_no_wheel_brings_nvcc(machine):
+    machine(cuda_of_torch="12.8")
+    with pytest.raises(build.Lacking, match=r"CUDA 12\.8, .*; install CUDA 12\.8, and name its folder by CUDA_HOME$"):
+        build.gpus()
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda"),
+    [("", ""), ("class version:\n    cuda = None", ""), ("class version:\n    cuda = '13.0'", "13.0")],
+)
+def test_cuda_s_version_is_pytorch_s(monkeypatch, tmp_path, torch, cuda):
+    (tmp_path / "torch.py").write_text(torch or "raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert build.cuda_of_torch() == cuda
 
 
 @pytest.mark.parametrize("places", [("wheel",), ("toolkit",), ("wheel", "toolkit")])
@@ -135,9 +164,8 @@ def test_cuda_s_wheels_are_laid_out_as_its_installer_does(machine, tmp_path):
 def test_what_stands_without_nccl_does_not_stand_for_gpus(machine, monkeypatch):
     asked = []
     monkeypatch.setattr(subprocess, "call", lambda tokens, **_: asked.append(tokens[-1]) or 0)
-    over = build.Gpus(Path("cuda"), Path("include"), Path("libnccl.so.2"))
     assert build.stands("pytorch")
-    assert build.stands("pytorch", over)
+    assert build.stands("pytorch", nccl=True)
     assert ["nccl_built" in code for code in asked] == [False, True]
 
 

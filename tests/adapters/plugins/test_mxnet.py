@@ -37,20 +37,36 @@ def test_every_process_has_the_numbers_of_workers_and_servers():
     assert ADAPTER.environ(DIST.on(strategy="single"), PYTHON) == {}
 
 
-def test_nvidia_s_libraries_are_found_where_their_wheels_are(monkeypatch, tmp_path):
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/own")
-    python, site = tmp_path / "bin" / "python", tmp_path / "lib" / "python3.11" / "site-packages"
-    alone = DIST.on(strategy="single")
-    assert "LD_LIBRARY_PATH" not in ADAPTER.environ(alone, python), "the wheel for CPUs brings its own"
+@pytest.fixture
+def for_gpus(tmp_path):
+    """The Python of an environment with NVIDIA's wheels, and with MXNet's for GPUs when asked."""
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
     for name in ("cudnn", "cublas"):
         (site / "nvidia" / name / "lib").mkdir(parents=True)
-    found = ADAPTER.environ(alone, python)["LD_LIBRARY_PATH"].split(":")
+
+    def make(mxnet):
+        (site / f"{mxnet}-1.9.1.dist-info").mkdir()
+        return tmp_path / "bin" / "python", site / "nvidia"
+
+    return make
+
+
+def test_nvidia_s_libraries_are_found_where_their_wheels_are(monkeypatch, for_gpus):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/own")
+    python, nvidia = for_gpus("mxnet_cu112")
+    found = ADAPTER.environ(DIST.on(strategy="single"), python)["LD_LIBRARY_PATH"].split(":")
+    assert found == [str(nvidia / name / "lib") for name in ("cublas", "cudnn")] + ["/opt/own"]
+
+
+@pytest.mark.parametrize(
+    ("mxnet", "driver", "said"), [("mxnet_cu112", False, True), ("mxnet_cu112", True, False), ("mxnet", False, False)]
+)
+def test_the_wheel_for_gpus_alone_wants_the_driver(monkeypatch, for_gpus, mxnet, driver, said):
     monkeypatch.setattr(plugin, "LIBRARIES", {})
-    for driver in (True, False):
-        monkeypatch.setattr(plugin, "has_driver", lambda driver=driver: driver)
-        assert ("libcuda.so.1 of NVIDIA's driver" in str(ADAPTER.missing(python))) is not driver
-    assert ADAPTER.missing(PYTHON) is None
-    assert found == [str(site / "nvidia" / name / "lib") for name in ("cublas", "cudnn")] + ["/opt/own"]
+    monkeypatch.setattr(plugin, "has_driver", lambda: driver)
+    python, _ = for_gpus(mxnet)
+    assert ("loads libcuda.so.1 of NVIDIA's driver" in str(ADAPTER.missing(python))) is said
+    assert ("LD_LIBRARY_PATH" in ADAPTER.environ(DIST.on(strategy="single"), python)) is (mxnet != "mxnet")
 
 
 def test_servers_that_prove_identity_start_from_zeroed_memory():

@@ -173,7 +173,8 @@ def answering(*statuses):
         ((5, None), None, ""),
         ((5, 5), torch.cuda.OutOfMemoryError, r"^nvJPEG is out of memory: Failed to decode batch: 5$"),
         ((3, 3), OSError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 3; remove or replace it"),
-        ((6, 6), RuntimeError, r"^Failed to decode batch: 6"),
+        ((10, 10), OSError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 10; remove or replace it"),
+        ((6, 6), RuntimeError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 6$"),
     ],
 )
 def test_nvjpeg_s_answer_tells_a_full_gpu_from_a_damaged_file(tmp_path, monkeypatch, answers, error, said):

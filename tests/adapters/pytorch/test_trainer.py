@@ -180,22 +180,26 @@ def test_a_missing_compiler_is_said(trainer, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "include", "said"), [("", None, "no C compiler; install gcc or set CC"), (None, "", r"no Python\.h in ")]
+    ("lacks", "said"),
+    [(None, None), ("gcc", "there is none; install gcc or set CC"), ("Python.h", r"there is no .*Python\.h")],
 )
-def test_what_triton_lacks_to_compile_for_a_gpu_is_said(trainer, monkeypatch, tmp_path, path, include, said):
+def test_what_triton_lacks_to_compile_for_a_gpu_is_said(monkeypatch, tmp_path, lacks, said):
+    for name in {"gcc", "Python.h"} - {lacks}:
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    if path is None:
-        (tmp_path / "gcc").write_text("#!/bin/sh\n")
-        (tmp_path / "gcc").chmod(0o755)
-        monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    monkeypatch.setenv("PATH", str(tmp_path) if path is None else "")
-    with pytest.raises(Unavailable, match=said):
-        trainer(device="cuda", compile=True)
+    monkeypatch.setattr(machine.sysconfig, "get_config_var", lambda name: str(tmp_path))
+    with played_cuda.gpus(1):
+        if said is None:
+            assert machine.prepare(trainers.setup(device="cuda"), compiled=True) == torch.device("cuda", 0)
+        else:
+            with pytest.raises(Unavailable, match=f"compiles its kernels' launchers in C .*{said}"):
+                machine.prepare(trainers.setup(device="cuda"), compiled=True)
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
-def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(monkeypatch, precision):
-    with played_cuda.gpus(monkeypatch, 1):
+def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(precision):
+    with played_cuda.gpus(1):
         machine.prepare(trainers.setup(device="cuda", precision=precision))
         assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 
