@@ -160,16 +160,18 @@ class Decoder:
 
     def _with_memory(self, files: List[torch.Tensor]) -> List[torch.Tensor]:
         """Decoded; nvJPEG has memory of its own, and knows nothing of what PyTorch holds and does not use."""
-        for held in (True, False):
-            try:
-                return self._decode(files)
-            except RuntimeError as error:
-                if status(error) != FULL:
-                    raise
-                if not held:
-                    raise torch.cuda.OutOfMemoryError("nvJPEG is out of memory: %s" % first_line(error))
-            torch.cuda.empty_cache()
-        raise AssertionError("the second try returned or raised")
+        try:
+            return self._decode(files)
+        except RuntimeError as error:
+            if status(error) != FULL:
+                raise
+        torch.cuda.empty_cache()
+        try:
+            return self._decode(files)
+        except RuntimeError as error:
+            if status(error) != FULL:
+                raise
+            raise torch.cuda.OutOfMemoryError("nvJPEG is out of memory: %s" % first_line(error))
 
     def _named(self, file: torch.Tensor, path: str) -> None:
         """OSError for a file that cannot be decoded."""
