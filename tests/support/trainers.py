@@ -7,6 +7,7 @@ from suite.worker.contract import SGD, Adam, Setup
 from suite.worker.feed import synthetic
 from workloads import weights
 
+LOOPS = 5
 RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)
 # Of the knobs that have no "auto": a case has every knob of its adapter.
 DECLARED = {
@@ -74,18 +75,23 @@ def started(trainer, **defaults):
 
 
 def share_of_steps(trainer, graph, steps):
-    """The time from the first to the last mark of a loop, as a share of its wall time."""
+    """The time from the first to the last mark of a loop, as a share of its wall time; the largest of several loops.
+
+    Whatever else the machine does while a loop ends makes its share smaller.
+    """
     trainer.build(graph, dict(weights.initial(graph)))
     batch = trainer.to_device(synthetic(graph, trainer.setup.batch, 1))
     trainer.step(batch)  # it may compile
     trainer.synchronize()
-    begin, first = time.perf_counter(), trainer.mark()
-    for _ in range(steps):
-        trainer.step(batch)
-        last = trainer.mark()
-    trainer.synchronize()
-    wall = time.perf_counter() - begin
-    return trainer.elapsed(first, last) / wall
+    shares = []
+    for _ in range(LOOPS):
+        begin, first = time.perf_counter(), trainer.mark()
+        for _ in range(steps):
+            trainer.step(batch)
+            last = trainer.mark()
+        trainer.synchronize()
+        shares.append(trainer.elapsed(first, last) / (time.perf_counter() - begin))
+    return max(shares)
 
 
 def staged(trainer, batch):
