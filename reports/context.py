@@ -25,7 +25,7 @@ from reports.shown import SHOWN, shown
 from reports.stragglers import stragglers_of
 from reports.study import study_of
 from suite.analysis.best import USUAL
-from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.analysis.comparability import DISQUALIFYING, NOTED, SHARED_GPUS
 from suite.analysis.roofline import BYTES, of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
@@ -135,7 +135,11 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "scaling_charts": _drawn(
             for_charts(_with_baselines(scaled.rows, every)), lambda panel: scaling(panel, adapters, predicted)
         ),
-        "lonely": shown(row for row in every if row.rates and row.several_devices and not row.scaling),
+        "lonely": shown(
+            row
+            for row in every
+            if row.rates and row.several_devices and not row.scaling and SHARED_GPUS not in row.marks
+        ),
         "predicted": predicted,
         "unpredicted": unpredicted,
         "trusted": TRUSTED,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from suite.contracts.case import Case
 
-FOREIGN = "foreign"
+FOREIGN, SHARED_GPUS = "foreign", "shared GPUs"
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
@@ -20,7 +20,7 @@ DISQUALIFYING = {
     "other machine": "one of its processes ran on another machine than the rest of the run",
     "other driver or governor": "one of its processes ran with another driver of its GPUs, other limits of their clock "
     "and power, or another governor of the clock, than the rest of the run",
-    "shared GPUs": "several ranks drove the same GPU, as they were allowed to: that shows that their exchange is right "
+    SHARED_GPUS: "several ranks drove the same GPU, as they were allowed to: that shows that their exchange is right "
     "and says nothing of its speed",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }

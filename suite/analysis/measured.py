@@ -11,6 +11,7 @@ import numpy as np
 
 from suite.analysis import input_wait, kernels, staleness
 from suite.analysis.budget import STAGES, Budget, of_process
+from suite.analysis.comparability import SHARED_GPUS
 from suite.analysis.connections import Worker, workers_of
 from suite.analysis.gpus import Gpu, gpus_of
 from suite.analysis.input_wait import InputWait
@@ -182,7 +183,7 @@ def _marks(record: Record, whole: bool, method: int) -> Iterable[str]:
         yield "missing rank"
     driven = [device for rank in ranks if rank.joined for device in rank.joined.device_ids]
     if len(set(driven)) < len(driven):
-        yield "shared GPUs"
+        yield SHARED_GPUS
     # compute_only's ranks train without each other: its loss is not the case's.
     trained = [
         one for rank in ranks for one in rank.passes.values() if one.name in LOSSES and one.name != "compute_only"

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from suite.analysis import two_readers
-from suite.analysis.comparability import Key
+from suite.analysis.comparability import SHARED_GPUS, Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.in_parts import held_whole
 from suite.analysis.leaders import Against, against_fastest
@@ -35,7 +35,7 @@ INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (
     "other method",
     "missing rank",
-    "shared GPUs",
+    SHARED_GPUS,
     "non-finite loss",
     "trend",
     "unsteady",
@@ -55,8 +55,9 @@ def summarise(folder: RunFolder) -> list[Row]:
     """
     with uncollected():
         rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
-        entries = [(row.id, row.case, row.rates) for row in rows if row.rates]
-        whole = [(row.id, held_whole(row), row.rates) for row in rows if row.rates]
+        scaled = [row for row in rows if row.rates and SHARED_GPUS not in row.marks]  # of devices that are several
+        entries = [(row.id, row.case, row.rates) for row in scaled if row.rates]
+        whole = [(row.id, held_whole(row), row.rates) for row in scaled if row.rates]
         devices, nodes, verdicts = over_devices(whole), over_nodes(entries), _verdicts(rows)
         peaks = machine_peaks(
             (row.id, row.case, one.about.processors, one.peak) for row in rows for one in row.processes if one.peak

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from suite.analysis.budget import Budget
-from suite.analysis.comparability import DISQUALIFYING
+from suite.analysis.comparability import DISQUALIFYING, SHARED_GPUS
 from suite.analysis.in_parts import held_whole, in_parts, microbatches_per_stage, trainings
 from suite.analysis.rows import Row
 from suite.analysis.scaling import alike, placed
@@ -23,7 +23,7 @@ from suite.predict.in_stages import strategy_of
 # Marks of interest to a reader.
 TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")
 # Marks of a row that nothing can be learnt from.
-WRONG = ("proof failed", "non-finite loss", "missing rank", "shared GPUs")
+WRONG = ("proof failed", "non-finite loss", "missing rank", SHARED_GPUS)
 
 
 @dataclass(frozen=True)

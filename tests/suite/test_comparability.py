@@ -237,6 +237,7 @@ def test_two_threads_of_one_core_are_more_threads_than_cores(run, core_of, marks
 
 @pytest.mark.parametrize(("devices", "marks"), [("ab", []), ("aa", ["shared GPUs"])])
 def test_ranks_that_share_a_gpu_say_nothing_of_speed(run, devices, marks):
+    alone = run.proven(case_of(sampling=FULL))
     case = run.proven(case_of(ranks=2, sampling=FULL))
 
     def driving(record):
@@ -244,8 +245,10 @@ def test_ranks_that_share_a_gpu_say_nothing_of_speed(run, devices, marks):
             rank["joined"]["device_ids"] = [f"GPU-{device}"]
 
     run.changed(case, driving, [1])
-    row = run.only()
-    assert (row.marks, row.comparable) == (marks, not marks)
+    rows = {row.id: row for row in summarise(run.folder)}
+    assert rows[alone.id].comparable
+    row = rows[case.id]
+    assert (row.marks, row.comparable, row.scaling is None) == (marks, not marks, bool(marks))
 
 
 @pytest.mark.parametrize(("quota", "marked"), [(None, False), (2.0, False), (1.5, True)])
