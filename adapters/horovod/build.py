@@ -60,10 +60,6 @@ class Gpus(NamedTuple):
     library: Path
 
 
-class Lacking(Exception):
-    """Why a PyTorch that has CUDA gets a Horovod without."""
-
-
 def main(argv: List[str]) -> int:
     """Build for the engine named on the command line; 0 when it stands, or cannot be built here."""
     show = argv[:1] == ["--show"]
@@ -72,10 +68,10 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
         return 2
     (engine,) = argv
-    over, lacking = gpus_or_why_not() if engine == "pytorch" else (None, "")
+    over, why_not = gpus() if engine == "pytorch" else (None, "")
     if stands(engine, nccl=over is not None):
         if show:
-            tell(engine, lacking)
+            report(engine, why_not)
         return 0
     missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if missing:
@@ -86,8 +82,8 @@ def main(argv: List[str]) -> int:
         return 0
     if show:
         return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
-    if lacking:
-        sys.stderr.write(WITHOUT_NCCL.format(lacking))
+    if why_not:
+        sys.stderr.write(WITHOUT_NCCL.format(why_not))
     install(engine, over)
     return 0 if stands(engine, nccl=over is not None, aloud=True) else 1
 
@@ -106,12 +102,12 @@ def install(engine: str, over: Optional[Gpus]) -> None:
         pip(["install"] + options + [str(source)], variables)
 
 
-def tell(engine: str, lacking: str) -> None:
+def report(engine: str, why_not: str) -> None:
     """The version of the one that stands, and whether it has NCCL; why not, where GPUs could want it."""
     nccl = engine == "pytorch" and stands(engine, nccl=True)
     sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if nccl else ""))
-    if lacking and not nccl:
-        sys.stderr.write(WITHOUT_NCCL.format(lacking))
+    if why_not and not nccl:
+        sys.stderr.write(WITHOUT_NCCL.format(why_not))
 
 
 def stands(engine: str, nccl: bool = False, aloud: bool = False) -> bool:
@@ -146,41 +142,33 @@ def settings(engine: str) -> Dict[str, str]:
     return found
 
 
-def gpus_or_why_not() -> Tuple[Optional[Gpus], str]:
-    """What is here for GPUs; None where a part is missing, and which."""
-    try:
-        return gpus(), ""
-    except Lacking as error:
-        return None, str(error)
-
-
-def gpus() -> Optional[Gpus]:
-    """What is here for GPUs; None where PyTorch has no CUDA. Lacking where a part is missing."""
+def gpus() -> Tuple[Optional[Gpus], str]:
+    """What is here for GPUs; None where PyTorch has no CUDA, or has it and a part is missing: then which."""
     of_torch, wheels = cuda_of_torch(), Path(sysconfig.get_paths()["platlib"]) / "nvidia"
     if not of_torch:
-        return None
+        return None, ""
     nvcc = compiler(wheels)
     if nvcc is None:
         remedy = BRINGS_NVCC if int(of_torch.split(".")[0]) >= 13 else INSTALL_NVCC
-        raise Lacking(NO_NVCC.format(of_torch, remedy.format(of_torch)))
-    release = re.search(r"release (\d+\.\d+)", said_by(nvcc, "--version"))
+        return None, NO_NVCC.format(of_torch, remedy.format(of_torch))
+    release = re.search(r"release (\d+\.\d+)", output_of(nvcc, "--version"))
     of_nvcc = release.group(1) if release else "an unknown version"
     if of_nvcc.split(".")[0] != of_torch.split(".")[0]:
-        raise Lacking(ANOTHER_CUDA.format(nvcc, of_nvcc, of_torch))
+        return None, ANOTHER_CUDA.format(nvcc, of_nvcc, of_torch)
     toolkit = folder_of(nvcc)
     # The wheel's first: it is the one that PyTorch loads, and a process wants no two.
     for folder in (wheels / "nccl", toolkit):
         libraries = [each for name in LIBRARIES for each in sorted((folder / name).glob("libnccl.so*"))]
         if (folder / "include" / "nccl.h").is_file() and libraries:
-            return Gpus(toolkit, folder / "include", libraries[0])
-    raise Lacking(NO_NCCL.format("%s or %s" % (wheels / "nccl", toolkit)))
+            return Gpus(toolkit, folder / "include", libraries[0]), ""
+    return None, NO_NCCL.format("%s or %s" % (wheels / "nccl", toolkit))
 
 
 def cuda_of_torch() -> str:
     """The version of CUDA that this environment's PyTorch is built for; empty without one."""
     code = "import torch; print(torch.version.cuda or '')"
-    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    return said.stdout.decode().strip()
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return done.stdout.decode().strip()
 
 
 def compiler(wheels: Path) -> Optional[Path]:
@@ -194,15 +182,15 @@ def compiler(wheels: Path) -> Optional[Path]:
 
 def folder_of(nvcc: Path) -> Path:
     """CUDA's, by the compiler's own word: what stands on PATH may be a script that calls it."""
-    top = re.search(r"^#\$ TOP=(.+)$", said_by(nvcc, "--dryrun", "-x", "cu", os.devnull), re.MULTILINE)
+    top = re.search(r"^#\$ TOP=(.+)$", output_of(nvcc, "--dryrun", "-x", "cu", os.devnull), re.MULTILINE)
     return (Path(top.group(1).strip()) if top else nvcc.parent.parent).resolve()
 
 
-def said_by(nvcc: Path, *arguments: str) -> str:
-    """All of it: a dry run is told on stderr."""
+def output_of(nvcc: Path, *arguments: str) -> str:
+    """All of it: a dry run writes to stderr."""
     tokens = [str(nvcc)] + list(arguments)
-    said = subprocess.run(tokens, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    return said.stdout.decode(errors="replace")
+    done = subprocess.run(tokens, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return done.stdout.decode(errors="replace")
 
 
 def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:

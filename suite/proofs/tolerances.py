@@ -113,8 +113,8 @@ def tolerance(precision: str, workload: str, optimiser: str = "sgd", device: str
     """The bounds for a proof; RequestError for a precision that nobody has given any."""
     found = _tolerance(precision, workload)
     if precision not in MEASURED.get(device, ()):
-        nobody = f"nobody has measured {precision} on {device} yet"
-        found = replace(found, evidence=f"the bounds were found on CPUs: {nobody}")
+        unmeasured = f"the bounds were found on CPUs: nobody has measured {precision} on {device} yet"
+        found = replace(found, evidence=unmeasured)
     if optimiser != "adam" or not found.reason:
         return found
     return replace(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch import machine
+from adapters.pytorch import machine, worker
 from adapters.pytorch.exchange import buckets
 from adapters.pytorch.recorded import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
@@ -210,9 +210,10 @@ def test_the_peak_of_several_gpus_is_there_when_the_last_is_done(monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda *shape, device: made(*shape))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "synchronize", awaited.append)
-    yardstick = machine.yardstick(trainers.setup(device="cuda", devices=2))
-    assert [product.shape for product in yardstick.product(4)()] == [(4, 4), (4, 4)]
-    assert awaited == [torch.device("cuda", 1)], "whoever measures waits for the first"
+    setup = trainers.setup(strategy="dp", device="cuda", devices=2)
+    assert [product.shape for product in machine.yardstick(setup).product(4)()] == [(4, 4), (4, 4)]
+    worker.trainer(setup).synchronize()
+    assert awaited == [0, 1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
