@@ -19,6 +19,7 @@ from suite.results.collect import collect
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
+from suite.session import patience
 from suite.session.training import Settings, TrainingSession
 from suite.worker import messages
 from tests.suite.measuring import SETTINGS, Listener, case, run
@@ -156,7 +157,8 @@ def small_disk(tmp_path):
         pytest.skip("mounting a small tmpfs needs root")
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", mounted], capture_output=True, text=True)
+    # Two runs take 0.7 MB of it, the adapter's own sources half of that, which grow.
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", mounted], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"this machine refuses to mount a tmpfs: {done.stderr.strip()}")
     yield mounted
@@ -172,7 +174,8 @@ def fill(path) -> None:
     os.close(descriptor)
 
 
-def test_a_full_disk_is_told_and_loses_nothing(small_disk):
+def test_a_full_disk_is_told_and_loses_nothing(small_disk, monkeypatch):
+    monkeypatch.setattr(patience, "PATIENCE", 0.0)
     folder = RunFolder(small_disk / "run").begin(About(), "plan")
     run(folder, [case()])
     fill(small_disk / "filler")
