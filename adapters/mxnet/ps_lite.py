@@ -26,7 +26,10 @@ def take_part(role: str) -> str:
         if not os.environ.get(name):
             raise ValueError("%s is not set; the adapter's plugin sets it" % name)
     scheduler = numeric(host, int(os.environ.get(NODES, "1")))
-    own = address_towards(scheduler)
+    if scheduler.startswith("127."):
+        scheduler = own = loopback_of(port)
+    else:
+        own = address_towards(scheduler)
     os.environ.update(
         DMLC_ROLE=role,
         DMLC_PS_ROOT_URI=scheduler,
@@ -35,6 +38,16 @@ def take_part(role: str) -> str:
         DMLC_NODE_HOST=own,
     )
     return own
+
+
+def loopback_of(port: int) -> str:
+    """An address of the loopback that only those who meet at this port use.
+
+    A member calls a lost one's port again and again, ten times a second, by a name that every training has ("ps1" is
+    the scheduler's). Where another training's member is given that port meanwhile, it takes the caller for its own
+    scheduler or server, sends the real one away, and waits without end.
+    """
+    return "127.%d.%d.1" % divmod(port, 256)
 
 
 def numeric(name: str, nodes: int) -> str:

@@ -17,11 +17,11 @@ from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import ROOM, disk, real, write_whole
 from suite.launching import bundle, jobs, placement_check
+from suite.launching.meeting_port import meeting_port
 from suite.plugins import adapters, launchers, workloads
 from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
-from suite.worker.rendezvous import free_port
 from suite.worker.variables import THREADS
 from workloads.catalogue import Workload
 
@@ -59,16 +59,16 @@ class Launch:
         folder = real(folder)
         job_file = folder / "job.json"
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
-        request = self._request(folder, job_file)
-        ranks = self.configuration.placement.ranks
-        with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
-            started = self.launcher.processes(request)
-        phrases = self.adapter.out_of_memory
-        attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
+        ranks, phrases = self.configuration.placement.ranks, self.adapter.out_of_memory
+        with meeting_port() as port:
+            request = self._request(folder, job_file, port)
+            with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
+                started = self.launcher.processes(request)
+            attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
 
-    def _request(self, folder: Path, job: Path) -> Request:
+    def _request(self, folder: Path, job: Path, port: int) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
         beside = self.adapter.sidecars(configuration)
@@ -79,7 +79,7 @@ class Launch:
             interpreter=self.interpreter.path,
             environ={**environ, **own},
             folder=folder,
-            port=free_port(),
+            port=port,
             mpi=self.adapter.mpi(configuration),
             seconds=self.limits.total_s,
             sidecars=tuple(

@@ -1,13 +1,21 @@
 """The distributed stores with real servers: two workers of the synchronous ones, one and two of dist_async."""
 
+import contextlib
+import socket
+import threading
+
 import numpy as np
 import pytest
 
-from adapters.mxnet.ps_lite import numeric
+from adapters.mxnet.ps_lite import loopback_of, numeric
 from suite.worker.contract import SGD, Adam
+from suite.worker.rendezvous import free_port
 from tests.support import processes, proofs
 from workloads.networks import by_name
 
+# What a ps-lite scheduler says first, in ZMTP 3.0 (https://rfc.zeromq.org/spec/23): a greeting, and its name, "ps1".
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x05READY" + b"\x0bSocket-Type\0\0\0\x06DEALER" + b"\x08Identity\0\0\0\x03ps1"
 RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
 STEPS = 20  # of rank.py's first worker in training
 
@@ -83,6 +91,35 @@ def test_a_training_says_how_stale_its_weights_were(run_group, tmp_path, optimis
 def test_a_lone_worker_has_no_stale_weights(run_group, tmp_path):
     (found,) = run_group("train", tmp_path, workers=1, strategy="dist_async")
     assert found["notes"]["staleness"] == {"mean": 0.0, "max": 0, "steps": STEPS}
+
+
+@pytest.fixture
+def left_behind():
+    """A port of this host at which another training's scheduler looks for a worker that it has lost."""
+    port, over = free_port(), threading.Event()
+
+    def call():
+        while not over.wait(0.01):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as line:
+                line.sendall(GREETING + b"\x04" + bytes([len(READY)]) + READY)
+                while line.recv(4096):
+                    pass
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    yield port
+    over.set()
+    caller.join()
+
+
+def test_what_another_training_left_behind_is_not_taken_for_one_s_own(run_group, tmp_path, monkeypatch, left_behind):
+    monkeypatch.setenv("PORT", str(left_behind))  # ps-lite's word for where a member listens
+    found = run_group("exchange", tmp_path, strategy="dist_sync")
+    assert [each["maximum"] for each in found] == [1.0, 1.0]
+
+
+def test_trainings_on_one_host_have_addresses_of_their_own():
+    assert [loopback_of(port) for port in (20000, 24513, 65535)] == ["127.78.32.1", "127.95.193.1", "127.255.255.1"]
 
 
 def test_an_address_that_other_hosts_cannot_reach_is_refused_where_there_are_some():
