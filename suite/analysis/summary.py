@@ -55,9 +55,10 @@ def summarise(folder: RunFolder) -> list[Row]:
     """
     with uncollected():
         rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
-        scaled = [row for row in rows if row.rates and SHARED_GPUS not in row.marks]  # of devices that are several
-        entries = [(row.id, row.case, row.rates) for row in scaled if row.rates]
-        whole = [(row.id, held_whole(row), row.rates) for row in scaled if row.rates]
+        # Of devices that are several.
+        scaled = [(row, row.rates) for row in rows if row.rates and SHARED_GPUS not in row.marks]
+        entries = [(row.id, row.case, rates) for row, rates in scaled]
+        whole = [(row.id, held_whole(row), rates) for row, rates in scaled]
         devices, nodes, verdicts = over_devices(whole), over_nodes(entries), _verdicts(rows)
         peaks = machine_peaks(
             (row.id, row.case, one.about.processors, one.peak) for row in rows for one in row.processes if one.peak

@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def one_of(monkeypatch):
     """Two ports, of which the first is found for as long as it is free."""
-    ports = free_port(), free_port()
-    found = iter([ports[0], ports[0], ports[1], ports[0]])
+    port = free_port()
+    ports = port, port + 1
+    found = iter([port, port, port + 1, port])
     monkeypatch.setattr(meeting_port, "free_port", lambda: next(found))
     return ports
 
