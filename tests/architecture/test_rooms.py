@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from suite.plugins import adapters, launchers
 
-COMM = "comm"  # a command's name, and so its file's in every room
+COMM = "comm"  # a command's name, and so its file's in every package
 ENGLISH = {"local", "reference"}  # names of plugins that mean something else too
 ENGINES = {"srun", "sbatch", "mpich", "hydra", "open mpi", "ompi", "prterun", "pmi", "pmix", "kubernetes"}
 # What MPI's libraries read, whoever starts them: exchange variables for a record, and what the controller must not
@@ -105,7 +105,7 @@ def test_a_plugin_s_name_would_be_seen(words):
 
 
 def test_no_two_files_of_a_folder_have_one_stem(root, sources):
-    """As launch and launcher, or read and reading: who looks for one opens the other."""
+    """Refuse `launch` next to `launcher`, or `read` next to `reading`; other folders may use the same name."""
     by_folder: dict[Path, set[str]] = defaultdict(set)
     for path in (*sources, *(root / "reports" / "static").glob("*.js"), *(root / "reports").rglob("*.jinja")):
         by_folder[path.parent].add(path.name.partition(".")[0])
@@ -117,10 +117,3 @@ def test_no_two_files_of_a_folder_have_one_stem(root, sources):
         if b != a and a != COMM and b.startswith(a) and b[len(a)] != "_"
     }
     assert not alike
-
-
-def test_a_name_is_not_worn_out(sources):
-    """`worker.py` and the like name a role that every adapter has; other names say what is inside."""
-    stems = Counter(path.stem for path in sources if path.parts[0] in ("suite", "cluster", "reports"))
-    worn = {stem for stem, count in stems.items() if count > 3 and stem != "__init__"}
-    assert worn <= {COMM}
