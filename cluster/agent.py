@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from suite.environments.ask import ask
+from suite.processes.query import ask
 
 AGENT = "STAGEBENCH_LAUNCH_AGENT"
 # Never a question; a host that is not there, or no longer, is noticed within 15 seconds.

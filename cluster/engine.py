@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from cluster.dialects import DIALECTS, Dialect, recognised
-from suite.environments.ask import ask
 from suite.errors import Unavailable
+from suite.processes.query import ask
 from suite.shell import command_line
 
 SETTING = "STAGEBENCH_MPIEXEC"

@@ -5,8 +5,8 @@ from pathlib import Path
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.environments.hosts import LOOPBACK, here
 from suite.errors import RequestError
+from suite.processes.hosts import LOOPBACK, here
 
 
 class Local(Launcher):

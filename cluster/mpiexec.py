@@ -13,8 +13,8 @@ from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.environments.hosts import here
 from suite.errors import RequestError, Unavailable
+from suite.processes.hosts import here
 
 
 class Mpiexec(Launcher):

@@ -4,8 +4,8 @@ import ipaddress
 import socket
 
 from suite.contracts.case import Placement
-from suite.environments.hosts import LOOPBACK, here
 from suite.errors import Unavailable
+from suite.processes.hosts import LOOPBACK, here
 
 
 def unnamed(placement: Placement) -> str | None:

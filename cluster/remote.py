@@ -64,7 +64,7 @@ def main(argv: List[str]) -> int:
 
 
 def oom_kills(root: str = "/") -> int:
-    """Those of this process's control group (version 2, or 1), else of the whole host, as suite.supervision.oom has."""
+    """Those of this process's control group (version 2, or 1), else of the whole host, as suite.processes.oom has."""
     files = []
     for number, controllers, path in (line.split(":", 2) for line in lines_of(root + "proc/self/cgroup")):
         if number == "0":

@@ -17,8 +17,8 @@ from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.environments.hosts import here
 from suite.errors import RequestError, Unavailable
+from suite.processes.hosts import here
 
 BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a rank's host gives up
 REMOTE = "remote.py"  # in the attempt's folder

@@ -15,8 +15,8 @@ from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.environments.ask import ask
 from suite.files import expanded
+from suite.processes.query import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 

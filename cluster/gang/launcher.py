@@ -13,8 +13,8 @@ from cluster.local import numbers
 from cluster.queueing import queue_limit
 from suite.contracts.case import Placement
 from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request, sidecar_name
-from suite.environments.find import survey
 from suite.errors import RequestError, Unavailable
+from suite.processes.interpreters import survey
 
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
 PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
@@ -23,7 +23,7 @@ PATTERNS = FailurePatterns(deaths=(DEATH,), any_order=True)  # ranks that miss a
 
 @dataclass(frozen=True)
 class Package:
-    """An engine's package, as `suite.environments.find` looks for the Python that has it."""
+    """An engine's package, as `suite.processes.interpreters` looks for the Python that has it."""
 
     name: str
     requires: tuple[str, ...]

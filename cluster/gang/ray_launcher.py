@@ -11,8 +11,8 @@ from cluster.gang.launcher import GangLauncher, cores, gpus
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher
-from suite.environments.ask import ask
 from suite.errors import Unavailable
+from suite.processes.query import ask
 
 ADDRESS = "RAY_ADDRESS"  # Ray's own
 SECONDS = 60.0  # for a cluster to answer

@@ -8,13 +8,13 @@ import yaml
 from cluster.kubernetes.inside import Inside, Settings, inside, label
 from cluster.kubernetes.jobs import documents
 from cluster.kubernetes.pods import RESULTS, Yaml
-from suite.environments.hosts import refused
 from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.plain import without_codes
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters
+from suite.processes.hosts import refused
 from suite.suggest import shown
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.environments.hosts import LOOPBACK
+from suite.processes.hosts import LOOPBACK
 from suite.worker.rendezvous import free_port
 
 MEMORY = 2000  # MB that each node declares; nobody counts them

@@ -8,8 +8,8 @@ from cluster.queueing import queue_limit
 from cluster.slurm import pmi
 from cluster.slurm.script import SETTING, cores, resources
 from suite.contracts.case import Placement
-from suite.environments.ask import ask
 from suite.errors import Unavailable
+from suite.processes.query import ask
 
 WAIT, USUAL = "STAGEBENCH_SLURM_WAIT", 3600.0  # seconds that a job may wait in the queue
 PROGRAMS = ("sbatch", "srun", "scontrol", "scancel", "sinfo")

@@ -24,7 +24,7 @@ from suite.analysis.staleness import Staleness
 from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
-from suite.launching.placement_check import RankReport, busiest
+from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import LOSSES, Layer, Memory, Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from suite.analysis.measured import Process, process_of
-from suite.environments.guard import guarded
 from suite.errors import StagebenchError
+from suite.processes.guard import guarded
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
 from suite.suggest import shown

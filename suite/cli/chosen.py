@@ -11,7 +11,7 @@ from suite.errors import RequestError, Unavailable
 
 if TYPE_CHECKING:
     from suite.contracts.adapter import Adapter
-    from suite.environments.find import Interpreter
+    from suite.processes.interpreters import Interpreter
     from workloads.catalogue import Workload
 
 
@@ -57,7 +57,7 @@ def workload_for(data: str, asked: str | None) -> "Workload":
 
 def interpreter_for(adapter: "Adapter", settings: dict[str, str], asked: bool) -> "Interpreter | None":
     """Its interpreter; without one, an adapter that was not asked for is named and skipped."""
-    from suite.environments.find import find
+    from suite.processes.interpreters import find
 
     try:
         return find(adapter, settings)

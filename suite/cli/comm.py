@@ -108,9 +108,9 @@ def asked_for(
     from suite.comm.cases import Asked
     from suite.comm.sizes import sizes_from
     from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS
-    from suite.environments.hosts import here
     from suite.errors import RequestError
     from suite.plugins import launchers, workloads
+    from suite.processes.hosts import here
     from suite.suggest import chosen
 
     known, placed = list(workloads()), hosts_from(hosts)

@@ -17,8 +17,8 @@ from suite.errors import RequestError, Unavailable
 from suite.plugins import adapters, launchers
 
 if TYPE_CHECKING:
-    from suite.environments.find import Interpreter
-    from suite.launching.trial import Look
+    from suite.processes.interpreters import Interpreter
+    from suite.processes.trial import Look
 
 
 def register(app: typer.Typer) -> None:
@@ -54,8 +54,8 @@ def examination() -> dict[str, Any]:
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
-    from suite.environments.find import MissingRequirement, find, survey
-    from suite.launching.trial import look
+    from suite.processes.interpreters import MissingRequirement, find, survey
+    from suite.processes.trial import look
 
     state: Row = {
         "name": adapter.name,

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from suite.environments.this_machine import this_machine
+from suite.processes import oom
+from suite.processes.this_machine import this_machine
 from suite.results.this_host import load
-from suite.supervision import oom
 
 
 def facts(folder: Path, root: Path = oom.ROOT) -> dict[str, Any]:

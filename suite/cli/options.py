@@ -7,8 +7,8 @@ from suite.errors import RequestError
 
 def interpreters_from(options: list[str]) -> dict[str, str]:
     """`--python NAME=PATH` options as a mapping; RequestError for one that is malformed, unknown or does not work."""
-    from suite.environments.find import find
     from suite.plugins import adapters  # here: plugins are loaded when a command needs them
+    from suite.processes.interpreters import find
 
     settings = {}
     for option in options:
@@ -25,7 +25,7 @@ def interpreters_from(options: list[str]) -> dict[str, str]:
 
 def hosts_from(option: str | None) -> list[str]:
     """`--hosts A,B,...` as a list; RequestError for one that is empty or named twice."""
-    from suite.environments.hosts import refused
+    from suite.processes.hosts import refused
 
     if option is None:
         return []

@@ -139,9 +139,9 @@ def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
     """RequestError for an interpreter that was asked for and does not work: before anything is started."""
     from contextlib import suppress
 
-    from suite.environments.find import find
     from suite.errors import Unavailable
     from suite.plugins import adapters
+    from suite.processes.interpreters import find
 
     for name in sorted(names):
         with suppress(Unavailable):  # a row of its own

@@ -13,8 +13,8 @@ from suite.contracts.backend import FLOAT32, OPERATIONS
 from suite.contracts.case import Configuration, Placement
 from suite.contracts.launcher import starters
 from suite.plugins import launchers
+from suite.processes.attempt import Limits
 from suite.suggest import shown
-from suite.supervision import Limits
 from suite.worker.communicator import ITEMSIZES
 from suite.worker.job import Communicate
 from workloads.catalogue import Workload

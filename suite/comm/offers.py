@@ -6,9 +6,9 @@ from pathlib import Path
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.backend import Backend
-from suite.environments.find import Interpreter, find
 from suite.errors import RequestError
 from suite.plugins import adapters
+from suite.processes.interpreters import Interpreter, find
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, refusal, task
 from suite.comm.offers import Offer
 from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor, comm_rank
-from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan.resolve import Planned
 from suite.plugins import workloads
+from suite.processes.attempt import Attempt, Measuring
+from suite.processes.launch import Launch, OnMessage, launch_of
 from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
-from suite.supervision import Attempt, Measuring
 
 
 class CommSession(Session[CommCase, CommEntry, CommRecord]):

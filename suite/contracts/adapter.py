@@ -119,7 +119,7 @@ class Adapter(ABC):
     builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
     oracle: bool = False  # whether it is the one, in float64, that every other is proven against
     # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
-    # MPI are known (suite.supervision.oom). An error with one of them is the outcome `oom`, not a crash.
+    # MPI are known (suite.processes.oom). An error with one of them is the outcome `oom`, not a crash.
     out_of_memory: tuple[str, ...] = ()
     # Beginnings of the names of its framework's variables, beside those of common libraries (suite.worker.variables):
     arithmetic_variables: tuple[str, ...] = ()  # what is computed; their values are part of a proof's key

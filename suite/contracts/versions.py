@@ -14,7 +14,7 @@ MOVED = {
     "suite.hooks": "suite.contracts.hooks",
     "suite.launcher": "suite.contracts.launcher",
     "suite.observer": "suite.session.observer",
-    "suite.attempt": "suite.supervision",
+    "suite.attempt": "suite.processes.attempt",
     "suite.store": "suite.results.run_folder",
     "suite.worker.records": "suite.worker.packed_set",
 }

@@ -8,11 +8,11 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Format
 from suite.data.record_sets import count, listing
 from suite.data.sets import kind_of, locate, records_place
-from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError
 from suite.files import disk, write_whole
-from suite.launching.single import single
-from suite.supervision import Limits
+from suite.processes.attempt import Limits
+from suite.processes.interpreters import Interpreter
+from suite.processes.single import single
 from suite.worker.job import Pack, Recipe
 from suite.worker.messages import Message, Progress
 from suite.worker.packed_set import MARKER, Marker, read_marker

@@ -22,13 +22,13 @@ from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, REDECODED, SCALED, Bounds, Samples, compare
 from suite.data.sample import some
 from suite.data.sets import kind_of
-from suite.environments.find import Interpreter
 from suite.errors import RequestError, StagebenchError, Unavailable
-from suite.launching.jobs import reading
-from suite.launching.single import plain, single
+from suite.processes.attempt import Limits
+from suite.processes.interpreters import Interpreter
+from suite.processes.jobs import reading
+from suite.processes.single import plain, single
 from suite.shell import command_line
 from suite.suggest import known
-from suite.supervision import Limits
 from suite.worker.job import DataSet, Read
 from suite.worker.messages import Notes, of_type
 from suite.worker.photographs import Photographs

@@ -16,9 +16,9 @@ from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strate
 from suite.contracts.case import AUTO, TRAIN, Case, Schedule
 from suite.contracts.launcher import Launcher, starters
 from suite.data.sets import kind_of
-from suite.environments.hosts import here
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
+from suite.processes.hosts import here
 from suite.suggest import known
 from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
 
 from suite.contracts.case import Input, Sampling, Schedule, Training
-from suite.environments.hosts import refused
 from suite.plan.problems import KeyPath
+from suite.processes.hosts import refused
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank

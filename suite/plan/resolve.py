@@ -12,11 +12,11 @@ from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
 from suite.data.record_sets import missing
-from suite.environments.hosts import here
 from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
 from suite.plan.read import Plan
+from suite.processes.hosts import here
 from suite.suggest import chosen
 from workloads.catalogue import Workload
 from workloads.graph import Graph

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from suite.processes.attempt import Attempt
 from suite.proofs.tolerances import Tolerance, tolerance
 from suite.results.proof import Environment, Finding, Identity, ProofLosses, Verdict
 from suite.results.rank_report import Memory, models
-from suite.supervision import Attempt
 from suite.worker import messages
 from suite.worker.messages import of_type
 from workloads.catalogue import Workload

@@ -18,19 +18,19 @@ from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
-from suite.environments.inherited import inherited
-from suite.environments.this_machine import this_machine
 from suite.errors import StagebenchError
 from suite.files import write_whole
-from suite.launching import bundle
-from suite.launching.jobs import variables
-from suite.launching.launch import Launch
+from suite.processes import bundle
+from suite.processes.attempt import Limits, in_one_go
+from suite.processes.inherited import inherited
+from suite.processes.jobs import variables
+from suite.processes.launch import Launch
+from suite.processes.this_machine import this_machine
 from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving
 from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
-from suite.supervision import Limits, in_one_go
 from suite.worker.job import Prove
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
@@ -42,7 +42,7 @@ class Proofs:
     """Makes proofs, once each, and remembers them."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find.find` honours."""
+        """`interpreters` are the explicit settings (adapter: path) that `suite.processes.interpreters.find` honours."""
         self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
         self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
         self._under_way: set[str] = set()  # keys

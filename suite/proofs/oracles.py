@@ -15,14 +15,14 @@ from pathlib import Path
 from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
-from suite.environments.find import find
 from suite.errors import StagebenchError, StoreError
-from suite.launching import bundle
-from suite.launching.launch import Launch
-from suite.launching.single import plain, single
 from suite.plugins import oracle
+from suite.processes import bundle
+from suite.processes.attempt import Limits
+from suite.processes.interpreters import find
+from suite.processes.launch import Launch
+from suite.processes.single import plain, single
 from suite.results.stored import SMALL, object_of, text_of
-from suite.supervision import Limits
 from suite.worker.job import MakeOracle
 
 PATIENCE = 1800.0  # seconds for an oracle
@@ -35,7 +35,7 @@ class Oracles:
     """Makes oracles, or finds them in the cache."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """`interpreters` are the explicit settings (adapter: path) that `suite.environments.find.find` honours."""
+        """`interpreters` are the explicit settings (adapter: path) that `suite.processes.interpreters.find` honours."""
         self._interpreters = interpreters
         self._checked: set[Path] = set()
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from suite.errors import RequestError
 from suite.files import disk, flush_folder, real, write_whole
-from suite.launching import bundle
 from suite.plan.networks import OF_A_NETWORK
 from suite.plan.text import Block, plan_text
+from suite.processes import bundle
 from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
 from suite.results.stored import SMALL, text_of

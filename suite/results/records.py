@@ -10,10 +10,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import AfterValidator, Field, StringConstraints
 
 from suite.contracts.case import Case, check_counts
+from suite.processes.lost_logins import Login
+from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored
-from suite.supervision.lost_logins import Login
-from suite.supervision.watchdog import Limits, Stopped
 
 FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
 METHOD = 8  # what the figures mean. Another definition of a pass or of a stage is another method: never compared

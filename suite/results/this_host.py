@@ -4,8 +4,8 @@ import os
 import platform
 import socket
 
-from suite.environments.this_machine import this_machine
 from suite.files import file_name
+from suite.processes.this_machine import this_machine
 from suite.results.records import Host
 
 

@@ -22,9 +22,10 @@ from pydantic import ValidationError
 from suite import __version__
 from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
 from suite.groups import grouped
-from suite.launching import bundle
-from suite.launching.launch import Launch, OnMessage
 from suite.plan.resolve import Planned
+from suite.processes import bundle
+from suite.processes.attempt import Attempt, Measuring
+from suite.processes.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.rank_report import AnyRank
 from suite.results.records import CANCELLED, Entry, Measured
@@ -35,7 +36,6 @@ from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
 from suite.session.observer import Observer
 from suite.session.patience import Patience, patiently
 from suite.session.turns import Room, Turned, take_turns
-from suite.supervision import Attempt, Measuring
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")

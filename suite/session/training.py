@@ -11,9 +11,10 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
 from suite.data.sets import locate
 from suite.groups import grouped
-from suite.launching.jobs import measuring
-from suite.launching.launch import Launch, OnMessage, launch_of
 from suite.plan import Resolved
+from suite.processes.attempt import Attempt, Limits, Measuring
+from suite.processes.jobs import measuring
+from suite.processes.launch import Launch, OnMessage, launch_of
 from suite.proofs.make import Proofs
 from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
 from suite.results.from_messages import training_rank
@@ -26,7 +27,6 @@ from suite.session.observer import Observer
 from suite.session.patience import patiently
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
-from suite.supervision import Attempt, Limits, Measuring
 from suite.worker.messages import Hello, of_type
 
 # (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.

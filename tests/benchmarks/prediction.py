@@ -40,8 +40,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
-from suite.environments.find import find
 from suite.plugins import adapters
+from suite.processes.interpreters import find
 
 PLAN = Path(__file__).parents[2] / "suite" / "plans" / "prediction.toml"
 ADAPTERS = ("pytorch", "caffempi")

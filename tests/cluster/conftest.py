@@ -14,10 +14,10 @@ from cluster.lab.rights import missing
 from cluster.lab.state import SETTING
 from suite.contracts.case import Case, Sampling
 from suite.contracts.launcher import Request
-from suite.environments.find import tox_folders
-from suite.launching import bundle
-from suite.launching.jobs import group, measuring
-from suite.supervision import Limits, run
+from suite.processes import bundle
+from suite.processes.attempt import Limits, run
+from suite.processes.interpreters import tox_folders
+from suite.processes.jobs import group, measuring
 from suite.worker.job import Job, encode
 from suite.worker.rendezvous import free_port
 from workloads.networks import by_name

@@ -75,7 +75,7 @@ def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_pat
     program = f"""
 import sys
 from pathlib import Path
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
 """

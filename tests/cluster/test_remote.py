@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cluster import lifeline, remote
-from suite.environments.find import tox_folders
+from suite.processes.interpreters import tox_folders
 
 TELLS = "import os, sys, time; print(os.getpid(), flush=True);"
 FOR_EVER = TELLS + "time.sleep(1000)"

@@ -12,8 +12,8 @@ import pytest
 
 from cluster.slurm import follow, job, run, script
 from suite.contracts.launcher import Process
-from suite.supervision import Limits
-from suite.supervision import run as attempt
+from suite.processes.attempt import Limits
+from suite.processes.attempt import run as attempt
 
 
 @pytest.fixture

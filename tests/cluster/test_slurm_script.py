@@ -18,8 +18,8 @@ from cluster.slurm.launcher import Slurm, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.contracts.launcher import Request
-from suite.environments.hosts import refused
 from suite.errors import RequestError, Unavailable
+from suite.processes.hosts import refused
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = Path("/env/bin/python")

@@ -18,8 +18,8 @@ from suite.contracts.launcher import Request
 from suite.errors import RequestError, Unavailable
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
-from suite.supervision import watchdog
-from suite.supervision.evidence import sidecar
+from suite.processes import watchdog
+from suite.processes.evidence import sidecar
 from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)

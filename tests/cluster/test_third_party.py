@@ -10,11 +10,11 @@ from cluster.local import rendezvous
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import FailurePatterns, Launcher, Process, RankVariables
-from suite.launching.launch import launch_of
-from suite.launching.single import plain
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, manager, workloads
-from suite.supervision import Limits
+from suite.processes.attempt import Limits
+from suite.processes.launch import launch_of
+from suite.processes.single import plain
 from suite.worker.job import Look
 from suite.worker.messages import Joined, of_type
 

@@ -20,9 +20,9 @@ from cluster.lab.layout import NETWORK, checked_layout
 from cluster.lab.links import wire
 from cluster.lab.rights import missing
 from cluster.lab.state import SETTING
-from suite.environments.find import find
 from suite.errors import Unavailable
 from suite.plugins import adapters
+from suite.processes.interpreters import find
 from suite.results.run_folder import RunFolder
 
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}

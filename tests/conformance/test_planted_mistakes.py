@@ -21,9 +21,9 @@ from adapters.reference.layers.pointwise import Dropout
 from adapters.reference.strategies.single import Single
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
+from suite.processes.attempt import Attempt
 from suite.proofs.judgement import judge
 from suite.results.rank_report import HostUse
-from suite.supervision import Attempt
 from suite.worker import behaviour, busy_threads, evidence, messages, noise
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train

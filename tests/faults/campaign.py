@@ -43,7 +43,7 @@ from cluster.lab.rights import missing  # noqa: E402
 from cluster.lab.state import SETTING, State  # noqa: E402
 from cluster.slurm import private  # noqa: E402
 from suite.analysis.summary import summarise  # noqa: E402
-from suite.environments.find import tox_folders  # noqa: E402
+from suite.processes.interpreters import tox_folders  # noqa: E402
 from suite.results.run_folder import RunFolder  # noqa: E402
 from tests.faults import adapter, machine, witness  # noqa: E402
 from tests.faults.faults import FAULTS, PATIENCE, Fault  # noqa: E402

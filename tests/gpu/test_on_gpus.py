@@ -15,10 +15,10 @@ from stagebench_conformance.measured import SQUARES, record_of, run, squares
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import KERNELS, Case
-from suite.environments.find import find
 from suite.errors import Unavailable
-from suite.launching.trial import look
 from suite.plugins import adapters
+from suite.processes.interpreters import find
+from suite.processes.trial import look
 from suite.proofs.make import Proofs
 from suite.proofs.wanted import cases_to_verify
 from suite.results.rank_report import Rank

@@ -14,8 +14,10 @@ import pytest
 
 from suite.contracts.launcher import Process
 from suite.errors import StoreError
-from suite.supervision import Limits, attempt, processes, watchdog
-from suite.supervision.processes import Group
+from suite.processes import attempt, watchdog
+from suite.processes import group as processes
+from suite.processes.attempt import Limits
+from suite.processes.group import Group
 from suite.worker.messages import name_of
 
 CHECKOUT = Path(__file__).parents[2]
@@ -312,7 +314,7 @@ def test_ranks_and_what_they_started_do_not_outlive(tmp_path, killed, inside):
 import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 tokens = (sys.executable, "-c", {f"import subprocess, time; {orphan}; {rank}; {FOREVER}"!r})
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
@@ -337,7 +339,7 @@ import sys
 sys.path[:0] = [{str(CHECKOUT)!r}]
 from pathlib import Path
 import psutil
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 run([Process((sys.executable, "-c", {body!r}), rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 print([(child.name(), child.status()) for child in psutil.Process().children()])

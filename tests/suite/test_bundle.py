@@ -10,7 +10,7 @@ import pytest
 from suite import plugins
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, StoreError
-from suite.launching import bundle
+from suite.processes import bundle
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = {

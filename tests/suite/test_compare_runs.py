@@ -10,8 +10,8 @@ from suite.analysis.compare_runs import compare
 from suite.analysis.conditions import MeasuredRun
 from suite.analysis.history import history
 from suite.contracts.case import Sampling
-from suite.environments.commit import commit_of
 from suite.errors import RequestError
+from suite.processes.commit import commit_of
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 CASES = case_of("pytorch"), case_of("caffempi")

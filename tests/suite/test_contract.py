@@ -7,9 +7,9 @@ import pytest
 
 from suite import plugins
 from suite.contracts.versions import CHANGES, CONTRACT, MOVED, changes_since
-from suite.environments import find
 from suite.errors import RequestError
 from suite.mistakes import blamed
+from suite.processes import interpreters as find
 
 
 def test_every_version_says_what_it_changed():

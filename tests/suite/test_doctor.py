@@ -11,7 +11,7 @@ import pytest
 
 from suite.cli import doctor, host
 from suite.contracts.adapter import Capabilities
-from suite.environments.find import Interpreter
+from suite.processes.interpreters import Interpreter
 
 Run = Callable[..., SimpleNamespace]
 

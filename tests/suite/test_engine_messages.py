@@ -8,7 +8,7 @@ import pytest
 
 from cluster.slurm.failures import PATTERNS
 from suite.contracts.launcher import Process
-from suite.supervision import Attempt, Limits, run
+from suite.processes.attempt import Attempt, Limits, run
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = f"""

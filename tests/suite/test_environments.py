@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from suite.contracts.adapter import Adapter
-from suite.environments import find as environments
-from suite.environments import probe as interpreter
 from suite.errors import RequestError, Unavailable
+from suite.processes import interpreters as environments
+from suite.processes import probe as interpreter
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -128,7 +128,7 @@ def test_an_interpreter_that_does_not_answer_leaves_nothing_running(tmp_path, mo
 
 def test_nor_does_one_whose_asker_was_killed(tmp_path):
     path = script(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait")
-    program = f"from suite.environments.ask import ask; ask([{str(path)!r}], 60)"
+    program = f"from suite.processes.query import ask; ask([{str(path)!r}], 60)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT) as asker:
         assert not lasts(lambda: not (tmp_path / "pid").exists())
         asker.kill()

@@ -3,11 +3,11 @@
 import pytest
 
 from suite.contracts.launcher import LOGINS
+from suite.processes.attempt import Attempt
+from suite.processes.lost_logins import Login, lost
 from suite.proofs import tolerances
 from suite.proofs.judgement import joined, judge
 from suite.results.proof import Verdict
-from suite.supervision import Attempt
-from suite.supervision.lost_logins import Login, lost
 from suite.worker.messages import Proof, ProofLosses, decode, encode
 from suite.worker.typed_json import from_json, to_json
 from workloads.networks import by_name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.launching import meeting_port
+from suite.processes import meeting_port
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.worker.rendezvous import free_port
@@ -38,7 +38,7 @@ def test_two_launches_at_once_have_two_ports(one_of):
 
 def test_a_port_of_another_process_is_left_alone_until_that_is_killed(one_of):
     program = (
-        "import sys; from suite.launching import meeting_port; meeting_port.free_port = lambda: int(sys.argv[1])\n"
+        "import sys; from suite.processes import meeting_port; meeting_port.free_port = lambda: int(sys.argv[1])\n"
         "with meeting_port.meeting_port(): print('has it', flush=True); sys.stdin.read()"
     )
     tokens = [sys.executable, "-c", program, str(one_of[0])]

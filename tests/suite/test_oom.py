@@ -12,7 +12,7 @@ import pytest
 from cluster import remote
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.plugins import adapters
-from suite.supervision.oom import oom_kills, ran_out
+from suite.processes.oom import oom_kills, ran_out
 from tests.support.control_group import small_group
 
 CHECKOUT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ from pathlib import Path
 group, folder, checkout = sys.argv[1:]
 Path(group, "cgroup.procs").write_text(str(os.getpid()))
 sys.path.insert(0, checkout)
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 eats = "import os; open('rank-0.log', 'w').write('eating'); x = b'x' * (400 << 20)"
 result = run([Process((sys.executable, "-c", eats), rank=0)], 1, Path(folder), Limits(20, 20), print)

@@ -9,8 +9,8 @@ import pytest
 from suite.contracts.case import Case
 from suite.contracts.optimisers import for_proof, settings
 from suite.errors import RequestError
-from suite.launching.jobs import optimiser
 from suite.plan import Resolved, load, resolve
+from suite.processes.jobs import optimiser
 from suite.proofs.tolerances import tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.results.records import CaseEntry

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from suite.contracts.case import Case
-from suite.launching.launch import launch_of
+from suite.processes.attempt import Limits
+from suite.processes.launch import launch_of
 from suite.proofs.oracles import DIGESTS, Oracles, intact
-from suite.supervision import Limits
 
 GRADIENT = "gradient.fc1.weight.npy"
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from suite.errors import Interrupted, StoreError
-from suite.launching import bundle
+from suite.processes import attempt, bundle
 from suite.results import run_folder
 from suite.session import patience
 from suite.session.training import Settings
-from suite.supervision import attempt
 from tests.suite.measuring import SETTINGS, Listener, case, run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from suite.analysis.measured import Carrier, carriers
 from suite.contracts.case import Placement
-from suite.launching.placement_check import (
+from suite.processes.placement_check import (
     RankReport,
     binding_problem,
     busiest,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from suite.contracts.case import Case, Placement
-from suite.launching.launch import launch_of
+from suite.processes.attempt import Limits
+from suite.processes.launch import launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
-from suite.supervision import Limits
 from workloads.networks.__init__ import by_name
 
 NETWORK = by_name()["mnist_small"]

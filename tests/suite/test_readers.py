@@ -12,8 +12,8 @@ from PIL import Image
 from adapters.pytorch.plugin import PyTorch
 from suite.data.readers import Check
 from suite.data.sample import some
-from suite.environments.find import find
 from suite.errors import RequestError, Unavailable
+from suite.processes.interpreters import find
 from suite.worker.array_files import loaded
 from workloads.networks import by_name
 

@@ -49,7 +49,7 @@ class Own(Local):
 
 
 def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, monkeypatch):
-    monkeypatch.setattr("suite.launching.launch.launchers", lambda: {"local": Own()})
+    monkeypatch.setattr("suite.processes.launch.launchers", lambda: {"local": Own()})
     run(folder, [case()])
     record = folder.record(case().id, 0)
     assert record.outcome == "crash"

@@ -15,11 +15,11 @@ from suite.contracts.case import Case, Placement
 from suite.contracts.engine_messages import EngineFailed
 from suite.contracts.launcher import LIMITED, Process, Request, sidecar_name
 from suite.errors import Unavailable
-from suite.launching import bundle, launch
+from suite.processes import bundle, launch, watchdog
+from suite.processes.attempt import Attempt, Limits, run
+from suite.processes.evidence import Evidence
+from suite.processes.outcome import judge
 from suite.session.training import launch_of_case
-from suite.supervision import Attempt, Limits, run, watchdog
-from suite.supervision.evidence import Evidence
-from suite.supervision.outcome import judge
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""

@@ -9,7 +9,7 @@ from adapters.horovod import plugin
 from adapters.pytorch.plugin import PyTorch
 from suite.contracts import knobs as declared
 from suite.contracts.case import Case, Placement
-from suite.launching import bundle
+from suite.processes import bundle
 from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)

@@ -89,7 +89,7 @@ def test_nothing_outlives_the_controller(launcher, job, end):
     (process,) = launcher.processes(request)
     program = f"""
 from pathlib import Path
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(600, 600), print)
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from cluster.ssh import Ssh
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.worker.messages import Hello, Joined, of_type
 
 

@@ -14,7 +14,7 @@ from cluster.lab.people import end, processes
 from cluster.mpiexec import Mpiexec
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.launching.placement_check import RankReport, hosts_problem, transport_problem
+from suite.processes.placement_check import RankReport, hosts_problem, transport_problem
 from suite.worker.messages import Hello, Progress, of_type
 from workloads.networks.mnist import mnist_small
 

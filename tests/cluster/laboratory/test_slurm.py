@@ -242,7 +242,7 @@ def test_a_job_does_not_outlive_a_killed_controller(job, tmp_path):
     (process,) = Slurm().processes(request)
     program = f"""
 from pathlib import Path
-from suite.supervision import Limits, run
+from suite.processes.attempt import Limits, run
 from suite.contracts.launcher import Process
 run([Process({process.tokens!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
 """

@@ -14,8 +14,8 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement, Sampling
 from suite.contracts.launcher import usual
 from suite.errors import Unavailable
-from suite.launching.launch import Launch
 from suite.plugins import adapters, launchers
+from suite.processes.launch import Launch
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.training import launch_of_case
 

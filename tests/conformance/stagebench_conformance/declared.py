@@ -13,9 +13,9 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import starters, usual
 from suite.contracts.optimisers import NAMES as OPTIMISERS
-from suite.launching import bundle
 from suite.plan import checks
 from suite.plugins import adapters, launchers, workloads
+from suite.processes import bundle
 from workloads.kinds import KINDS
 
 EVERYWHERE = {"numpy", "suite", "workloads"}  # what a bundle and its interpreter always hold

@@ -14,13 +14,13 @@ from suite.contracts.case import PASSES, Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.plugins import workloads
+from suite.processes.attempt import Limits
 from suite.proofs.make import Proofs, configuration_of_proof, networks
 from suite.results.rank_report import HostUse, Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
-from suite.supervision import Limits
 from suite.worker.job import Behave
 from suite.worker.messages import Behaviour, of_type
 

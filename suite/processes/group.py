@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from suite.contracts.launcher import Process
-from suite.environments import guard
-from suite.environments.inherited import inherited
+from suite.processes import guard
+from suite.processes.inherited import inherited
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
 FORCED = 5.0  # seconds that processes get to be gone after SIGKILL

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from suite.supervision.line_reader import LineReader
+from suite.processes.line_reader import LineReader
 from suite.worker.messages import Message, Progress, Waiting, decode
 
 

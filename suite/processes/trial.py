@@ -6,12 +6,12 @@ A module that is there may still die when it is imported, or find no device: onl
 from dataclasses import dataclass, field, replace
 
 from suite.contracts.adapter import Adapter
-from suite.environments.find import Interpreter
 from suite.errors import StagebenchError
 from suite.files import scratch
-from suite.launching.single import single
 from suite.plugins import workloads
-from suite.supervision import Attempt, Limits
+from suite.processes.attempt import Attempt, Limits
+from suite.processes.interpreters import Interpreter
+from suite.processes.single import single
 from suite.worker import job
 from suite.worker.messages import Failed, Joined, of_type
 

@@ -2,9 +2,9 @@
 
 import signal
 
-from suite.supervision.evidence import Evidence
-from suite.supervision.logs import last_lines
-from suite.supervision.watchdog import Stopped
+from suite.processes.evidence import Evidence
+from suite.processes.logs import last_lines
+from suite.processes.watchdog import Stopped
 from suite.worker.messages import Done, Phase, Progress, name_of
 
 FULL = 1 << 20  # bytes free; below it a disk counts as full

@@ -1,7 +1,7 @@
 """From the evidence of an attempt to its outcome and the sentence that says why.
 
 The rank that failed first is blamed, not those that its end brought down. `oom` needs
-proof (`suite.supervision.oom`): words of a library, or a SIGKILL while the rank's host counted such a kill.
+proof (`suite.processes.oom`): words of a library, or a SIGKILL while the rank's host counted such a kill.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suite.contracts.engine_messages import EngineFailed
-from suite.supervision.engine_logs import NO_ANSWER, missed, named_deaths
-from suite.supervision.evidence import Evidence, sidecar
-from suite.supervision.logs import last_lines
-from suite.supervision.oom import ran_out
-from suite.supervision.processes import Death
-from suite.supervision.sentences import doing, ended, full_disk, lines, named, timeout
+from suite.processes.engine_logs import NO_ANSWER, missed, named_deaths
+from suite.processes.evidence import Evidence, sidecar
+from suite.processes.group import Death
+from suite.processes.logs import last_lines
+from suite.processes.oom import ran_out
+from suite.processes.sentences import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
 
 # What a rank reports of another one's end, by whatever library it met it; else it reports of itself.

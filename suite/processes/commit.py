@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from suite.environments.ask import ask
+from suite.processes.query import ask
 
 
 def commit_of(folder: Path) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.environments.ask import ask
+from suite.processes.query import ask
 from suite.worker.typed_json import from_json
 
 SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us

@@ -11,11 +11,11 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration, Placement
 from suite.contracts.launcher import usual
 from suite.contracts.optimisers import settings
-from suite.environments.find import Interpreter
-from suite.launching import bundle
-from suite.launching.launch import Launch
 from suite.plugins import launchers
-from suite.supervision import Limits
+from suite.processes import bundle
+from suite.processes.attempt import Limits
+from suite.processes.interpreters import Interpreter
+from suite.processes.launch import Launch
 from workloads.catalogue import Workload
 
 

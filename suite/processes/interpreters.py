@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from suite.environments.probe import Probe, examine
 from suite.errors import RequestError, Unavailable
 from suite.files import expanded
+from suite.processes.probe import Probe, examine
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]

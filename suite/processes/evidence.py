@@ -7,10 +7,10 @@ from typing import Any
 
 from suite.contracts.engine_messages import CODEC, EngineMessage
 from suite.contracts.launcher import Process, sidecar_name
-from suite.supervision.logs import last_lines
-from suite.supervision.lost_logins import Login
-from suite.supervision.processes import Death
-from suite.supervision.watchdog import Stopped
+from suite.processes.group import Death
+from suite.processes.logs import last_lines
+from suite.processes.lost_logins import Login
+from suite.processes.watchdog import Stopped
 from suite.worker.messages import Hello, Message, of_type
 from suite.worker.typed_json import to_json
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import AUTO, Configuration
 from suite.contracts.launcher import Launcher, Request, usual
-from suite.environments.find import Interpreter, find
-from suite.environments.hosts import here
 from suite.errors import Unavailable
 from suite.files import ROOM, disk, real, write_whole
-from suite.launching import bundle, jobs, placement_check
-from suite.launching.meeting_port import meeting_port
 from suite.plugins import adapters, launchers, workloads
-from suite.supervision import Attempt, Limits, Measuring, in_one_go, running
+from suite.processes import bundle, jobs, placement_check
+from suite.processes.attempt import Attempt, Limits, Measuring, in_one_go, running
+from suite.processes.hosts import here
+from suite.processes.interpreters import Interpreter, find
+from suite.processes.meeting_port import meeting_port
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
 from suite.worker.variables import THREADS
@@ -55,7 +55,7 @@ class Launch:
         return in_one_go(self.running(folder, task, on_message))
 
     def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
-        """The same, with pauses in which others may work; see suite.supervision.running."""
+        """The same, with pauses in which others may work; see suite.processes.attempt.running."""
         folder = real(folder)
         job_file = folder / "job.json"
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from suite.contracts.launcher import FailurePatterns
-from suite.supervision.logs import last_lines
+from suite.processes.logs import last_lines
 
 # Signals that end a rank of themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
 NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)

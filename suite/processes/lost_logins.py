@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from suite.contracts.launcher import LOGINS
-from suite.supervision.line_reader import LineReader
+from suite.processes.line_reader import LineReader
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from suite.contracts.engine_messages import Begun, EngineMessage
-from suite.supervision.lost_logins import Login
-from suite.supervision.processes import Death
+from suite.processes.group import Death
+from suite.processes.lost_logins import Login
 from suite.worker.messages import Done, Failed, Joined, Message
 
 GRACE = 5.0  # seconds that the others get after one rank's death, to report what they saw

@@ -1,6 +1,6 @@
 """What the host of this process is, with nothing left of whoever was asked about it."""
 
-from suite.environments.ask import ask
+from suite.processes.query import ask
 from suite.worker.machine import machine
 from suite.worker.messages import Machine
 

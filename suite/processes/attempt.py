@@ -16,15 +16,15 @@ from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.files import disk, free, probe
 from suite.plain import plain
-from suite.supervision.evidence import Evidence
-from suite.supervision.line_reader import LineReader
-from suite.supervision.lost_logins import lost
-from suite.supervision.mailbox import Mailbox
-from suite.supervision.oom import by_host, oom_kills
-from suite.supervision.outcome import judge
-from suite.supervision.pipes import Pipes
-from suite.supervision.processes import Group
-from suite.supervision.watchdog import Limits, Watchdog
+from suite.processes.evidence import Evidence
+from suite.processes.group import Group
+from suite.processes.line_reader import LineReader
+from suite.processes.lost_logins import lost
+from suite.processes.mailbox import Mailbox
+from suite.processes.oom import by_host, oom_kills
+from suite.processes.outcome import judge
+from suite.processes.pipes import Pipes
+from suite.processes.watchdog import Limits, Watchdog
 from suite.worker.messages import Message, Waiting
 from suite.worker.turns import PIPE
 

@@ -3,8 +3,8 @@
 import subprocess
 from collections.abc import Sequence
 
-from suite.environments.guard import CANNOT_START, guarded
-from suite.environments.inherited import inherited
+from suite.processes.guard import CANNOT_START, guarded
+from suite.processes.inherited import inherited
 
 CANNOT = "cannot start "  # begins what the guard says of a program that cannot be started
 FORCED = 5.0  # seconds for its guard to end what is late
