@@ -10,7 +10,7 @@ from reports.facts import noise_words
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.comparability import FOREIGN, meaning
-from suite.analysis.links import SIMULATED, Link, Point, by_mark, links
+from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
@@ -43,7 +43,7 @@ class Gradients:
     @property
     def alone(self) -> float | None:
         """Seconds of all tensors, each measured by itself, added up."""
-        found = [point.seconds for _, point in self.tensors if point]
+        found = [point.seconds for _, point in self.tensors if point and point.seconds]
         return sum(found) if len(found) == len(self.tensors) else None
 
 
@@ -112,12 +112,19 @@ def _title(folder: CommFolder) -> str:
 
 
 def unmeasured(group: Sequence[Link]) -> list[str]:
-    """The sizes beyond the budget, a line for each operation."""
-    return [
+    """The sizes beyond the budget and those whose samples began late, a line each for every operation."""
+    skipped = [
         f"{link.case.operation}: {', '.join(map(written, link.skipped))} skipped, beyond {link.case.budget:g} s"
         for link in group
         if link.skipped
     ]
+    late = [
+        f"{link.case.operation}: no figure for {', '.join(written(point.bytes) for point in link.without_figure)}, "
+        f"since fewer than {LEAST} samples began in time"
+        for link in group
+        if link.without_figure
+    ]
+    return skipped + late
 
 
 def marked(group: Sequence[Link]) -> list[str]:

@@ -20,9 +20,8 @@ def times(found: Sequence[Link]) -> Figure:
     return _figure(
         found,
         "µs",
-        lambda point: point.seconds * 1e6,
+        lambda point: [seconds * 1e6 for seconds in (point.seconds, point.low, point.high) if seconds is not None],
         lambda fit, point, size: fit.seconds(size) * 1e6,
-        lambda point: ((point.high - point.seconds) * 1e6, (point.seconds - point.low) * 1e6),
     )
 
 
@@ -31,7 +30,7 @@ def bandwidths(found: Sequence[Link]) -> Figure:
     return _figure(
         found,
         "bus bandwidth, MB/s",
-        lambda point: point.bus_bandwidth / 1e6,
+        lambda point: [point.bus_bandwidth / 1e6] if point.bus_bandwidth is not None else [],
         lambda fit, point, size: size * point.factor / fit.seconds(size) / 1e6,
     )
 
@@ -39,14 +38,15 @@ def bandwidths(found: Sequence[Link]) -> Figure:
 def _figure(
     found: Sequence[Link],
     up: str,
-    value: Callable[[Point], float],
+    values: Callable[[Point], Sequence[float]],
     model: Callable[[Fit, Point, float], float],
-    ends: Callable[[Point], tuple[float, float]] | None = None,
 ) -> Figure:
+    """`values` gives a point's figure, alone or with its lower and upper end; nothing if the point has no figure."""
     traces: list[Figure] = []
     for link in found:
         points, place = link.singles, OPERATIONS.index(link.case.operation)
-        traces.append(_measured(link.case.operation + link.marked, points, place, value, ends))
+        drawn = [(point.bytes, values(point)) for point in points]
+        traces.append(_measured(link.case.operation + link.marked, [each for each in drawn if each[1]], place))
         if link.fit and link.fit.tells:
             sizes = _between(points[0].bytes, points[-1].bytes)
             fitted = [model(link.fit, points[0], size) for size in sizes]
@@ -61,25 +61,20 @@ def _figure(
     return {"data": traces, "layout": frame}
 
 
-def _measured(
-    name: str,
-    points: Sequence[Point],
-    place: int,
-    value: Callable[[Point], float],
-    ends: Callable[[Point], tuple[float, float]] | None,
-) -> Figure:
+def _measured(name: str, drawn: Sequence[tuple[int, Sequence[float]]], place: int) -> Figure:
+    """Markers over the bytes; error bars if the values have ends."""
     trace: Figure = {
         "type": "scatter",
         "mode": "markers",
         "name": escape(name),
-        "x": [point.bytes for point in points],
-        "y": [value(point) for point in points],
+        "x": [size for size, _ in drawn],
+        "y": [values[0] for _, values in drawn],
         "marker": {"size": 7, "symbol": SYMBOLS[place % len(SYMBOLS)], "color": colour(place)},
-        "text": [written(point.bytes) for point in points],
+        "text": [written(size) for size, _ in drawn],
         "hovertemplate": f"{escape(name)}<br>%{{text}}: %{{y:.4g}}<extra></extra>",
     }
-    if ends is not None:
-        above, below = zip(*(ends(point) for point in points), strict=True)
+    if any(len(values) > 1 for _, values in drawn):
+        above, below = [values[2] - values[0] for _, values in drawn], [values[0] - values[1] for _, values in drawn]
         trace["error_y"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
     return trace
 

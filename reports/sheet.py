@@ -63,5 +63,5 @@ def _exchanges(found: Sequence[Link]) -> Iterator[list[str]]:
     for link in found:
         for point in link.points:
             kind = "" if point.kind == "single" else f", {point.messages} tensors {point.kind}"
-            rates = (point.seconds * 1e6, point.algorithm_bandwidth / 1e6, point.bus_bandwidth / 1e6)
-            yield [link.case.label, point.operation, written(point.bytes) + kind, *map(number, rates)]
+            rates = [number(rate, 1e-6) for rate in (point.algorithm_bandwidth, point.bus_bandwidth)]
+            yield [link.case.label, point.operation, written(point.bytes) + kind, number(point.seconds, 1e6), *rates]

@@ -8,10 +8,11 @@ from suite.analysis.stats import Interval
 UNKNOWN = "\u2013"  # an en dash
 
 
-def number(value: float | None) -> str:
-    """Three significant digits, thousands with a narrow no-break space; a dash for what is not known."""
+def number(value: float | None, scale: float = 1.0) -> str:
+    """`value` times `scale`: three digits, thousands with a narrow no-break space; a dash for what is not known."""
     if value is None:
         return UNKNOWN
+    value *= scale
     size = abs(value)
     if size >= 100 or value == 0:
         return f"{value:,.0f}".replace(",", "\u202f").replace("-", "\u2212")

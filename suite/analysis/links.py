@@ -22,6 +22,7 @@ from suite.worker import messages
 
 Row = dict[str, Any]
 LATE_S, LATE = 5e-6, 0.02  # a start is late beyond so many seconds, this share of a sample's median, the clock's error
+LEAST = 5  # samples in time: fewer give no figure
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,23 @@ class Point:
     operation: str
     bytes: int  # of all messages
     messages: int
-    seconds: float  # the median
-    low: float  # 5th percentile
-    high: float  # 95th percentile
-    samples: int
+    seconds: float | None  # the median; None: fewer than LEAST samples began in time
+    low: float | None  # 5th percentile
+    high: float | None  # 95th percentile
+    samples: int  # in time
     skew: float | None  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
     factor: float
     late: int = 0  # samples discarded, since a rank began them late
     clock_error: float | None = None  # seconds; None: nothing was scheduled
 
     @property
-    def algorithm_bandwidth(self) -> float:
-        return self.bytes / self.seconds
+    def algorithm_bandwidth(self) -> float | None:
+        return self.bytes / self.seconds if self.seconds else None
 
     @property
-    def bus_bandwidth(self) -> float:
+    def bus_bandwidth(self) -> float | None:
         """Bytes a second, as nccl-tests counts them (suite.analysis.bus)."""
-        return self.algorithm_bandwidth * self.factor
+        return self.bytes * self.factor / self.seconds if self.seconds else None
 
     def to_dict(self) -> Row:
         rates = {"algorithm_bandwidth": self.algorithm_bandwidth, "bus_bandwidth": self.bus_bandwidth}
@@ -58,13 +59,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Overlap:
-    """An exchange beside computation: seconds of the slowest rank, medians."""
+    """An exchange during computation: seconds of the slowest rank, medians; None: too few samples began in time."""
 
     bytes: int
-    comm: float
-    comp: float
-    both: float
-    progressed: float  # both, with calls between slices of computation that let the library progress
+    comm: float | None
+    comp: float | None
+    both: float | None
+    progressed: float | None  # both, with calls between slices of computation that let the library progress
     plain: float | None  # the share of the shorter one that costs nothing; None: not determined
     with_progress: float | None
 
@@ -104,6 +105,11 @@ class Link:
     def singles(self) -> list[Point]:
         """One message each, by size; of a network's tensors the flat buffer is the largest."""
         return [point for point in self.points if point.kind == "single"]
+
+    @property
+    def without_figure(self) -> list[Point]:
+        """The messages of which too few samples began in time."""
+        return [point for point in self.points if point.seconds is None]
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -194,8 +200,13 @@ def imported_links(folder: ForeignComm) -> Iterator[Link]:
         by_case.setdefault(exchange.case.id, []).append(exchange)
     for several in by_case.values():
         case, points = several[0].case, tuple(map(_imported_point, several))
-        fit = fitted([each.bytes for each in points], [each.seconds for each in points])
-        yield Link(case, FOREIGN, several[0].origin.words, "", {}, several[0].hosts, points, (), fit)
+        yield Link(case, FOREIGN, several[0].origin.words, "", {}, several[0].hosts, points, (), _fitted(points))
+
+
+def _fitted(points: Sequence[Point]) -> Fit | None:
+    """The fit of the single messages that have a figure."""
+    timed = [(point.bytes, point.seconds) for point in points if point.kind == "single" and point.seconds]
+    return fitted([size for size, _ in timed], [seconds for _, seconds in timed])
 
 
 def _imported_point(one: Exchange) -> Point:
@@ -210,7 +221,6 @@ def link(record: CommRecord) -> Link:
     points = [point(exchanges) for exchanges in (_of(ExchangeTimes, each) for each in rows) if exchanges]
     overlaps = [overlap(several) for several in (_of(OverlapTimes, each) for each in rows) if several]
     skipped = [several[0] for several in (_of(SkippedSizes, each) for each in rows) if several]
-    singles = [each for each in points if each.kind == "single"]
     joined = next((rank.joined for rank in ranks if rank.joined), None)
     hosts = {rank.hello.host: rank.hello.boot for rank in ranks if rank.hello}
     return Link(
@@ -222,7 +232,7 @@ def link(record: CommRecord) -> Link:
         hosts=tuple(hosts),
         points=tuple(points),
         overlaps=tuple(overlaps),
-        fit=fitted([each.bytes for each in singles], [each.seconds for each in singles]),
+        fit=_fitted(points),
         skipped=tuple(size for each in skipped for size in each.bytes),
         tensors=record.tensors,
         noise=noise_of(record),
@@ -253,10 +263,9 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
     # There and back is rank 0's time: the last rank's begins with somebody else's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
     seconds = _slowest([row.sample_s for row in timed])
-    kept, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
-    samples, seconds = len(seconds), seconds[kept]
+    in_time, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
     waits = np.array([getattr(row, "wait_s", ()) for row in timed])
-    low, middle, high = (float(value) for value in np.percentile(seconds, (5, 50, 95)))
+    low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if _enough(timed, in_time) else [None] * 3
     return Point(
         kind=first.kind,
         operation=first.operation,
@@ -265,10 +274,10 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
         seconds=middle,
         low=low,
         high=high,
-        samples=len(seconds),
+        samples=int(in_time.sum()),
         skew=float(np.median(waits.max(axis=0) - waits.min(axis=0))) if waits.size else None,
         factor=factor(first.operation, ranks),
-        late=samples - len(seconds),
+        late=int((~in_time).sum()),
         clock_error=max(errors) if errors else None,
     )
 
@@ -277,7 +286,10 @@ def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """One row of every rank."""
     ways = ("exchange_s", "compute_s", "both_s", "progressed_s")
     every = [_slowest([getattr(row, name) for row in rows]) for name in ways]
-    comm, comp, both, progressed = (each[_in_time(rows, every[0])] for each in every)
+    in_time = _in_time(rows, every[0])
+    if not _enough(rows, in_time):
+        return Overlap(rows[0].bytes, None, None, None, None, None, None)
+    comm, comp, both, progressed = (each[in_time] for each in every)
     comm_s, comp_s, both_s, progressed_s = (float(np.median(each)) for each in (comm, comp, both, progressed))
     return Overlap(
         bytes=rows[0].bytes,
@@ -296,13 +308,17 @@ def _slowest(samples: Sequence[Sequence[float]]) -> Values:
 
 
 def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which samples every rank began in time, as closely as the clock tells; all of them, where none or no schedule."""
-    everything = np.ones(len(seconds), dtype=bool)
+    """Which samples every rank began in time, as closely as the clock tells; all of them without a schedule."""
     if not all(row.late_s for row in rows):
-        return everything
+        return np.ones(len(seconds), dtype=bool)
     error = max(row.clock_error_s or 0.0 for row in rows)
-    found = np.max([row.late_s for row in rows], axis=0) <= max(LATE_S, error, LATE * float(np.median(seconds)))
-    return found if found.any() else everything
+    limit = max(LATE_S, error, LATE * float(np.median(seconds)))
+    return np.array([max(late) <= limit for late in zip(*(row.late_s for row in rows), strict=True)])
+
+
+def _enough(rows: Sequence[Scheduled], in_time: np.ndarray[Any, np.dtype[np.bool_]]) -> bool:
+    """Whether the samples give a figure: LEAST of those that were scheduled began in time."""
+    return not all(row.late_s for row in rows) or int(in_time.sum()) >= LEAST
 
 
 def _hidden(comm: Values, comp: Values, both: Values) -> float | None:

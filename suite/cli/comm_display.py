@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from suite.analysis.comparability import meaning
-from suite.analysis.links import SIMULATED, Link, Point, by_mark, point
+from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, point
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import counted, duration, significant
 from suite.cli.say import progress, say
@@ -34,17 +34,25 @@ def display() -> Observer[CommCase, CommRecord]:
 
 
 def cells(found: Point) -> list[str]:
-    """One row of the table; MB are 10^6 bytes."""
-    times = [significant(value * 1e6) for value in (found.seconds, found.low, found.high)]
-    rates = [significant(value / 1e6) for value in (found.algorithm_bandwidth, found.bus_bandwidth)]
+    """One row of the table; MB are 10^6 bytes. Without a figure its cells are empty."""
+    times = [_scaled(seconds, 1e6) for seconds in (found.seconds, found.low, found.high)]
+    rates = [_scaled(rate, 1e-6) for rate in (found.algorithm_bandwidth, found.bus_bandwidth)]
     return [
-        written(found.bytes) + KINDS.get(found.kind, ""),
+        _size(found),
         str(found.messages),
         *times,
         *rates,
         str(found.samples),
         "" if found.clock_error is None else str(found.late),
     ]
+
+
+def _size(found: Point) -> str:
+    return written(found.bytes) + KINDS.get(found.kind, "")
+
+
+def _scaled(value: float | None, scale: float) -> str:
+    return "" if value is None else significant(value * scale)
 
 
 def without(case: CommCase, sizes: Sequence[int]) -> str:
@@ -220,8 +228,8 @@ def summary(found: Sequence[Link]) -> None:
         {
             "backend": link.case.backend,
             "size": written(one.bytes),
-            "communication ms": significant(one.comm * 1e3),
-            "computation ms": significant(one.comp * 1e3),
+            "communication ms": _scaled(one.comm, 1e3),
+            "computation ms": _scaled(one.comp, 1e3),
             "hidden %": _share(one.plain),
             "hidden with progress calls %": _share(one.with_progress),
         }
@@ -230,6 +238,9 @@ def summary(found: Sequence[Link]) -> None:
     ]
     if rows:
         show(rows, tuple(rows[0]), "all-reduce beside computation")
+    late = [f"{link.case.label}: {', '.join(map(_size, link.without_figure))}" for link in found if link.without_figure]
+    if late:
+        say(f"no figure, since fewer than {LEAST} samples began in time on every rank: {'; '.join(late)}.")
     for mark, marked in by_mark(found).items():
         say(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
     if any(link.simulated for link in found):

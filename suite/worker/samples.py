@@ -41,7 +41,8 @@ class Sampler:
         Without a schedule one follows the other: for what keeps the ranks in step by itself.
         """
         bound = 2 * MOST if most is None else most
-        warm = self._until(name, [run], WARM * self._seconds, min(MOST, max(1, bound // 2)), scheduled, 1)
+        warmup = min(MOST, max(1, min(bound // 2, bound - LEAST)))
+        warm = self._until(name, [run], WARM * self._seconds, warmup, scheduled, 1)
         count = len(warm[0].seconds)
         return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), scheduled)[0]
 

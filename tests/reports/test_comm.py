@@ -14,7 +14,7 @@ from reports.comm_charts import bandwidths, times
 from reports.exports import write as export
 from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
-from suite.cli.comm_display import summary
+from suite.cli.comm_display import cells, summary
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import KIND, CommFolder
 from suite.errors import RequestError
@@ -111,6 +111,45 @@ def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):
     assert fit["y"][0] == pytest.approx(expected[0])
     assert "error_y" in times(found)["data"][0]
     assert "error_y" not in points
+
+
+def began_late(folder):
+    """Rewrite every record: all samples of its largest message, and of its overlap, began a second late."""
+    for record in list(folder.records()):
+        largest = max((row.bytes for rank in record.ranks for row in rank.rows), default=0)
+        ranks = []
+        for rank in record.ranks:
+            rows = [
+                row.but(late_s=(1.0,) * 5, clock_error_s=1e-6) if row.bytes == largest or row.kind == "overlap" else row
+                for row in rank.rows
+            ]
+            ranks.append(rank.but(rows=tuple(rows)))
+        folder.write_record(record.but(digest="", ranks=tuple(ranks)))
+
+
+def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_path, capsys):
+    began_late(folder)
+    found = list(links(folder))
+    first = next(link for link in found if link.case.operation == "all-reduce" and not link.case.workload)
+    assert [point.bytes for point in first.without_figure] == [SIZES[-1]]
+    (panel,) = context(folder)["panels"]
+    assert panel.charts[0]["data"][0]["x"] == SIZES[:-1]
+    assert "all-reduce: no figure for 64 KiB, since fewer than 5 samples began in time" in panel.note
+    page = render(folder)
+    assert "not determined" in page
+    summary(found)
+    assert (
+        "no figure, since fewer than 5 samples began in time on every rank: wire all-reduce" in capsys.readouterr().out
+    )
+    row = next(point for point in first.points if point.bytes == SIZES[-1])
+    assert cells(row) == ["64 KiB", "1", "", "", "", "", "", "0", "5"]
+    (tensors,) = [gradients(link) for link in found if link.case.workload]
+    assert tensors.whole[-1][1].seconds is None
+    rows = json.loads(export(folder, "json", tmp_path / "out").read_text())
+    assert {row["exchange_s"] for row in rows if row["bytes"] == SIZES[-1] and row["operation"] == "all-reduce"} == {
+        None
+    }
+    assert export(folder, "markdown", tmp_path / "out").read_text()
 
 
 def test_tensors_are_named_and_added_up(folder):

@@ -140,12 +140,42 @@ def scheduled(seconds, late, error=1e-6):
 
 
 def test_what_a_rank_began_late_is_left_out_and_counted():
-    found = point([scheduled([1e-3, 9e-3, 1e-3], [0.0, 8e-3, 1e-7]), scheduled([2e-3] * 3, [0.0] * 3)])
-    assert (found.high, found.samples, found.late, found.clock_error) == (2e-3, 2, 1, 1e-6)
-    unsure = point([scheduled([1e-3] * 3, [0.0, 5e-4, 0.0], error=1e-3)])
-    assert (unsure.samples, unsure.late) == (3, 0), "the clock cannot tell"
-    never = point([scheduled([1e-3] * 3, [1e-3] * 3)])
-    assert (never.samples, never.late) == (3, 0), "all late is better than nothing"
+    late = [scheduled([1e-3, 9e-3, *[1e-3] * 4], [0.0, 8e-3, *[1e-7] * 4]), scheduled([2e-3] * 6, [0.0] * 6)]
+    found = point(late)
+    assert (found.high, found.samples, found.late, found.clock_error) == (2e-3, 5, 1, 1e-6)
+    unsure = point([scheduled([1e-3] * 5, [0.0, 5e-4, 0.0, 0.0, 0.0], error=1e-3)])
+    assert (unsure.samples, unsure.late) == (5, 0), "the clock cannot tell"
+
+
+@pytest.mark.parametrize("in_time", range(6))
+def test_fewer_than_five_samples_in_time_give_no_figure(in_time):
+    late = [0.0] * in_time + [1e-3] * (100 - in_time)
+    found = point([scheduled([1.1e-3] * 100, late), scheduled([1.1e-3] * 100, [0.0] * 100)])
+    assert (found.samples, found.late) == (in_time, 100 - in_time)
+    told = (found.seconds, found.low, found.high, found.algorithm_bandwidth, found.bus_bandwidth)
+    assert all(value is None for value in told) is (in_time < 5)
+    times = {
+        "exchange_s": [1e-3] * 100,
+        "compute_s": [1e-3] * 100,
+        "both_s": [1e-3] * 100,
+        "progressed_s": [1e-3] * 100,
+    }
+    row = OverlapTimes(operation="all-reduce", bytes=8, **times, late_s=late, clock_error_s=1e-6)
+    hidden = overlap([row])
+    assert all(value is None for value in (hidden.comm, hidden.plain, hidden.with_progress)) is (in_time < 5)
+
+
+def test_a_message_without_a_figure_is_left_out_of_the_fit():
+    late = {4**6: 1.0}
+    rows = [
+        scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5).model_copy(update={"bytes": size})
+        for size in (4, 16, 64, 4**6)
+    ]
+    found = link(record_of([{"rank": 0, "hello": {"host": "a"}, "rows": rows}], "ok", ""))
+    assert [each.seconds is None for each in found.singles] == [False, False, False, True]
+    assert [each.bytes for each in found.without_figure] == [4**6]
+    assert found.fit.beta == pytest.approx(1e-6)
+    assert found.to_dict()["points"][-1]["late"] == 5
 
 
 def test_there_and_back_is_the_first_rank_s_time():
