@@ -6,30 +6,37 @@ incomplete, and its rows say so.
 """
 
 import gc
+import multiprocessing
+import os
+import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
-from suite.analysis import two_readers
 from suite.analysis.comparability import SHARED_GPUS, Key
 from suite.analysis.foreign import imported_rows
 from suite.analysis.in_parts import held_whole
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machines import elsewhere
-from suite.analysis.measured import RESIDUAL, Process
+from suite.analysis.measured import RESIDUAL, Process, process_of
 from suite.analysis.noise import beside_run, best_of_run
 from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
+from suite.errors import StagebenchError
 from suite.foreign.folder import ForeignRun
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
+from suite.suggest import shown
 
 INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (
@@ -45,6 +52,9 @@ ORDER = (
     "samples skipped",
     "subnormal",
 )
+CHUNK = 200  # records that are read before any is looked at: one by one, each takes a third longer
+PARALLEL_FROM = 4000  # records: fewer are read before another interpreter has started
+MOST_WORKERS = 16  # more read faster than one process unpickles
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
 
 
@@ -72,7 +82,7 @@ def summarise(folder: RunFolder) -> list[Row]:
 def _measured_rows(folder: RunFolder) -> list[Row]:
     cases, proofs, about = folder.cases, folder.proofs(), folder.about
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
-    for case_id, process in chain.from_iterable(two_readers.read(folder, processes, about.method)):
+    for case_id, process in read_processes(folder, processes, about.method):
         processes[case_id].append(process)
     best = best_of_run(each for several in processes.values() for process in several for each in process.references)
     for several in processes.values():
@@ -84,6 +94,94 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
     for row in rows:
         row.marks += [mark for mark, marked in found.items() if row.id in marked]
     return rows
+
+
+def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[tuple[str, Process]]:
+    """Yield (case id, process) of every record of these case ids; then `folder.invalid` names the records skipped.
+
+    Many records are read by a pool of processes, one a core. A pool starts its processes by importing `__main__`: a
+    script that calls this needs the usual guard, or all records are read here.
+    """
+    names = folder.record_names()
+    chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
+    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS, len(chunks))
+    done = 0
+    if len(names) >= PARALLEL_FROM and workers > 1:
+        pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), _begin_worker, (folder.path, frozenset(cases), method)
+        )
+        try:
+            with _safe_path():
+                futures = [pool.submit(_work, chunk) for chunk in chunks]
+            for chunk, future in zip(chunks, futures, strict=True):
+                processes, invalid = future.result()
+                for name in chunk:
+                    folder.invalid.pop(name, None)  # it may have been replaced since it was read last
+                folder.invalid.update(invalid)
+                yield from processes
+                done += 1
+        except BrokenProcessPool:  # whatever ended a worker, this process reads the rest
+            pass
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    for chunk in chunks[done:]:
+        yield from _processes(folder, cases, method, chunk)
+
+
+def _processes(
+    folder: RunFolder, cases: Collection[str], method: int, names: Sequence[str]
+) -> list[tuple[str, Process]]:
+    processes = []
+    for record in list(folder.records(cases, names)):
+        try:
+            processes.append((record.case_id, process_of(record, method)))
+        except (StagebenchError, MemoryError):
+            raise
+        except Exception as error:  # one record, whoever wrote it, does not keep the others from being shown
+            problem = f"no figures come of its values ({type(error).__name__}: {shown(str(error), 200)[1:-1]})"
+            folder.refuse(record, problem)
+    return processes
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep workers from importing what lies in the current folder: other code, or another release's."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def _begin_worker(path: Path, cases: Collection[str], method: int) -> None:
+    """Prepare a process of the pool, once."""
+    global _worker
+    _worker = RunFolder.open(path), cases, method
+    gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, too, and ends the pool
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool's processes outlive a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)
+
+
+_worker: tuple[RunFolder, Collection[str], int]
+
+
+def _work(names: Sequence[str]) -> tuple[list[tuple[str, Process]], dict[str, str]]:
+    """Return the processes of a chunk of records, and the reason for each invalid one."""
+    folder, cases, method = _worker
+    folder.invalid = {}
+    return _processes(folder, cases, method, names), folder.invalid
 
 
 def _measured_apart(rows: Iterable[Row]) -> set[str]:

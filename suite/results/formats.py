@@ -34,7 +34,7 @@ LONG = re.compile(rb"[ :\[,-][1-9][0-9]{%d}" % DIGITS)  # a whole number that is
 
 def coded(text: bytes) -> bool:
     """Whether a JSON text may hold what `without_codes` takes out; nearly no file does, and there are thousands."""
-    if any(escape in text for escape in ESCAPES):
+    if b"\\" in text and any(escape in text for escape in ESCAPES):  # one byte is found ten times as fast as two
         return True
     if text.isascii():
         return b"\x7f" in text

@@ -84,8 +84,12 @@ def outsized(text: bytes, largest: int) -> bool:
 
     Roughly: an object takes 240 bytes, another value 64.
     """
+    if len(text) > largest:
+        return True
+    if (2 + 240) * len(text) <= MEMORY:  # whatever its values are
+        return False
     values = 64 * (text.count(b",") + text.count(b"[")) + 240 * text.count(b"{")
-    return len(text) > largest or 2 * len(text) + values > MEMORY
+    return 2 * len(text) + values > MEMORY
 
 
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
-from suite.analysis import two_readers
+from suite.analysis import summary
 from suite.errors import StagebenchError
 from suite.results import run_folder
 from suite.results.records import Record
@@ -92,7 +92,7 @@ def test_a_changed_record_reaches_the_invariants_and_the_analysis(tmp_path, monk
         monkeypatch.setattr(module, name, counts)
 
     counted(run_folder, "broken")
-    counted(two_readers, "process_of")
+    counted(summary, "process_of")
     fuzz.fuzz("record", 120, 7, tmp_path)
     assert seen["broken"] >= 10
     assert seen["process_of"] >= 5

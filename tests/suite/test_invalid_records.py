@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.analysis import two_readers
+from suite.analysis import summary
 from suite.analysis.measured import process_of
 from suite.analysis.summary import summarise, unused_records
 from suite.comm.cases import CommCase
@@ -353,7 +353,7 @@ def test_a_record_of_which_no_figures_come_is_named(run, monkeypatch):
     def fails(record, method):
         return {}["figure"] if record.repeat == 1 else process_of(record, method)
 
-    monkeypatch.setattr(two_readers, "process_of", fails)
+    monkeypatch.setattr(summary, "process_of", fails)
     row = run.only()
     assert (row.outcome, [process.repeat for process in row.processes]) == ("invalid", [0, 2])
     assert row.reason == (
