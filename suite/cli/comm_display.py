@@ -241,6 +241,7 @@ def summary(found: Sequence[Link]) -> None:
     late = [f"{link.case.label}: {', '.join(map(_size, link.without_figure))}" for link in found if link.without_figure]
     if late:
         say(f"no figure, since fewer than {LEAST} samples began in time on every rank: {'; '.join(late)}.")
+        say("Measure longer (--seconds), or with no more ranks than free cores.")
     for mark, marked in by_mark(found).items():
         say(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
     if any(link.simulated for link in found):
