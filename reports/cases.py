@@ -17,8 +17,7 @@ from reports.names import settings
 from reports.text import bracketed, in_words, memory, milliseconds, number, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
-from suite.analysis.kernels import Profile
-from suite.analysis.measured import Process
+from suite.analysis.measured import Process, Profile
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values
 from suite.foreign.folder import UNKNOWN

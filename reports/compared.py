@@ -7,8 +7,7 @@ from typing import Any
 
 from reports.figure import Figure, axis, colour, layout, whiskers
 from suite.analysis.compare_runs import Compared, Comparison, compare, paired
-from suite.analysis.conditions import MeasuredRun
-from suite.analysis.history import Series, series_of
+from suite.analysis.runs import MeasuredRun, Series, series_of
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
 DRAWN = 60  # series; the table has all

@@ -20,7 +20,7 @@ from reports.devices import (
 )
 from reports.figure import Chart
 from reports.lines import Line, from_zero_up, lines_figure
-from suite.analysis.spread import Spread
+from suite.analysis.stats import Spread
 
 Value = Callable[[Epochs], Spread | None]
 BY_SIZE = "by size of the data set"

@@ -9,8 +9,7 @@ from reports.names import common, names
 from reports.panels import Panel, beside_others, kept_whole
 from suite.analysis.learning import Epoch
 from suite.analysis.rows import Row
-from suite.analysis.spread import Spread, spread
-from suite.analysis.stats import Interval
+from suite.analysis.stats import Interval, Spread, spread
 from suite.contracts.case import Case
 from suite.groups import grouped
 

@@ -9,10 +9,10 @@ from reports.names import common, names, varying
 from reports.panels import Panel, beside_others, kept_whole
 from reports.shown import SHOWN
 from reports.text import listed, number
-from suite.analysis.curves import WINDOW, smoothed
 from suite.analysis.exchange import Exchange, Variant, exchanges
+from suite.analysis.learning import WINDOW, smoothed
 from suite.analysis.rows import Row
-from suite.analysis.spread import Spread
+from suite.analysis.stats import Spread
 from suite.contracts.case import Case
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from statistics import median
 
 from reports.text import number, share
+from suite.analysis.machine import Noise
 from suite.analysis.measured import Provenance
-from suite.analysis.noise import Noise
 from suite.analysis.rows import Row
 from suite.groups import Refused, once_per_reason
 from suite.plain import without_codes

@@ -6,7 +6,7 @@ from html import escape
 from typing import TypeVar
 
 from reports.figure import SERIES_COLOURS, Figure, axis, colour, layout, wrapped
-from suite.analysis.spread import Spread
+from suite.analysis.stats import Spread
 
 # Seven beside ten colours: the two together come again after seventy series.
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")

@@ -13,7 +13,7 @@ from typing import Any
 from reports import comm, site
 from reports.compared import beside_each_other
 from reports.frame import Frame, Link, made, rendered, write_assets
-from suite.analysis.conditions import MeasuredRun
+from suite.analysis.runs import MeasuredRun
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import real, write_whole

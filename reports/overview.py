@@ -9,8 +9,7 @@ from itertools import islice
 from reports.figure import LINE, Figure, axis, colour, layout, whiskers, wrapped
 from reports.names import differences, names
 from reports.text import bracketed, listed, milliseconds, number, scientific
-from suite.analysis.budget import STAGES, Budget
-from suite.analysis.differences import apart
+from suite.analysis.budget import STAGES, Budget, apart
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval

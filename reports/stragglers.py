@@ -7,8 +7,8 @@ from reports.lines import Line, lines_figure
 from reports.names import common, names
 from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
+from suite.analysis.exchange import Crossover, Gain, Slowed, Stragglers, crossover, gains, stragglers
 from suite.analysis.rows import Row
-from suite.analysis.stragglers import Crossover, Gain, Slowed, Stragglers, crossover, gains, stragglers
 
 Chart = tuple[Panel, Figure]
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from suite.analysis.spread import Spread
-from suite.analysis.stats import Interval
+from suite.analysis.stats import Interval, Spread
 
 UNKNOWN = "\u2013"  # an en dash
 

@@ -10,7 +10,7 @@ from reports.panels import Panel, beside_others, kept_whole
 from reports.text import listed, number
 from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
-from suite.analysis.spread import Spread, spread
+from suite.analysis.stats import Spread, spread
 from suite.contracts.case import Case
 from suite.groups import grouped
 

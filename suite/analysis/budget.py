@@ -1,4 +1,8 @@
-"""The closed budget: where one iteration's wall time goes, from separate passes, residual shown.
+"""What one thing adds to a step, from blocks of steps with and without it in turns: a mean of paired differences.
+
+Means, not medians: an iteration's wall time is the sum of what its steps took, and only means add up.
+
+The closed budget: where one iteration's wall time goes, from separate passes, residual shown.
 
 All stage seconds of a process are those of one rank, the *critical* one, whose own work
 (h2d, forward, backward, update) is the longest: it is the rank the others
@@ -24,18 +28,92 @@ noise or because exchanging disturbs computing; they stay as they are.
 Records of methods before 8 keep theirs: `comm_only` was a pass by itself, after the turns. In those of method 1, io is
 the host's wait for input, exposed communication the difference of two passes one after the other, both of them reading;
 stages are medians over steps, and a row's values medians over processes.
+
+What input adds to a native step, and how fast input comes when nothing else runs.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.differences import Difference, difference, joined, mean, pairs, variance
+import numpy as np
+
 from suite.analysis.overlappable import in_order, overlappable
-from suite.analysis.stats import determined
+from suite.analysis.stats import Values, determined, student_t
 from suite.results.rank_report import Rank
 from suite.results.records import METHOD
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Seconds per step, and the ends of their 95 % interval (Student's t); below zero by noise, or where it helps."""
+
+    value: float
+    low: float
+    high: float
+    of: int  # values that the interval is from: pairs of blocks, or processes
+
+    def scaled(self, factor: float) -> "Difference":
+        """The interval of `factor` times the quantity; the factor is positive."""
+        return Difference(self.value * factor, self.low * factor, self.high * factor, self.of)
+
+
+def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
+    """(native, other) seconds per step of every pair of blocks, each block's the slowest rank's; None without them."""
+    found = [one.pairs_s for one in (rank.passes.get(name) for rank in ranks) if one and one.pairs_s]
+    if not found or len(found) < len(ranks):
+        return None
+    if len(found) == 1:
+        return list(found[0])
+    turns = (zip(*blocks, strict=True) for blocks in zip(*found, strict=False))
+    return [(max(native), max(other)) for native, other in turns]
+
+
+def difference(of: Sequence[tuple[float, float]]) -> Difference:
+    """Native less the other one, from the pairs of one process."""
+    return mean_difference([native - other for native, other in of])
+
+
+def mean_difference(values: Sequence[float], more: float = 0.0) -> Difference:
+    """Of two values or more; `more` is a variance that something else adds to that of their mean."""
+    middle, count = fmean(values), len(values)
+    reach = student_t(0.975, count - 1) * math.sqrt(variance(values, middle) / count + more)
+    return Difference(middle, middle - reach, middle + reach, count)
+
+
+def variance(values: Sequence[float], middle: float) -> float:
+    """Around their mean; as `statistics.variance`, which counts in fractions and takes twenty times as long."""
+    return sum([(value - middle) ** 2 for value in values]) / (len(values) - 1)
+
+
+def joined_differences(found: Sequence[Difference]) -> Difference:
+    """Over processes: from three on, a value each; of two, whose scatter is one number, the pairs of both.
+
+    The latter's error is no less than half of what they disagree by.
+    """
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 2:
+        return mean_difference([one.value for one in found])
+    values, count = [one.value for one in found], sum(one.of for one in found)
+    errors = [(one.high - one.value) / student_t(0.975, one.of - 1) for one in found]
+    reach = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
+    return Difference(fmean(values), fmean(values) - reach, fmean(values) + reach, count)
+
+
+def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
+    """The mean of ours less that of theirs, from a value of each process; None of fewer than three in all."""
+    free = len(ours) + len(theirs) - 2
+    if not ours or not theirs or free < 1:
+        return None
+    middles = fmean(ours), fmean(theirs)
+    squares = sum((one - middle) ** 2 for side, middle in zip((ours, theirs), middles, strict=True) for one in side)
+    reach = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
+    value = middles[0] - middles[1]
+    return Difference(value, value - reach, value + reach, free + 2)
+
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
@@ -117,7 +195,7 @@ AVERAGED = tuple(
 )
 
 
-def of_process(
+def budget_of(
     ranks: Sequence[Rank],
     devices: int | None = None,
     reads: bool = False,
@@ -180,7 +258,7 @@ def of_process(
         exposed_input=added,
         exposed_communication=exposed,
         hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
-        barrier=min((mean(each) for each in waits), key=lambda one: one.value, default=None),
+        barrier=min((mean_difference(each) for each in waits), key=lambda one: one.value, default=None),
         waits=tuple(map(fmean, waits)),
     )
 
@@ -258,17 +336,66 @@ def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm
     """The exchange alone less its exposed part, in every round; before method 8 both had a noise of their own."""
     blocks = pairs(ranks, "comm_only")
     if blocks:
-        return mean([alone - (native - other) for (native, other), (_, alone) in zip(exchange, blocks, strict=True)])
+        return mean_difference(
+            [alone - (native - other) for (native, other), (_, alone) in zip(exchange, blocks, strict=True)]
+        )
     steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
     noise = variance(steps, fmean(steps)) / len(steps) if len(steps) > 1 else 0.0
-    return mean([comm_only - (native - other) for native, other in exchange], noise)
+    return mean_difference([comm_only - (native - other) for native, other in exchange], noise)
 
 
 def _joined(found: Sequence[Difference | None]) -> Difference | None:
     known = [one for one in found if one]
-    return joined(known) if known else None
+    return joined_differences(known) if known else None
 
 
 def _center(values: list[float | None], center: Callable[[list[float]], float]) -> float | None:
     known = [value for value in values if value is not None]
     return center(known) if known else None
+
+
+@dataclass(frozen=True)
+class InputWait:
+    """Seconds of one process group."""
+
+    # Native less native on resident batches; None without that pass. Of method 1: the wait for the host's batch on the
+    # rank that waits longest.
+    waited: float | None
+    share: float | None  # of the native step
+    interval: Difference | None  # of that share; None of method 1
+    alone: Values  # of every io_only step, on the slowest rank; empty when the pass was not run
+
+
+def input_wait(ranks: Sequence[Rank], method: int = METHOD) -> InputWait | None:
+    """None when no pass can tell, or a rank lacks it."""
+    alone = _alone(ranks)
+    seconds, share, interval = (_waited_on_host(ranks) if method == 1 else _exposed(ranks)) or (None, None, None)
+    known = seconds is not None or (alone.size and method > 1)
+    return InputWait(seconds, share, interval, alone) if known else None
+
+
+def _exposed(ranks: Sequence[Rank]) -> tuple[float, float, Difference] | None:
+    turns = pairs(ranks, "resident")
+    if turns is None:
+        return None
+    native, added = fmean(native for native, _ in turns), difference(turns)
+    return added.value, added.value / native, added.scaled(1 / native)
+
+
+def _waited_on_host(ranks: Sequence[Rank]) -> tuple[float, float, None] | None:
+    native = [rank.passes.get("native") for rank in ranks]
+    clocked = [(waited(rank), one) for rank, one in zip(ranks, native, strict=True) if one and one.io_s and one.wall_s]
+    if not clocked or len(clocked) < len(native):
+        return None
+    longest, one = max(clocked, key=lambda pair: pair[0])
+    return longest, longest * len(one.step_s) / one.wall_s, None
+
+
+def _alone(ranks: Sequence[Rank]) -> Values:
+    found = [one for one in (rank.passes.get("io_only") for rank in ranks) if one and one.step_s]
+    if not found or len(found) < len(ranks):
+        return np.array([], dtype=np.float64)
+    slowest = max(found, key=lambda one: one.wall_s / len(one.step_s))
+    steps = np.array(slowest.step_s, dtype=np.float64)
+    # Steps are clocked between marks, and a batch that lay ready takes no time that the clock knows.
+    return np.maximum(steps, 1e-9) * (slowest.wall_s / max(float(steps.sum()), 1e-9))

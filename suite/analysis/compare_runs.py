@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from suite.analysis.change_points import Noise, noise
 from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.conditions import MeasuredRun, barring, differing, others, same_but_knobs, same_but_sampling
 from suite.analysis.rows import Row
+from suite.analysis.runs import MeasuredRun, barring, differing, others, same_but_knobs, same_but_sampling
+from suite.analysis.trend import Noise, noise
 from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
 from suite.contracts.case import Case
 from suite.errors import RequestError

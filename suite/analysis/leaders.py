@@ -15,14 +15,19 @@ A measurement that goes on until its verdicts are clear looks after every round,
 wrong. The looks share the 5 % (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", 1983):
 half is spent when the planned rounds are done, the rest bit by bit, however long it goes on. tests/benchmarks/
 conclusions.py shows how often verdicts are false all the same.
+
+Which cases of a run are worth another round: what cannot be told apart yet, nor be called equal.
 """
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, log1p, sqrt
 from statistics import fmean, median_low
 
+from suite.analysis.comparability import Key, group
+from suite.analysis.measured import rate, round_of
 from suite.analysis.stats import (
     DRAWN_IN,
     LEVEL,
@@ -36,6 +41,9 @@ from suite.analysis.stats import (
     paired,
     ratio,
 )
+from suite.contracts.case import Case
+from suite.results.records import CANCELLED
+from suite.results.run_folder import RunFolder
 from suite.session.end_rule import MOST_PROCESSES
 
 FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch that most rounds lie in
@@ -213,3 +221,33 @@ def _hopeless(found: Interval, threshold: float) -> bool:
     """Whether MOST_PROCESSES will neither show a difference as large as it looks, nor a tie."""
     expected = log(found.high / found.value) * sqrt(found.processes / MOST_PROCESSES)
     return found.processes >= SEVERAL and expected / 2 > max(log1p(threshold), abs(log(found.value)))
+
+
+def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
+    """Ids of those (case, synchronous) whose comparisons are open at that half-width, after `processes` rounds at most.
+
+    What failed, and what does not train the same network, is compared with nothing.
+    """
+    failed = {key for key, proof in folder.proofs().items() if not proof.passed}
+    groups: dict[Key, dict[str, dict[Round, float]]] = defaultdict(dict)
+    planned: dict[Key, list[int]] = defaultdict(list)
+    for case, synchronous in cases:
+        rates = _rates(folder, case, processes, failed) if "native" in case.passes else None
+        if rates is not None:
+            groups[group(case, synchronous)][case.id] = rates
+            planned[group(case, synchronous)].append(case.sampling.processes)
+    return set().union(*(open_questions(rates, threshold, min(planned[key])) for key, rates in groups.items()))
+
+
+def _rates(folder: RunFolder, case: Case, processes: int, failed: set[str]) -> dict[Round, float] | None:
+    """Samples/s by round so far; None where one failed."""
+    rates = {}
+    for repeat in range(processes):
+        record = folder.record(case.id, repeat)
+        if record is None or record.outcome == CANCELLED:
+            continue
+        found = rate(record)
+        if record.outcome != "ok" or found is None or record.proof in failed:
+            return None
+        rates[round_of(record)] = found
+    return rates

@@ -1,4 +1,20 @@
-"""From the records of `stagebench comm` to links: times over sizes, bandwidths, the fit, what can be hidden."""
+"""Latency and bandwidth of a link, fitted to times over sizes: t(s) = alpha + beta * s.
+
+Relative errors are made least: weights 1/t, so that the microseconds of a small message
+count as much as the seconds of a large one (Hockney's model; unweighted, the largest
+messages alone would decide, and alpha would be noise).
+
+Bus bandwidth: algorithm bandwidth (bytes / time) made comparable over numbers of ranks.
+
+Algorithm bandwidth of an all-reduce falls as ranks are added, though the wires are as
+fast as before. The factors are those of nccl-tests: what the least traffic between ranks
+that are all alike asks of each one's wire.
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+Over servers (MXNet's key-value store) every number crosses a rank's wire once each way,
+and all of them meet at the servers: there it is the same convention, and no wire's speed.
+
+From the records of `stagebench comm` to links: times over sizes, bandwidths, the fit, what can be hidden.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -6,12 +22,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from suite.analysis.alpha_beta import Fit, fitted
-from suite.analysis.bus import factor
 from suite.analysis.comparability import FOREIGN
-from suite.analysis.machines import Where, elsewhere, where
-from suite.analysis.noise import Noise, Reference, beside_run, best_of_run, noise_of, references_of
-from suite.analysis.stats import Values, centre, determined
+from suite.analysis.machine import (
+    Noise,
+    Reference,
+    Where,
+    beside_run,
+    best_of_run,
+    elsewhere,
+    noise_of,
+    references_of,
+    where,
+)
+from suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
 from suite.foreign.folder import Exchange, ForeignComm, stated
@@ -19,6 +42,89 @@ from suite.groups import Refused
 from suite.results.rank_report import Memory
 from suite.results.run_folder import case_of
 from suite.worker import messages
+
+FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The model, and how far it is from what was measured."""
+
+    alpha: float  # seconds
+    beta: float  # seconds a byte
+    alpha_error: float  # standard errors
+    beta_error: float
+    error: float  # root mean square of the relative residuals
+    worst: float  # the largest relative residual
+
+    @property
+    def describes(self) -> bool:
+        """Whether what was measured is near a line at all: else neither parameter is determined."""
+        return self.error <= LARGEST_ERROR
+
+    @property
+    def tells_latency(self) -> bool:
+        """Whether alpha is determined: of large messages alone it is a small difference of large times."""
+        return self.describes and self.alpha > 0 and self.alpha_error <= LARGEST_ERROR * self.alpha
+
+    @property
+    def tells_bandwidth(self) -> bool:
+        """Whether beta is determined: of small messages alone it is not."""
+        return self.describes and self.beta > 0 and self.beta_error <= LARGEST_ERROR * self.beta
+
+    @property
+    def tells(self) -> bool:
+        """Whether both are determined: else its line is not drawn."""
+        return self.tells_latency and self.tells_bandwidth
+
+    def seconds(self, size: float) -> float:
+        """Of a message of so many bytes."""
+        return self.alpha + self.beta * size
+
+
+def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
+    """The fit of positive times; None of fewer than three different sizes.
+
+    Neither parameter becomes negative: where the best fit would have it so, it is 0. Its error is that of the free
+    fit: an alpha of 0 is what noise made of one that large messages do not show, not a link without latency.
+    """
+    if len(set(sizes)) < FEWEST_SIZES:
+        return None
+    times = np.asarray(seconds, dtype=np.float64)
+    rows = np.stack([1.0 / times, np.asarray(sizes, dtype=np.float64) / times], axis=1)
+    # Columns of one scale: sizes reach 1e8, and the normal equations square that.
+    scale = np.linalg.norm(rows, axis=0)
+    scaled = rows / scale
+    ones = np.ones(len(times))
+    free, *_ = np.linalg.lstsq(scaled, ones, rcond=None)
+    # Both, unless one of them would become negative.
+    used = [0, 1] if (free >= 0).all() else [int(free.argmax())]
+    found, *_ = np.linalg.lstsq(scaled[:, used], ones, rcond=None)
+    values = np.zeros(2)
+    values[used] = found / scale[used]
+    residuals = rows @ values - 1.0
+    spread = float(np.sum((scaled @ free - 1.0) ** 2)) / (len(times) - 2)
+    errors = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / scale
+    return Fit(
+        alpha=float(values[0]),
+        beta=float(values[1]),
+        alpha_error=float(errors[0]),
+        beta_error=float(errors[1]),
+        error=float(np.sqrt(np.mean(residuals**2))),
+        worst=float(np.abs(residuals).max()),
+    )
+
+
+def factor(operation: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth; ValueError for an operation that has none."""
+    if operation in ("broadcast", "point-to-point"):
+        return 1.0
+    if operation == "all-reduce":
+        return 2.0 * (ranks - 1) / ranks
+    if operation in ("reduce-scatter", "all-gather", "all-to-all"):
+        return (ranks - 1) / ranks
+    raise ValueError(f"no bus factor is known for {operation!r}")
+
 
 Row = dict[str, Any]
 LATE_S, LATE = 5e-6, 0.02  # a start is late beyond so many seconds, this share of a sample's median, the clock's error
@@ -49,7 +155,7 @@ class Point:
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bytes a second, as nccl-tests counts them (suite.analysis.bus)."""
+        """Bytes a second, as nccl-tests counts them (`factor`)."""
         return self.bytes * self.factor / self.seconds if self.seconds else None
 
     def to_dict(self) -> Row:

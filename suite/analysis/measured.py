@@ -1,32 +1,130 @@
-"""One record as numbers of one process group, and what speaks against them."""
+"""The pass `kernels` beside the staged pass: how much of each stage the framework's kernels were at work.
 
+Both are one rank's, in one process, and medians over iterations.
+
+Who is connected to whom: each rank's address, and what sits at the other ends of its connections.
+
+One record as numbers of one process group, and what speaks against them.
+"""
+
+import ipaddress
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
-from suite.analysis import input_wait, kernels, staleness
-from suite.analysis.budget import STAGES, Budget, of_process
+from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait
 from suite.analysis.comparability import SHARED_GPUS
-from suite.analysis.connections import Worker, workers_of
-from suite.analysis.gpus import Gpu, gpus_of
-from suite.analysis.input_wait import InputWait
-from suite.analysis.kernels import Profile
-from suite.analysis.learning import Learnt, learnt
-from suite.analysis.machines import Where, where
-from suite.analysis.noise import Noise, Reference, noise_of, references_of
-from suite.analysis.peaks import Peak, joules_of, peak_of
-from suite.analysis.staleness import Staleness
+from suite.analysis.learning import Learnt, Staleness, learnt, staleness_of
+from suite.analysis.machine import (
+    Gpu,
+    Noise,
+    Peak,
+    Reference,
+    Where,
+    gpus_of,
+    joules_of,
+    noise_of,
+    peak_of,
+    references_of,
+    where,
+)
 from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.processes.placement_check import RankReport, busiest
-from suite.results.rank_report import LOSSES, Layer, Memory, Rank, models
+from suite.results.rank_report import LOSSES, Connection, Kernel, Layer, Memory, Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """One stage by both clocks."""
+
+    stage: str
+    busy: float  # seconds in which any kernel ran
+    staged: float | None  # what the stage took; None: no staged pass in this process
+
+    @property
+    def idle_share(self) -> float | None:
+        """The share of the stage in which no kernel ran; below 0 where the profiler itself took time."""
+        return 1 - self.busy / self.staged if self.staged else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one process's first rank reported."""
+
+    profiler: str
+    stages: tuple[StageUse, ...]  # those in which a kernel ran
+    rows: tuple[Kernel, ...]  # the longest first
+    trace: str  # its file within the run folder; "": not kept
+
+    @property
+    def seconds(self) -> float:
+        """Of all kernels of an iteration, one after the other."""
+        return sum(row.seconds for row in self.rows)
+
+
+def profile_of(record: Record) -> Profile | None:
+    """None where no rank has any."""
+    for rank in record.ranks:
+        found = rank.kernels
+        if found is None:
+            continue
+        staged = rank.passes.get("staged")
+        times = {name: median(seconds) for name, seconds in ((staged and staged.stage_s) or {}).items() if seconds}
+        uses = tuple(StageUse(stage, busy, times.get(stage)) for stage, busy in found.stages.items() if busy)
+        trace = f"attempts/{record.case_id}-r{record.repeat}/{found.trace}" if found.trace else ""
+        return Profile(found.profiler, uses, found.rows, trace)
+    return None
+
+
+Ends = tuple[str, str, str]  # the host whose own the addresses are, "" where all hosts share them; one end; the other
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One rank among others, by its TCP connections; what goes by shared memory or InfiniBand is not among them."""
+
+    rank: int
+    host: str
+    addresses: tuple[str, ...]  # its own
+    peers: tuple[int, ...]  # ranks
+    others: tuple[str, ...]  # the addresses of what is no rank's process: servers, what started the ranks
+
+
+def workers_of(ranks: Sequence[Rank]) -> tuple[Worker, ...]:
+    """In the ranks' order; nobody where there is one rank, or where no rank has a connection."""
+    owners = {_ends(rank, one.own, one.other): rank.rank for rank in ranks for one in rank.connections}
+    return tuple(_worker(rank, owners) for rank in ranks) if owners and len(ranks) > 1 else ()
+
+
+def _worker(rank: Rank, owners: dict[Ends, int]) -> Worker:
+    found = [(one, owners.get(_ends(rank, one.other, one.own))) for one in rank.connections]
+    outward: list[tuple[Connection, int | None]] = [(one, peer) for one, peer in found if peer != rank.rank]
+    return Worker(
+        rank.rank,
+        rank.hello.host if rank.hello else "",
+        tuple(sorted({_address(one.own) for one, _ in outward})),
+        tuple(sorted({peer for _, peer in outward if peer is not None})),
+        tuple(sorted({_address(one.other) for one, peer in outward if peer is None})),
+    )
+
+
+def _ends(rank: Rank, one: str, other: str) -> Ends:
+    host = rank.hello.host if rank.hello else ""
+    return host if ipaddress.ip_address(_address(one)).is_loopback else "", one, other
+
+
+def _address(end: str) -> str:
+    """Without the port."""
+    return end.rpartition(":")[0].strip("[]")
+
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
@@ -129,7 +227,7 @@ def process_of(record: Record, method: int) -> Process:
     answered = record.outcome == "ok" and whole
     devices, separable = case.placement.device_count, _separable(record)
     shared = record.declared is not None and record.declared.model_parallel_size > 1
-    budget = of_process(ranks, devices, reads, record.method, separable, shared) if answered else None
+    budget = budget_of(ranks, devices, reads, record.method, separable, shared) if answered else None
     return Process(
         repeat=record.repeat,
         round=round_of(record),
@@ -143,14 +241,14 @@ def process_of(record: Record, method: int) -> Process:
         marks=frozenset(_marks(record, whole, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         learnt=learnt(lessons, case.training.target) if whole and learning and lessons[0].epochs else None,
-        input_wait=input_wait.of_process(ranks, record.method) if answered else None,
+        input_wait=input_wait(ranks, record.method) if answered else None,
         gradient_bytes=max((one.gradient_bytes for one in native if one.gradient_bytes), default=None),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
         gpus=gpus_of(record),
-        staleness=staleness.of_process(ranks),
+        staleness=staleness_of(ranks),
         trend=trend(steps) if record.method > 1 else None,
         layers=_mean_layers([rank.layers for rank in ranks if rank.layers]),
-        kernels=kernels.of_process(record),
+        kernels=profile_of(record),
         noise=noise_of(record),
         references=references_of(record),
         peak=peak_of(record),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from suite.analysis.peaks import Peak
+from suite.analysis.machine import Peak
 from suite.analysis.rows import Row
 from suite.contracts.case import Configuration
 from suite.plan.networks import network_of

@@ -5,18 +5,13 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from suite.analysis import differences
-from suite.analysis.budget import Budget, over_processes
+from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
 from suite.analysis.comparability import FOREIGN, Key, comparable, group
-from suite.analysis.differences import Difference
-from suite.analysis.gpus import Gpu, each_once
-from suite.analysis.kernels import Profile
 from suite.analysis.leaders import Against
-from suite.analysis.learning import Learnt
-from suite.analysis.measured import Process, merge_layers
-from suite.analysis.peaks import FLOPS, Peak
+from suite.analysis.learning import Learnt, Staleness, joined_staleness
+from suite.analysis.machine import FLOPS, Gpu, Peak, each_once
+from suite.analysis.measured import Process, Profile, merge_layers
 from suite.analysis.scaling import Scaling
-from suite.analysis.staleness import Staleness, joined
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.foreign.folder import stated
@@ -109,7 +104,7 @@ class Row:
         """Of that share; None where no blocks in turns give one."""
         waits = [process.input_wait.interval for process in self.measured if process.input_wait]
         known = [one for one in waits if one]
-        return differences.joined(known) if known else None
+        return joined_differences(known) if known else None
 
     @cached_property
     def reader(self) -> Rates | None:
@@ -131,7 +126,7 @@ class Row:
     @property
     def staleness(self) -> Staleness | None:
         """Of asynchronous workers, over all processes."""
-        return joined([process.staleness for process in self.processes if process.staleness])
+        return joined_staleness([process.staleness for process in self.processes if process.staleness])
 
     @property
     def declared(self) -> Declared | None:

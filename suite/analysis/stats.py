@@ -11,6 +11,8 @@ its error stretched by (n - 1) / (h - 1) (W. J. Dixon, J. W. Tukey, "Approximate
 Winsorized t", 1968). That is dear where nothing came and went: of five values it leaves two degrees of freedom. A ratio
 is therefore estimated both ways, plain and Winsorised, each at half the chance of error, so that both intervals hold
 together (Bonferroni); the narrower one is given. tests/benchmarks/conclusions.py shows what the intervals cover.
+
+Several trainings of one case: the median and its ends.
 """
 
 import math
@@ -228,3 +230,23 @@ def outliers(values: Sequence[float] | Values) -> NDArray[np.bool_]:
     reach = 3.0 * (third - first)
     found: NDArray[np.bool_] = (array < first - reach) | (array > third + reach)
     return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of several trainings, and their ends."""
+
+    value: float
+    low: float
+    high: float
+    of: int  # how many
+
+    def overlaps(self, other: "Spread") -> bool:
+        """Whether their ends leave no gap between the two: trainings differ as much among themselves."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """Of those that are known; None when none is."""
+    known = [value for value in values if value is not None]
+    return Spread(median(known), min(known), max(known), len(known)) if known else None

@@ -1,4 +1,6 @@
-"""A run folder as rows, one a case: outcome, marks, speed, budget, scaling, losses, layers.
+"""Imported speeds as rows: without processes, and with a mark that keeps them out of every comparison.
+
+A run folder as rows, one a case: outcome, marks, speed, budget, scaling, losses, layers.
 
 Records are read a few at a time and only what rows need is kept, so that a long run fits in
 little memory. A row has the speed of the processes that were measured well; a run may be
@@ -19,24 +21,58 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from suite.analysis.comparability import SHARED_GPUS, Key
-from suite.analysis.foreign import imported_rows
+import numpy as np
+
+from suite.analysis.comparability import FOREIGN, SHARED_GPUS, Key
 from suite.analysis.in_parts import held_whole
 from suite.analysis.leaders import Against, against_fastest
-from suite.analysis.machines import elsewhere
+from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
-from suite.analysis.noise import beside_run, best_of_run
-from suite.analysis.peaks import machine_peaks
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError
-from suite.foreign.folder import ForeignRun
+from suite.foreign.folder import ForeignRun, Speed
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
 from suite.suggest import shown
+
+
+def imported_rows(folder: ForeignRun) -> list[Row]:
+    """A row a case; what was printed several times of a case counts as that many processes."""
+    by_case: dict[str, list[Speed]] = {}
+    for speed in folder.speeds:
+        by_case.setdefault(speed.case.id, []).append(speed)
+    return [_imported_row(id_, speeds) for id_, speeds in by_case.items()]
+
+
+def _imported_row(id_: str, speeds: list[Speed]) -> Row:
+    # Of one process its parts are what steps are of ours: how much they differ is all that is known of its noise.
+    parts = 1 / np.asarray(speeds[0].parts) if len(speeds) == 1 and speeds[0].parts else None
+    return Row(
+        id=id_,
+        case=speeds[0].case,
+        outcome=FOREIGN,
+        reason="; ".join(map(_words, speeds)),
+        processes=[],
+        marks=[FOREIGN],
+        proof_reason="imported",
+        published=[tuple((each, _samples(speed)) for each in speed.epoch_s) for speed in speeds if speed.epoch_s],
+        rates=Rates({(id_, at): speed.samples_per_second for at, speed in enumerate(speeds)}, parts),
+    )
+
+
+def _samples(speed: Speed) -> float:
+    """Of an epoch: its speed is the last epoch's."""
+    return speed.samples_per_second * speed.epoch_s[-1]
+
+
+def _words(speed: Speed) -> str:
+    epochs = ", ".join(f"{seconds:.3g}" for seconds in speed.epoch_s)
+    return f"{speed.origin.words}{f'; seconds of the first epochs: {epochs}' if epochs else ''}"
+
 
 INVALID = "invalid"  # what stands in a record's place is not that record
 ORDER = (

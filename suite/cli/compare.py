@@ -35,7 +35,7 @@ def compare(
 ) -> None:
     """Compare two runs, case by case; exit code 0: same or faster, 1: slower, 2: not comparable."""
     from suite.analysis import compare_runs
-    from suite.analysis.conditions import MeasuredRun
+    from suite.analysis.runs import MeasuredRun
     from suite.cli.tables import show_json
     from suite.errors import RequestError
     from suite.session.end_rule import share_of
@@ -82,7 +82,7 @@ def _cells(one: "Compared") -> tuple[str, ...]:
 
 def _notes(found: "Comparison") -> Iterable[str]:
     """What a person should know beside the table; what several cases share stands once."""
-    from suite.analysis.change_points import FEWEST
+    from suite.analysis.trend import FEWEST
     from suite.analysis.verdicts import SAME
 
     labels_of: dict[str, list[str]] = {}

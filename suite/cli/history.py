@@ -8,7 +8,7 @@ import typer
 from suite.cli.say import say
 
 if TYPE_CHECKING:
-    from suite.analysis.history import Series
+    from suite.analysis.runs import Series
 
 
 def register(app: typer.Typer) -> None:
@@ -21,9 +21,8 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="Print every series as JSON, and nothing else.")] = False,
 ) -> None:
     """Show each case's speed over runs, the first run of every change, and what else changed there."""
-    from suite.analysis.conditions import MeasuredRun
-    from suite.analysis.history import history as every_series
-    from suite.analysis.history import left_out
+    from suite.analysis.runs import MeasuredRun, left_out
+    from suite.analysis.runs import history as every_series
     from suite.cli import tables
     from suite.session.end_rule import share_of
 
@@ -40,7 +39,7 @@ def history(
 
 
 def _print(series: "Series") -> None:
-    from suite.analysis.change_points import FEWEST
+    from suite.analysis.trend import FEWEST
     from suite.cli import tables
     from suite.cli.formatting import significant
 

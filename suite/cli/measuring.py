@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from suite import __version__
-from suite.analysis.machines import moved
+from suite.analysis.machine import moved
 from suite.cli.say import report_next, say
 from suite.processes.commit import commit_of
 from suite.results.lock import held

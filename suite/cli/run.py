@@ -86,7 +86,7 @@ def run(
     """
     import json as encoder
 
-    from suite.analysis.open_cases import open_cases
+    from suite.analysis.leaders import open_cases
     from suite.cli.live import for_terminal
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import hosts_from, interpreters_from

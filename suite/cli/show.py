@@ -112,7 +112,7 @@ def _say(line: str) -> None:
 
 def _tell_power(rows: "list[Row]", until: float | None) -> None:
     """How many processes a comparison of two such runs wants, where a case has fewer; `until`: the run's."""
-    from suite.analysis.power import SMALL, processes_needed, processes_noise
+    from suite.analysis.verdicts import SMALL, processes_needed, processes_noise
 
     change = until if until and until > 0 else SMALL
     noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from suite.analysis.alpha_beta import fitted
+from suite.analysis.links import fitted
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError

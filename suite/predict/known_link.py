@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from suite.analysis.alpha_beta import Fit
+from suite.analysis.links import Fit
 from suite.predict.collectives import Cost, Link, Network
 
 CERTAIN = 2.0  # standard errors

@@ -16,7 +16,7 @@ CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
 MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
 TICK = os.sysconf("SC_CLK_TCK")
 USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
-BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which others have a part in a figure; suite.analysis.noise
+BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which others have a part in a figure; suite.analysis.machine
 TOLD_S = 0.2  # the system counts in hundredths of a second: of less time it tells nothing
 ADDED = ("seconds", "involuntary_switches", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")
 

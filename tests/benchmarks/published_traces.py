@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.analysis.alpha_beta import fitted
+from suite.analysis.links import fitted
 from suite.predict.collectives import Link, Network
 from suite.predict.known_link import of_fit
 from suite.predict.prediction import Prediction, predict

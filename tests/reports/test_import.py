@@ -15,8 +15,8 @@ from reports.exports import write as export
 from reports.panels import for_charts
 from reports.programs import Result, read
 from reports.publish import publish
-from suite.analysis.conditions import MeasuredRun
 from suite.analysis.links import links
+from suite.analysis.runs import MeasuredRun
 from suite.analysis.summary import summarise
 from suite.cli.show import show
 from suite.comm.records import CommFolder

@@ -1,7 +1,6 @@
 import pytest
 
-from suite.analysis.budget import STAGES, of_process, over_processes
-from suite.analysis.differences import joined, mean, pairs
+from suite.analysis.budget import STAGES, budget_of, joined_differences, mean_difference, over_processes, pairs
 from suite.results.rank_report import Rank
 from tests.reports.made_run import case_of, passes_of
 
@@ -30,7 +29,7 @@ def closed_sum(budget):
 
 
 def test_one_rank_has_no_communication_and_other_closes_the_sum():
-    budget = of_process([rank(0)])
+    budget = budget_of([rank(0)])
     assert budget.native == pytest.approx(1.0)
     assert budget.io == 0.0
     assert budget.forward == pytest.approx(0.3 * 11 / 3)  # the mean, as of everything: only means add up
@@ -43,7 +42,7 @@ def test_one_rank_has_no_communication_and_other_closes_the_sum():
 
 def test_differences_are_means_of_pairs_with_intervals():
     exchange = turns((0.9, 0.7), (1.1, 0.8), (0.9, 0.7), (1.1, 0.8))
-    budget = of_process(
+    budget = budget_of(
         [rank(0, compute_only=exchange, comm_only=steps(1.2)), rank(1, compute_only=exchange, comm_only=steps(1.2))]
     )
     assert budget.communication == pytest.approx(0.25)
@@ -59,8 +58,8 @@ def test_differences_are_means_of_pairs_with_intervals():
 def test_a_stage_that_happens_inside_another_one_has_no_figure():
     """A step that takes its batch by itself: reading stands in its forward, and the sum closes all the same."""
     ranks = [rank(0, resident=turns((1.0, 0.8), (1.0, 0.8)))]
-    whole = of_process(ranks, reads=True)
-    inside = of_process(ranks, reads=True, separable=("forward", "backward", "communication", "update"))
+    whole = budget_of(ranks, reads=True)
+    inside = budget_of(ranks, reads=True, separable=("forward", "backward", "communication", "update"))
     assert (whole.io, whole.h2d) == (pytest.approx(0.2 - whole.h2d), pytest.approx(0.01 * 11 / 3))
     for budget in (inside, over_processes([inside, inside])):
         assert (budget.io, budget.h2d) == (None, None)
@@ -75,7 +74,7 @@ def test_waiting_for_the_last_rank_is_no_more_than_what_is_exposed():
     ranks = [rank(0, compute_only=exchange), rank(1, compute_only=exchange)]
     for own, skew in zip(ranks, ([0.8, 0.0, 0.8, 0.0], [0.0, 0.8, 0.0, 0.8]), strict=True):
         own.passes["staged"].stage_s["skew"] = skew
-    for budget in (of_process(ranks), over_processes([of_process(ranks)] * 2)):
+    for budget in (budget_of(ranks), over_processes([budget_of(ranks)] * 2)):
         assert budget.barrier.value == pytest.approx(0.4)
         assert budget.waiting.value == budget.communication == pytest.approx(0.1)
         assert budget.waiting.high == budget.communication
@@ -87,10 +86,10 @@ def test_hidden_communication_is_told_round_by_round():
     slower = (1.0, 2.0, 4.0, 8.0)
     alone = turns(*[(one, 0.8 * one) for one in slower])
     exchange = turns(*[(one, 0.5 * one) for one in slower])
-    budget = of_process([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
+    budget = budget_of([rank(number, compute_only=alone, comm_only=exchange) for number in range(2)])
     assert budget.comm_only == pytest.approx(0.5 * 15 / 4)
     assert budget.hidden == pytest.approx(0.3 * 15 / 4)
-    found, spread = budget.hidden_communication, mean([0.3 * one for one in slower])
+    found, spread = budget.hidden_communication, mean_difference([0.3 * one for one in slower])
     assert (found.value, found.low, found.high) == pytest.approx((spread.value, spread.low, spread.high))
 
 
@@ -106,24 +105,24 @@ def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
         return found.model_copy(update={"passes": {**found.passes, "staged": staged}})
 
     ranks = [waiting_rank(number) for number in range(3)]
-    budget = of_process(ranks)
+    budget = budget_of(ranks)
     assert budget.waits == pytest.approx([0.075, 0.075, 0.125])
     assert budget.waiting.value == pytest.approx(0.075)
     assert budget.waiting.low < 0.075 < budget.waiting.high
     several = over_processes([budget] * 3)
     assert (several.waiting.of, several.waits) == (3, pytest.approx(budget.waits))
-    assert of_process(ranks[:1]).waiting is None
+    assert budget_of(ranks[:1]).waiting is None
 
 
 def test_two_processes_join_their_pairs_and_are_no_surer_than_they_agree():
-    alike = joined([mean([1.0, 1.1, 0.9, 1.0]), mean([1.05, 1.0, 0.95, 1.0])])
+    alike = joined_differences([mean_difference([1.0, 1.1, 0.9, 1.0]), mean_difference([1.05, 1.0, 0.95, 1.0])])
     assert alike.value == pytest.approx(1.0)
     # Student's t of six degrees; the root of both means' variances, 0.02/3/4 and 0.005/3/4, halved: the mean of two.
     reach = 2.4469 * ((0.02 / 12 + 0.005 / 12) ** 0.5) / 2
     assert (alike.of, alike.high - 1.0, 1.0 - alike.low) == (8, *[pytest.approx(reach, rel=1e-4)] * 2)
-    apart = joined([mean([1.0, 1.0, 1.0, 1.001]), mean([2.0, 2.0, 2.0, 2.001])])
+    apart = joined_differences([mean_difference([1.0, 1.0, 1.0, 1.001]), mean_difference([2.0, 2.0, 2.0, 2.001])])
     assert (apart.high - apart.value, apart.value - apart.low) == (pytest.approx(2.4469 * 0.5, rel=1e-4),) * 2
-    odd = joined([mean([1.0, 1.2]), mean([1.0, 1.1, 0.9])])
+    odd = joined_differences([mean_difference([1.0, 1.2]), mean_difference([1.0, 1.1, 0.9])])
     assert odd.high - odd.value == pytest.approx(3.1824 * ((0.02 / 2 + 0.01 / 3) ** 0.5) / 2, rel=1e-4)
 
 
@@ -136,12 +135,12 @@ def test_pairs_that_a_rank_lacks_are_none_of_the_process():
 
 def test_each_side_of_a_pair_is_the_slowest_rank_s():
     ranks = [rank(0, compute_only=turns((1.0, 0.7), (1.0, 0.7))), rank(1, compute_only=turns((0.9, 0.8), (1.2, 0.6)))]
-    assert of_process(ranks).communication == pytest.approx(((1.0 - 0.8) + (1.2 - 0.7)) / 2)
+    assert budget_of(ranks).communication == pytest.approx(((1.0 - 0.8) + (1.2 - 0.7)) / 2)
 
 
 @pytest.mark.parametrize(("native", "io", "h2d"), [(0.95, 0.45, 0.01 * 11 / 3), (0.52, 0.02 - 0.01 * 11 / 3, 0.0)])
 def test_exposed_input_is_native_less_resident_the_copy_first(native, io, h2d):
-    budget = of_process([rank(0, resident=turns((native, 0.5), (native, 0.5)))], reads=True)
+    budget = budget_of([rank(0, resident=turns((native, 0.5), (native, 0.5)))], reads=True)
     added = native - 0.5
     assert budget.exposed_input.value == pytest.approx(added)
     assert budget.h2d == pytest.approx(min(0.01 * 11 / 3, added))
@@ -150,14 +149,14 @@ def test_exposed_input_is_native_less_resident_the_copy_first(native, io, h2d):
 
 
 def test_what_was_not_measured_stays_in_other():
-    budget = of_process([rank(0)], reads=True)
+    budget = budget_of([rank(0)], reads=True)
     assert budget.io is None
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
 def test_method_1_keeps_its_definitions():
     more = {"compute_only": steps(3.2), "comm_only": steps(1.2), "io_only": steps(0.4)}
-    budget = of_process([rank(0, **more), rank(1, forward=0.5, native=4.4, **more)], reads=True, method=1)
+    budget = budget_of([rank(0, **more), rank(1, forward=0.5, native=4.4, **more)], reads=True, method=1)
     assert budget.critical_rank == 1
     assert (budget.forward, budget.io) == (0.5, pytest.approx(0.1))
     assert budget.native == pytest.approx(1.1)  # the slowest rank's wall
@@ -170,12 +169,12 @@ def test_method_1_keeps_its_definitions():
 
 
 def test_negative_residuals_stay_negative():
-    budget = of_process([rank(0, native=2.4)])
+    budget = budget_of([rank(0, native=2.4)])
     assert budget.other == pytest.approx(0.6 - 0.76 * 11 / 3)
 
 
 def test_without_compute_only_communication_is_unknown_and_stays_in_other():
-    budget = of_process([rank(0), rank(1)])
+    budget = budget_of([rank(0), rank(1)])
     assert budget.communication is None
     assert budget.hidden is None
     assert closed_sum(budget) == pytest.approx(budget.native)
@@ -185,14 +184,14 @@ def test_without_compute_only_communication_is_unknown_and_stays_in_other():
 def test_no_budget_without_its_passes(lost):
     whole, broken = rank(0), rank(1)
     broken = broken.but(passes={name: one for name, one in broken.passes.items() if name != lost})
-    assert of_process([whole, broken]) is None
-    assert of_process([]) is None
+    assert budget_of([whole, broken]) is None
+    assert budget_of([]) is None
 
 
 def test_means_over_processes_close_again():
     case = case_of(ranks=2)
     budgets = [
-        of_process([Rank(rank=rank, passes=passes_of(case, repeat, rank)) for rank in range(2)], reads=True)
+        budget_of([Rank(rank=rank, passes=passes_of(case, repeat, rank)) for rank in range(2)], reads=True)
         for repeat in range(3)
     ]
     whole = over_processes(budgets)
@@ -208,27 +207,27 @@ def test_means_over_processes_close_again():
 
 
 def test_several_devices_of_one_rank_do_exchange():
-    exchanging = of_process([rank(0, compute_only=turns((1.0, 0.75), (1.0, 0.75)), comm_only=steps(2.0))], devices=2)
+    exchanging = budget_of([rank(0, compute_only=turns((1.0, 0.75), (1.0, 0.75)), comm_only=steps(2.0))], devices=2)
     assert exchanging.communication == pytest.approx(0.25)
     assert exchanging.hidden == pytest.approx(0.25)
-    assert of_process([rank(0)], devices=2).communication is None
+    assert budget_of([rank(0)], devices=2).communication is None
 
 
 def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
     waiting, busy = rank(0, bubble=0.25), rank(1, forward=0.5, bubble=0.1)
-    budget = of_process([waiting, busy])
+    budget = budget_of([waiting, busy])
     assert (budget.critical_rank, budget.bubble) == (1, pytest.approx(0.1 * 11 / 3))
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert closed_sum(over_processes([budget, budget])) == pytest.approx(budget.native, rel=1e-12)
-    assert of_process([rank(0)]).bubble == 0.0
+    assert budget_of([rank(0)]).bubble == 0.0
 
 
 def test_waiting_that_nobody_tells_apart_has_no_figure():
     """A network in parts whose forward and backward hold the exchange."""
-    budget = of_process([rank(0), rank(1)], in_parts=True)
+    budget = budget_of([rank(0), rank(1)], in_parts=True)
     assert (budget.bubble, over_processes([budget, budget]).bubble) == (None, None)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
-    assert of_process([rank(0, bubble=0.25)], in_parts=True).bubble == pytest.approx(0.25 * 11 / 3)
+    assert budget_of([rank(0, bubble=0.25)], in_parts=True).bubble == pytest.approx(0.25 * 11 / 3)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +241,6 @@ def test_waiting_that_nobody_tells_apart_has_no_figure():
 )
 def test_a_hidden_share_that_noise_made_is_not_told(alone, exposed, share):
     exchange = turns(*((1.0, 1.0 - seconds) for seconds in exposed))
-    budget = of_process([rank(number, compute_only=exchange, comm_only=steps(4 * alone)) for number in range(2)])
+    budget = budget_of([rank(number, compute_only=exchange, comm_only=steps(4 * alone)) for number in range(2)])
     assert budget.hidden_of(alone) == (None if share is None else pytest.approx(share, abs=1e-3))
     assert budget.hidden_of(None) is None

@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from suite.analysis.alpha_beta import fitted
-from suite.analysis.bus import factor
-from suite.analysis.links import link, overlap, point
+from suite.analysis.links import factor, fitted, link, overlap, point
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord, ExchangeTimes, OverlapTimes
 from suite.contracts.case import Placement

@@ -3,7 +3,7 @@
 import pytest
 
 from suite.analysis.comparability import DISQUALIFYING, NOTED, group
-from suite.analysis.machines import moved
+from suite.analysis.machine import moved
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement, Sampling
 from suite.results.records import METHOD

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from suite.analysis.compare_runs import compare
-from suite.analysis.conditions import MeasuredRun
-from suite.analysis.history import history
+from suite.analysis.runs import MeasuredRun, history
 from suite.contracts.case import Sampling
 from suite.errors import RequestError
 from suite.processes.commit import commit_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.differences import Difference, apart
+from suite.analysis.budget import Difference, apart
 
 
 def test_the_means_of_two_groups_are_apart_by_student_s_interval() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.analysis.open_cases import open_cases
+from suite.analysis.leaders import open_cases
 from suite.contracts.case import PASSES, Case, Sampling
 from suite.errors import RequestError
 from suite.plan import Resolved

@@ -2,11 +2,9 @@
 
 import pytest
 
-from suite.analysis.curves import curve, reached, smoothed
 from suite.analysis.exchange import exchanges
-from suite.analysis.learning import Learnt
-from suite.analysis.spread import spread
-from suite.analysis.staleness import Staleness, joined, of_process
+from suite.analysis.learning import Learnt, Staleness, curve, joined_staleness, reached, smoothed, staleness_of
+from suite.analysis.stats import spread
 from suite.analysis.summary import summarise
 from suite.results.rank_report import Rank
 from tests.reports.made_experiments import exchanges as made
@@ -34,9 +32,9 @@ def test_staleness_is_of_all_steps_of_all_ranks():
     ranks = noted(
         {"staleness": {"mean": 1.0, "max": 2, "steps": 30}}, {"staleness": {"mean": 3.0, "max": 7, "steps": 10}}
     )
-    assert of_process(ranks) == Staleness(1.5, 7.0, 40)
-    assert of_process(noted({}, {"staleness": {"mean": 0.0, "max": 0, "steps": 0}})) is None
-    assert joined([]) is None
+    assert staleness_of(ranks) == Staleness(1.5, 7.0, 40)
+    assert staleness_of(noted({}, {"staleness": {"mean": 0.0, "max": 0, "steps": 0}})) is None
+    assert joined_staleness([]) is None
 
 
 def test_a_spread_knows_the_known():

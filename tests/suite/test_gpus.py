@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from suite.analysis.comparability import NOTED
-from suite.analysis.gpus import FAULTS, Gpu
+from suite.analysis.machine import FAULTS, Gpu
 from suite.results.rank_report import GpuUse
 from suite.worker import nvml
 from tests.reports.made_run import case_of

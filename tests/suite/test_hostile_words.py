@@ -17,7 +17,7 @@ from rich.console import Console
 
 from reports.command import import_
 from suite.analysis.compare_runs import compare
-from suite.analysis.conditions import MeasuredRun
+from suite.analysis.runs import MeasuredRun
 from suite.cli import collect, convert, data, measuring, new_adapter
 from suite.cli.comm_display import LiveTables, PlainLines
 from suite.cli.live import LiveDisplay

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reports.inputs import words
-from suite.analysis import input_wait
+from suite.analysis.budget import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input
@@ -27,9 +27,7 @@ def timed(name, steps):
 
 
 def test_native_less_resident_tells_the_wait_and_the_slowest_reader_what_it_gives_alone():
-    found = input_wait.of_process(
-        [rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.5] * 4, [0.6, 1.0, 0.6, 1.0], [0.5] * 3)]
-    )
+    found = input_wait([rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.5] * 4, [0.6, 1.0, 0.6, 1.0], [0.5] * 3)])
     assert found.waited == pytest.approx(0.6)  # of each pair the slowest rank: 1.5 less 0.9, which is rank 0's
     assert found.share == pytest.approx(0.4)
     assert found.alone == pytest.approx([0.5] * 3)
@@ -39,24 +37,24 @@ def test_of_method_1_the_host_s_wait_on_the_rank_that_waits_longest_counts():
     def waiting(waits):
         return Rank(rank=0, passes={"native": {**timed("native", [1.0] * 4), "io_s": waits}})
 
-    found = input_wait.of_process([waiting([0.1] * 4), waiting([0.0, 0.8, 0.0, 0.8])], method=1)
+    found = input_wait([waiting([0.1] * 4), waiting([0.0, 0.8, 0.0, 0.8])], method=1)
     assert (found.waited, found.share) == (pytest.approx(0.4), pytest.approx(0.4))
 
 
 def test_without_resident_steps_only_the_reader_is_known():
-    found = input_wait.of_process([rank([1.0] * 4, [], [0.2] * 3)])
+    found = input_wait([rank([1.0] * 4, [], [0.2] * 3)])
     assert (found.waited, found.share, len(found.alone)) == (None, None, 3)
 
 
 def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
-    found = input_wait.of_process([rank([1.0] * 2, [0.0] * 2, [0.0, 0.0, 0.3])])
+    found = input_wait([rank([1.0] * 2, [0.0] * 2, [0.0, 0.0, 0.3])])
     assert np.all(found.alone > 0)
     assert found.alone.sum() == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0] * 2, [0.1] * 2), Rank(rank=0)]])
 def test_without_every_ranks_waiting_nothing_is_told(ranks):
-    assert input_wait.of_process(ranks) is None
+    assert input_wait(ranks) is None
 
 
 def only(run):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from suite.analysis import noise
-from suite.analysis.noise import Noise, beside_run, best_of_run, noise_of, references_of
+from suite.analysis import machine
+from suite.analysis.machine import Noise, beside_run, best_of_run, noise_of, references_of
 from suite.results.rank_report import HostUse, Pass, Rank
 from suite.results.rank_report import Noise as Reported
 from suite.results.records import Interpreter, Record
@@ -98,4 +98,4 @@ def test_what_has_a_part_of_the_cores_disturbs(values):
 
 def test_a_warm_up_waits_for_what_a_row_is_marked_for():
     """The half that trains cannot import the controller's thresholds."""
-    assert (of_ranks.BUSY, of_ranks.STOLEN) == (noise.BUSY, noise.STOLEN)
+    assert (of_ranks.BUSY, of_ranks.STOLEN) == (machine.BUSY, machine.STOLEN)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reports.site import render
-from suite.analysis.peaks import Peak
+from suite.analysis.machine import Peak
 from suite.analysis.roofline import roofline
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from suite.analysis.exchange import Slowed, crossover, gains, stragglers, time_to
 from suite.analysis.learning import Learnt
-from suite.analysis.stragglers import Slowed, crossover, gains, stragglers, time_to
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement
 from suite.session.training import slowed

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from suite.analysis.change_points import FEWEST, Noise, change_points, noise
-from suite.analysis.power import processes_needed, processes_noise
 from suite.analysis.stats import Centre, Interval, Rates, centre
-from suite.analysis.verdicts import FASTER, SAME, SLOWER, Evidence, Judged, Sides, judged
+from suite.analysis.trend import FEWEST, Noise, change_points, noise
+from suite.analysis.verdicts import (
+    FASTER,
+    SAME,
+    SLOWER,
+    Evidence,
+    Judged,
+    Sides,
+    judged,
+    processes_needed,
+    processes_noise,
+)
 
 
 def rates(random, count, level=0.0, scatter=0.02):
