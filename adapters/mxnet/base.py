@@ -34,7 +34,7 @@ Arrays = List[List[Any]]  # by parameter, in forward order, and device
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
     False: "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
-    "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/benchmarks/mxnet_native.py "
+    "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/validation/mxnet_native.py "
     "measures it on any machine)",
     True: "MXNet's own operator, whose gradient is wrong with oneDNN before a convolution or a pooling",
 }

@@ -1,7 +1,7 @@
 """MXNet's input: ImageRecordIter from RecordIO, threads from image files, plain indexing from memory.
 
 Files are decoded by the suite's threads: Gluon's DataLoader is slower, with threads and with
-processes (tests/benchmarks/mxnet_reader.py compares), and its processes are forked from one
+processes (tests/validation/mxnet_reader.py compares), and its processes are forked from one
 that has threads. NDArrayIter cannot take an order.
 
 Batches are MXNet's arrays, over NumPy's memory where NumPy made them.

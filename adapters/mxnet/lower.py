@@ -137,7 +137,7 @@ def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta:
 
     MXNet's own LRN operator is oneDNN's, and in MXNet 1.9.1 its gradient is wrong where a
     convolution or a pooling follows it: the knob `lrn` keeps it available, and the proof
-    refuses it. tests/benchmarks/mxnet_native.py measures the one's speed against the other's.
+    refuses it. tests/validation/mxnet_native.py measures the one's speed against the other's.
 
         y = x * (k + alpha/size * (sum of squares over `size` channels)) ** -beta
 

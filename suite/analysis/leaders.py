@@ -13,7 +13,7 @@ So has a pair that was measured at different times, since nothing cancels in it:
 
 A measurement that goes on until its verdicts are clear looks after every round, and each look is another chance to be
 wrong. The looks share the 5 % (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", 1983):
-half is spent when the planned rounds are done, the rest bit by bit, however long it goes on. tests/benchmarks/
+half is spent when the planned rounds are done, the rest bit by bit, however long it goes on. tests/validation/
 conclusions.py shows how often verdicts are false all the same.
 
 Which cases of a run are worth another round: what cannot be told apart yet, nor be called equal.

@@ -10,7 +10,7 @@ fifth at each end is drawn in to its neighbour. Student's t then has the degrees
 its error stretched by (n - 1) / (h - 1) (W. J. Dixon, J. W. Tukey, "Approximate behavior of the distribution of
 Winsorized t", 1968). That is dear where nothing came and went: of five values it leaves two degrees of freedom. A ratio
 is therefore estimated both ways, plain and Winsorised, each at half the chance of error, so that both intervals hold
-together (Bonferroni); the narrower one is given. tests/benchmarks/conclusions.py shows what the intervals cover.
+together (Bonferroni); the narrower one is given. tests/validation/conclusions.py shows what the intervals cover.
 
 Several trainings of one case: the median and its ends.
 """

@@ -14,11 +14,11 @@ import pytest
 from suite.analysis.summary import summarise
 from suite.results.records import METHOD
 from suite.results.run_folder import RunFolder
-from tests.benchmarks import bench, conclusions, real_speeds, trust
-from tests.benchmarks.figures import figure, told
 from tests.support.noise import dealt, mixed
+from tests.validation import bench, conclusions, real_speeds, trust
+from tests.validation.figures import figure, told
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "validation"
 MADE = trust.Check("made", "Is it so?", ("x",))
 EMPTY = "print('{\"figures\": []}')"
 
@@ -32,7 +32,7 @@ def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
 
 def test_the_page_is_that_of_the_results() -> None:
     there = (trust.DOCS / "trust.md").read_text()
-    assert there == trust.page(trust.DOCS / "trust", trust.CHECKS), "python tests/benchmarks/trust.py --page"
+    assert there == trust.page(trust.DOCS / "trust", trust.CHECKS), "python tests/validation/trust.py --page"
 
 
 def test_every_check_has_its_script_and_every_result_its_check() -> None:

@@ -10,8 +10,8 @@ import pytest
 from suite.plan import load
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
-from tests.benchmarks.comparing import FEW, case_of
-from tests.benchmarks.prediction import plan_of
+from tests.validation.comparing import FEW, case_of
+from tests.validation.prediction import plan_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PREDICTION, STAGES, COMPARING = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "mutation" / "table.py"
+PROGRAM = Path(__file__).parents[1] / "validation" / "mutation" / "table.py"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,8 @@ def test_a_test_that_is_gone_is_no_failed_one(tmp_path):
 
 def verdict(folder, *tests):
     """Pytest's exit code as mutmut has it."""
-    tokens = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutation.verdict", "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.validation.mutation.verdict", "-p", "no:cacheprovider"]
+    tokens = [sys.executable, "-m", "pytest", "-x", "-q", *plugins]
     environ = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[2])}
     return subprocess.run([*tokens, *tests], cwd=folder, env=environ, capture_output=True).returncode
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.published_traces import points
+from tests.validation.published_traces import points
 
 FOLDER = os.environ.get("STAGEBENCH_PUBLISHED_TRACES", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="STAGEBENCH_PUBLISHED_TRACES names no folder of B-Caffe's logs")

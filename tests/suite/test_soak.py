@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.soak import Sample, flat, grown
+from tests.validation.soak import Sample, flat, grown
 
 
 def course(cpu_s=0.02, bytes_a_case=0, leaked=0):

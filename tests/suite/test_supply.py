@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.supply import supply
+from tests.validation.supply import supply
 
 
 def test_every_lock_is_hashed_and_names_no_place():
