@@ -43,7 +43,9 @@ def main():
     words.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     asked, figures, known = words.parse_args(), [], {}
     for name, batch in (each.split(":") for each in asked.cases):
-        steps = {way: measured(way, name, int(batch), asked.device, known) for way in ways(asked.device)}
+        graph = by_name()[name].graph()
+        initial, samples = dict(weights.initial(graph)), own_synthetic(graph, int(batch), 1, 0)
+        steps = {way: measured(way, graph, initial, samples, asked.device, known) for way in ways(asked.device)}
         figures += compared(name, int(batch), steps, known)
     return told(figures)
 
@@ -52,14 +54,14 @@ def ways(device):
     return ON_CPU if device == "cpu" else tuple(WAYS)
 
 
-def measured(way, name, batch, device, known):
+def measured(way, graph, initial, samples, device, known):
     """Seconds of a step, a figure a block; the peak of its format is put into `known`."""
     precision, tuning, knobs = WAYS[way]
-    graph = by_name()[name].graph()
+    batch = len(samples[0].labels)
     with trainers.started(worker.trainer, tuning=tuning, device=device, precision=precision, knobs=knobs) as make:
         trainer = make(batch=batch)
-        trainer.build(graph, dict(weights.initial(graph)))
-        feed = ResidentFeed(trainer, own_synthetic(graph, batch, 1, 0))
+        trainer.build(graph, dict(initial))
+        feed = ResidentFeed(trainer, samples)
         found = []
         for number in range(BLOCKS + 1):
             count = WARMUP if not found else max(2, round(BLOCK_S / found[-1]))
@@ -74,10 +76,8 @@ def measured(way, name, batch, device, known):
         if precision not in known:
             known[precision] = peaks.measure(trainer.yardstick(), 1, trainer.synchronize)
     speed, peak = batch / statistics.median(found[1:]), known[precision].flop_per_s
-    print(
-        f"{name}, batch {batch}, {way}: {speed:,.0f} samples/s, {share(graph.macs * speed, peak):.1f} % of its peak",
-        flush=True,
-    )
+    used = share(graph.macs * speed, peak)
+    print(f"{graph.name}, batch {batch}, {way}: {speed:,.0f} samples/s, {used:.1f} % of its peak", flush=True)
     return found[1:]
 
 

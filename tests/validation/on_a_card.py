@@ -1,96 +1,275 @@
-"""Everything that wants a GPU, one after the other, into a folder: what docs/gpu.md tells is from here.
+"""Everything that wants one GPU, as a list of short steps; docs/gpu.md reports their results.
 
-    PYTHONPATH=.:tests/conformance python tests/validation/on_a_card.py OUT --minutes 60
-    PYTHONPATH=.:tests/conformance python tests/validation/on_a_card.py OUT --only graph --only precisions
+    PYTHONPATH=.:tests/conformance python tests/validation/on_a_card.py OUT --minutes 6
+    python tests/validation/on_a_card.py OUT --list
+    PYTHONPATH=.:tests/conformance python tests/validation/on_a_card.py OUT --only graph --only precisions-resnet50
 
-The Python that runs it must have PyTorch with CUDA, and stagebench; proofs, conformance and the two plans take every
-framework that is found. What has not ended when the time is up is stopped, and what it said so far is kept.
+The Python that runs it must have PyTorch with CUDA, and stagebench; JAX, mpi4py and lmdb where their steps are to pass.
+Every step leaves its output in OUT/STEP.txt, and a line in the record, on_a_card.json, before the next one starts. So
+the time may end at any moment, and the next occasion goes on with the first step that no card has passed.
+
+`--rehearse` runs the same steps on CPUs, with one small network in the place of the others: what fails there for any
+other reason than a missing GPU would fail on the GPU, too.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
+from typing import Any, NamedTuple
 
-GRACE = 10.0  # seconds between the two signals that stop a check
-NATIVE = ("tests/validation/pytorch_native.py", "--device", "cuda", "--network", "resnet50", "--batch", "256")
-NATIVE = (*NATIVE, "--precision", "bfloat16", "--rounds", "12")
-RESNET = ("--device", "cuda", "--strategy", "single", "--workload", "resnet50", "--tuning", "tuned")
-STAGEBENCH = ("-m", "suite.cli")
-VERIFY = (*STAGEBENCH, "verify", *RESNET, "--json")
-FORMATS = tuple(word for name in ("float32", "tf32", "bfloat16", "float16") for word in ("--precision", name))
-FROM_FILES = (*STAGEBENCH, "run", "--adapter", "pytorch", *RESNET, "--batch", "256", "--precision", "bfloat16")
-FROM_FILES = (*FROM_FILES, "--data", "imagenet-like", "--readers", "12", "--no-proofs", "--processes", "2")
-CHECKS = {  # what Python is given, in order: what takes seconds before what takes minutes
-    "eager": (*NATIVE, "--mode", "eager"),
-    "graph": (*NATIVE, "--mode", "graph"),
-    "profiler": (
-        *("tests/validation/stages_vs_profiler.py", "pytorch", "resnet50:256"),
-        *("--device", "cuda", "--precision", "bfloat16"),
+GRACE = 5.0  # seconds between the two signals that stop a step
+AT_ONCE = 8  # steps that share the card, where nothing is timed
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = Path(__file__).with_suffix(".json")
+PLAN = ROOT / "suite" / "plans" / "paper.toml"
+PACKAGES = ("torch", "torchvision", "jax", "mpi4py", "numpy")
+NETWORKS = ("resnet50", "alexnet", "googlenet")
+BATCHES = {"resnet50": "256", "alexnet": "1024", "googlenet": "256"}
+REHEARSAL = {"cuda": "cpu", "256": "2", "1024": "2", "12": "2", **dict.fromkeys(NETWORKS, "mnist_small")}
+PATIENCE = 20.0  # times as long a step may take there
+TIME_UP = "the time was up"
+
+
+class Step(NamedTuple):
+    """One run of Python."""
+
+    command: tuple[str, ...]  # {out} is the folder of the results, {step} this step's name
+    limit: float = 60.0  # seconds
+    beside: str = ""  # steps in a row with the same word time nothing and share the card; the others have it alone
+    row: tuple[str, str] | None = None  # adapter and network: {out}/{step}.toml is the plan `paper` less other rows
+
+
+def stagebench(*words: str, limit: float = 60.0, beside: str = "") -> Step:
+    return Step(("-m", "suite.cli", *words), limit, beside)
+
+
+def proof(adapter: str, network: str, precision: str, *knobs: str, limit: float = 90.0, beside: str = "proofs") -> Step:
+    case = ["--adapter", adapter, "--workload", network, "--precision", precision]
+    case += [word for knob in knobs for word in ("--knob", knob)]
+    tuned = ("--device", "cuda", "--strategy", "single", "--tuning", "tuned", "--json")
+    return stagebench("verify", *tuned, *case, limit=limit, beside=beside)
+
+
+def conformance(tests: str, limit: float = 90.0, at_once: str = "8", beside: str = "") -> Step:
+    words = ("-v", "-r", "s", "-p", "no:cacheprovider", "-n", at_once, "--durations", "10")
+    return Step(("-m", "pytest", "tests/gpu", *words, "-k", tests), limit, beside)
+
+
+def row(adapter: str, network: str, limit: float = 60.0) -> Step:
+    """A row of `paper --scale card`, proven and measured, in a run of its own; `stagebench collect` joins them."""
+    words = ("run", "{out}/{step}.toml", "--scale", "card", "--set", "sampling.processes=1", "-o", "{out}/{step}")
+    return stagebench(*words, limit=limit)._replace(row=(adapter, network))
+
+
+def from_files(*words: str, limit: float = 60.0) -> Step:
+    """ResNet-50 in bfloat16, read by 12 readers."""
+    case = ("--adapter", "pytorch", "--workload", "resnet50", "--batch", "256", "--device", "cuda")
+    case = (*case, "--tuning", "tuned", "--precision", "bfloat16", "--data", "imagenet-like", "--readers", "12")
+    case = (*case, "--processes", "1", "--steps", "20", "--seconds", "1", "--set", "sampling.warmup_limit=4")
+    return stagebench("run", *case, "--set", "sampling.quick=true", *words, "-o", "{out}/{step}", limit=limit)
+
+
+def shared(adapter: str, strategy: str) -> Step:
+    """Two ranks on the card: does an asynchronous exchange train?"""
+    case = ("--adapter", adapter, "--strategy", strategy, "--workload", "mnist_small", "--batch", "64", "--ranks", "2")
+    case = (*case, "--device", "cuda", "--tuning", "tuned", "--set", "share_devices=true", "--passes", "native")
+    brief = ("--processes", "1", "--steps", "20", "--seconds", "1", "--set", "sampling.quick=true")
+    return stagebench("run", *case, *brief, "-o", "{out}/{step}", beside="shared")
+
+
+def beside_a_loop(mode: str, limit: float = 60.0) -> Step:
+    words = ("--device", "cuda", "--network", "resnet50", "--batch", "256", "--precision", "bfloat16")
+    return Step(("tests/validation/pytorch_native.py", *words, "--rounds", "12", "--mode", mode), limit)
+
+
+STEPS = {
+    "doctor": stagebench("doctor", beside="oracles"),
+    "data": stagebench("data", "make", "imagenet-like", beside="oracles"),
+    # These wait for their networks' oracles, which CPUs compute; the proofs below find them in the cache.
+    **{
+        f"proof-pytorch-{name}-float32": proof("pytorch", name, "float32", limit=120.0, beside="oracles")
+        for name in NETWORKS
+    },
+    **{
+        f"proof-pytorch-{name}-{precision}": proof("pytorch", name, precision)
+        for name in NETWORKS
+        for precision in ("tf32", "bfloat16", "float16")
+    },
+    "proof-graph-float32": proof("pytorch", "resnet50", "float32", "cuda_graph=true"),
+    "proof-graph-bfloat16": proof("pytorch", "resnet50", "bfloat16", "cuda_graph=true"),
+    "proof-deterministic": proof("pytorch", "resnet50", "float32", "deterministic=on"),
+    **{f"proof-caffempi-{name}-tf32": proof("caffempi", name, "tf32") for name in NETWORKS},
+    **{  # XLA takes no memory in advance: these share the card
+        f"proof-jax-resnet50-{precision}": proof("jax", "resnet50", precision, "preallocate=0", limit=150.0)
+        for precision in ("tf32", "bfloat16", "float16")
+    },
+    "conformance-pytorch": conformance("Test_pytorch and not out_of_memory", limit=150.0),
+    "loss-scale": Step(
+        ("-m", "pytest", "tests/adapters/pytorch/test_trainer.py", "-v", "-p", "no:cacheprovider", "-k", "float16")
     ),
-    "proofs": (*VERIFY, *FORMATS),
-    "replayed": (*VERIFY, "--adapter", "pytorch", "--knob", "cuda_graph=true"),
-    "deterministic": (*VERIFY, "--knob", "deterministic=on"),
-    "precisions": ("tests/validation/gpu_precisions.py", "resnet50:256", "googlenet:256", "alexnet:1024"),
-    "decoded": (
-        *(*STAGEBENCH, "data", "check", "imagenet-like", "--readers"),
-        *("--adapter", "pytorch", "--device", "cuda", "--knob", "decode=gpu"),
+    **{f"paper-pytorch-{name}": row("pytorch", name) for name in NETWORKS},
+    **{f"paper-caffempi-{name}": row("caffempi", name) for name in ("alexnet", "googlenet")},
+    **{
+        f"precisions-{name}": Step(("tests/validation/gpu_precisions.py", f"{name}:{BATCHES[name]}"), 75.0)
+        for name in NETWORKS
+    },
+    "compile": beside_a_loop("compile", limit=150.0),
+    "conformance-caffempi": conformance("Test_caffempi and not out_of_memory", limit=120.0, beside="conformance"),
+    # One at a time: each takes three quarters of the GPU's memory in advance.
+    "conformance-jax": conformance(
+        "Test_jax and (number_format or profiler or card_tells or deterministic or layer)",
+        limit=120.0,
+        at_once="0",
+        beside="conformance",
     ),
-    "decoding": (
-        *(*FROM_FILES, "--knob", "decode=host,gpu"),
-        *("--passes", "native,staged,resident,io_only", "-o", "{out}/decoding"),
+    "shared-parameter-server": shared("caffempi", "parameter_server_async"),
+    "shared-local-sgd": shared("pytorch", "local_sgd"),
+    "out-of-memory": conformance("out_of_memory", limit=120.0, at_once="0"),
+    "decoded": stagebench(
+        *("data", "check", "imagenet-like", "--readers", "--adapter", "pytorch", "--device", "cuda"),
+        *("--knob", "decode=gpu"),
     ),
-    "copies": (*FROM_FILES, "--knob", "copy_stream=on,off", "--passes", "native,resident", "-o", "{out}/copies"),
-    "conformance": ("-m", "pytest", "tests/gpu", "-v", "-r", "s", "-p", "no:cacheprovider"),
-    "compile": (*NATIVE, "--mode", "compile"),
-    "compiled-graph": (*NATIVE, "--mode", "compiled graph"),
-    "paper": (*STAGEBENCH, "run", "paper", "--scale", "card", "-o", "{out}/paper"),
-    "autotune": (*STAGEBENCH, "run", "autotune", "--scale", "gpu", "-o", "{out}/autotune"),
+    "decoding": from_files(*("--knob", "decode=host,gpu", "--passes", "native,staged,resident,io_only"), limit=120.0),
+    "copies": from_files("--knob", "copy_stream=on,off", "--passes", "native,resident", "--no-proofs"),
+    "paper-jax-resnet50": row("jax", "resnet50", limit=150.0),
+    "eager": beside_a_loop("eager"),
+    "graph": beside_a_loop("graph"),
+    "profiler": Step(
+        (
+            *("tests/validation/stages_vs_profiler.py", "pytorch", "resnet50:256"),
+            *("--device", "cuda", "--precision", "bfloat16"),
+        )
+    ),
+    "proof-caffempi-deterministic": proof("caffempi", "resnet50", "float32", "deterministic=on"),
+    **{
+        f"proof-jax-{name}": proof("jax", "googlenet", "float32", "preallocate=0", knob, limit=150.0)
+        for name, knob in (("deterministic", "deterministic=on"), ("no-autotuning", "cudnn_autotune=off"))
+    },
+    "compiled-graph": beside_a_loop("compiled graph", limit=150.0),
+    "autotuned": beside_a_loop("autotune", limit=300.0),
+    "paper-caffempi-resnet50": row("caffempi", "resnet50"),
+    **{f"paper-jax-{name}": row("jax", name, limit=150.0) for name in ("alexnet", "googlenet")},
+    **{f"paper-{adapter}-resnet152": row(adapter, "resnet152", limit=150.0) for adapter in ("pytorch", "caffempi")},
+    "autotune": stagebench("run", "autotune", "--scale", "gpu", "-o", "{out}/{step}", limit=1800.0),
 }
 
 
-def main():
+def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("out", type=Path)
-    words.add_argument("--minutes", type=float, default=60.0)
-    words.add_argument("--only", action="append", choices=sorted(CHECKS))
+    words.add_argument("out", type=Path, help="folder of the results")
+    words.add_argument("--minutes", type=float, default=60.0, help="no step runs later than this")
+    words.add_argument("--only", action="append", choices=STEPS, metavar="STEP", help="whether passed or not")
+    words.add_argument("--list", action="store_true", help="print which steps are passed, and start none")
+    words.add_argument("--rehearse", action="store_true", help="on CPUs; nothing is put on record")
+    words.add_argument("--pack", type=Path, help="a .tar.gz of all results, written anew after every step")
     asked = words.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if asked.list:
+        for name in STEPS:
+            print(f"{name}: {record.get(name, {}).get('ended', 'missing')}")
+        return 0
     asked.out.mkdir(parents=True, exist_ok=True)
-    end, ended = time.monotonic() + 60.0 * asked.minutes, {}
-    if shutil.which("nvidia-smi") is None:
-        raise SystemExit("there is no nvidia-smi: this machine has no NVIDIA GPU, or not its driver's programs")
-    card = subprocess.run(["nvidia-smi"], check=False, capture_output=True, text=True)
-    (asked.out / "card.txt").write_text(card.stdout + card.stderr)
-    for name in asked.only or CHECKS:
-        began = time.monotonic()
-        ended[name] = {"ended": run(name, asked.out, end - began), "seconds": round(time.monotonic() - began, 1)}
-        print(f"{name}: {ended[name]['ended']} after {ended[name]['seconds']:.0f} s", flush=True)
-        (asked.out / "ended.json").write_text(json.dumps(ended, indent=1) + "\n")
-    return int(any(each["ended"] != 0 for each in ended.values()))
+    machine = "CPUs" if asked.rehearse else card()
+    missing = [name for name in STEPS if record.get(name, {}).get("ended") != 0]
+    # A step that failed by itself waits for those that never had their time.
+    missing.sort(key=lambda name: record.get(name, {}).get("ended", TIME_UP) != TIME_UP)
+    end, results = time.monotonic() + 60.0 * asked.minutes, {}
+    for name, result in ended(asked.only or missing, asked.out, end, asked.rehearse):
+        results[name] = {"date": time.strftime("%Y-%m-%d"), **result, "machine": machine}
+        print(f"{name}: {result['ended']} after {result['seconds']:.0f} s", flush=True)
+        written = asked.out / "on_a_card.json" if asked.rehearse else RECORD
+        written.write_text(json.dumps({**record, **results}, indent=1) + "\n")
+        if asked.pack:
+            pack(asked.out, written, asked.pack)
+    return int(any(result["ended"] != 0 for result in results.values()))
 
 
-def run(name, out, seconds):
-    """Its exit code, or why there is none."""
-    if seconds <= 0:
-        return "not begun: the time was up"
-    command = [sys.executable, *(word.format(out=out) for word in CHECKS[name])]
+def card() -> str:
+    """The GPU, its driver and the versions of what drives it."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        named = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        raise SystemExit("nvidia-smi lists no GPU here; --rehearse runs the steps on CPUs") from None
+    model, driver = named.split(", ")
+    versions = [f"Python {sys.version.split()[0]}"]
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    return f"{model}, driver {driver}, " + ", ".join(versions)
+
+
+def ended(names: list[str], out: Path, end: float, rehearse: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each step's result, as soon as it has one: its exit code, or why it has none, and its seconds."""
+    patience = PATIENCE if rehearse else 1.0
+    for _, group in groupby(names, lambda name: STEPS[name].beside or name):
+        waiting, running = list(group), {}
+        while running or (waiting and time.monotonic() < end):
+            if waiting and len(running) < AT_ONCE and time.monotonic() < end:
+                running[waiting[0]] = start(waiting[0], out, rehearse), time.monotonic()
+                waiting.pop(0)
+            for name, (process, began) in list(running.items()):
+                result, seconds = process.poll(), time.monotonic() - began
+                if result is None and time.monotonic() > end:
+                    result = TIME_UP
+                elif result is None and seconds > patience * STEPS[name].limit:
+                    result = f"stopped after {seconds:.0f} s"
+                if result is not None:
+                    stop(process)
+                    del running[name]
+                    yield name, {"ended": result, "seconds": round(seconds, 1)}
+            time.sleep(0.05)
+
+
+def start(name: str, out: Path, rehearse: bool) -> "subprocess.Popen[bytes]":
+    step = STEPS[name]
+    if step.row:
+        (out / f"{name}.toml").write_text(plan(*step.row, rehearse))
+    words = [word.replace("{out}", str(out)).replace("{step}", name) for word in step.command]
+    if rehearse:
+        words = [":".join(REHEARSAL.get(part, part) for part in word.split(":")) for word in words]
     with (out / f"{name}.txt").open("w") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            for by in (signal.SIGTERM, signal.SIGKILL):  # with all that it has started
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, by)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
-            return "stopped: the time was up"
+        command = [sys.executable, *words]
+        return subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True)
+
+
+def plan(adapter: str, network: str, rehearse: bool) -> str:
+    """The plan `paper`, whose scale `card` keeps one adapter and one network."""
+    head = "[scale.card.keep]\n"
+    kept = f'{head}adapter = "{adapter}"\nworkload = "{network}"\nreaders = 12\n'
+    text = PLAN.read_text()
+    if not rehearse:
+        return text.replace(head, kept)
+    small = f"[scale.card]\ndivide_batch = 64\n\n{kept.replace(network, 'googlenet')}"
+    return text.replace(head, small).replace('"cuda"', '"cpu"')
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """End a step with all that it has started, if it has not ended."""
+    for by in (signal.SIGTERM, signal.SIGKILL) * (process.poll() is None):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, by)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+
+
+def pack(out: Path, record: Path, archive: Path) -> None:
+    """All results but the bundles, which are this tree's own code."""
+    scratch = archive.with_suffix(".part")
+    with tarfile.open(scratch, "w:gz") as stream:
+        stream.add(record, record.name)
+        stream.add(out, "results", filter=lambda info: None if "/bundles" in info.name else info)
+    scratch.replace(archive)
 
 
 if __name__ == "__main__":

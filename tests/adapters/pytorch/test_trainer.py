@@ -16,6 +16,8 @@ from workloads import weights
 from workloads.build import Builder
 from workloads.networks import by_name
 
+DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
@@ -44,10 +46,11 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights(trainer, tmp_pa
     assert proof["losses"]["native"] == proof["losses"]["staged"]
 
 
-def test_float16_scales_its_losses_and_hands_out_gradients_without_the_scale(trainer, tmp_path):
+@pytest.mark.parametrize("device", DEVICES)
+def test_float16_scales_its_losses_and_hands_out_gradients_without_the_scale(trainer, tmp_path, device):
     graph = networks.two_heads()
     proofs.write_oracle(graph, 8, tmp_path)
-    ours = trainer(precision="float16", batch=8)
+    ours = trainer(precision="float16", batch=8, device=device)
     proof = proofs.prove(ours, graph, 8, str(tmp_path))
     assert 1e-5 < proof["errors"]["logits"]["logits"] < 2e-2  # eleven bits of mantissa
     assert max(proof["errors"]["gradient"].values()) < 0.1
@@ -55,9 +58,10 @@ def test_float16_scales_its_losses_and_hands_out_gradients_without_the_scale(tra
     assert ours._scaler.get_scale() == 1024.0
 
 
-def test_float16_skips_an_update_whose_gradients_are_too_large_and_halves_the_scale(trainer):
+@pytest.mark.parametrize("device", DEVICES)
+def test_float16_skips_an_update_whose_gradients_are_too_large_and_halves_the_scale(trainer, device):
     graph = networks.two_heads()
-    ours = trainer(precision="float16", batch=8)
+    ours = trainer(precision="float16", batch=8, device=device)
     ours.build(graph, dict(weights.initial(graph)))
     batch = ours.to_device(synthetic(graph, 8, 1))
     ours.step(batch)
