@@ -139,7 +139,8 @@ def _note(group: Sequence[Link]) -> str:
     first = group[0]
     simulated = [SIMULATED] if first.simulated else []
     # Of an imported link, where it was printed; of ours, by what its messages went, and what started its ranks.
-    way = [first.reason] if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
+    foreign = list(dict.fromkeys(link.reason for link in group))
+    way = foreign if first.outcome == FOREIGN else [first.transport, first.case.placement.launcher]
     return " · ".join([*way, ", ".join(first.hosts), *unmeasured(group), *marked(group), *simulated])
 
 

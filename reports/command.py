@@ -146,8 +146,11 @@ def import_(
     from reports.programs import read
     from suite.foreign.folder import write
 
-    results = [result for file in files for result in read(file, framework)]
+    found = [read(file, framework) for file in files]
+    results = [result for one in found for result in one.results]
     write(results, output, ("stagebench", *sys.argv[1:]))
+    for why in (why for one in found for why in one.skipped):
+        say(f"skipped: {why}", err=True)
     say(f"{output}: {len(results)} foreign results\n{report_next(output)}")
 
 

@@ -6,39 +6,24 @@ A case holds what the text says. What it does not say is "unknown", and several 
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from suite.comm.cases import CommCase
+from reports.nccl_tests import nccl_tests
+from reports.printed import Printed, Result, Skipped, sections
 from suite.contracts.case import Case, Input, Placement, Sampling
 from suite.errors import RequestError
 from suite.files import disk
-from suite.foreign.folder import UNKNOWN, Exchange, ForeignRun, Origin, Speed
+from suite.foreign.folder import UNKNOWN, ForeignRun, Speed
 
 MNIST = 60_000  # training images
-TYPES = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16"}  # nccl-tests' names
-# Its programs' names. Others (reduce, sendrecv, ...) are no operation that stagebench measures.
-OPERATIONS = {
-    "all_reduce": "all-reduce",
-    "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "alltoall": "all-to-all",
-    "broadcast": "broadcast",
-}
-# A line of its heading, a batch size, or its last line.
-TF_CNN = (
-    r"\b(Model|Dataset|Devices|Optimizer|Variables):\s+(\S.*)"
-    r"|\b([\d.]+) (global|per device)|\btotal images/sec: ([\d.]+)"
-)
-# Bytes, numbers, type, perhaps reduction and root, microseconds, and both bandwidths.
-NCCL_ROW = r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(?:[a-z]+\s+)?(?:-?\d+\s+)?([\d.]+)\s+[\d.]+\s+[\d.]+\s+\S+\s+[\d.]"
 
 # What a page says of a program's results, beside what it printed.
 ARTICLE = "data-parallel article"
+TRAINING = "training"  # a mode of tf_cnn_benchmarks
 NOTES = {
     ARTICLE: "The article's text gives its small and its large network 402,442 and 2,636,554 parameters. Its PyTorch "
     "code trains 402,442 and 4,104,202, its TensorFlow code 347,146 and 2,007,050: its two frameworks never trained "
@@ -46,61 +31,50 @@ NOTES = {
 }
 
 LARGEST = 1 << 26  # bytes of an output; more was printed by something else
-LONGEST = 4096  # characters of a line that can be a result's
-
-Result = Speed | Exchange
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A file of a program's output."""
+class Read(NamedTuple):
+    """What a file holds."""
 
-    path: Path
-    text: str
-    framework: str | None = None  # as the person says, where the program does not
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def matches(self, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
-        """The lines, from 1, in which a pattern is found."""
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if len(line) <= LONGEST and (found := re.search(pattern, line)):
-                yield number, found
-
-    def first(self, pattern: str) -> str | None:
-        """What the first group has matched."""
-        return next((found[1] for _, found in self.matches(pattern)), None)
-
-    def refused(self, why: str) -> RequestError:
-        """The error of this file, to be raised."""
-        return RequestError(f"{self.path}: {why}")
+    results: tuple[Result, ...]
+    skipped: tuple[str, ...]  # why runs in it are no results, a line each
 
 
-def read(path: Path, framework: str | None) -> tuple[Result, ...]:
-    """The results in a file; RequestError where no reader finds any."""
+def read(path: Path, framework: str | None) -> Read:
+    """The results in a file; RequestError where no reader finds any, and for what may be wrong."""
+    printed = _printed(path, framework)
+    results: list[Result] = []
+    skipped: list[str] = []
+    for program, reader in READERS.items():
+        try:
+            for one in reader(printed):
+                if isinstance(one, Skipped):
+                    skipped.append(f"{path}: line {one.line}: {one.words}")
+                else:
+                    results.append(one)
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise printed.refused(f"damaged output of {program} ({why}); import it as it was printed") from error
+    if not results and skipped:
+        raise RequestError("; ".join(skipped))
+    if not results:
+        raise printed.refused(f"no result was found; these outputs are understood: {', '.join(READERS)}")
+    return Read(tuple(results), tuple(skipped))
+
+
+def _printed(path: Path, framework: str | None) -> Printed:
+    """The file's text; RequestError for what is no file of a benchmark's size."""
     remedy = "name what a benchmark printed"
     with disk(f"cannot read {path}", remedy, RequestError):
         if path.exists() and not path.is_file():  # reading from a pipe would never end
             raise RequestError(f"{path} is no file; {remedy}")
-        if path.stat().st_size > LARGEST:
-            raise RequestError(
-                f"{path} has {path.stat().st_size} bytes, more than {LARGEST}; {remedy}, without the rest"
-            )
-        printed = Printed(path, path.read_text(errors="replace"), framework)
-    for program, reader in READERS.items():
-        try:
-            found = tuple(reader(printed))
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise printed.refused(f"damaged output of {program} ({why}); import it as it was printed") from error
-        if found:
-            return found
-    raise printed.refused(f"no result was found; these outputs are understood: {', '.join(READERS)}")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise RequestError(f"{path} has {size} bytes, more than {LARGEST}; {remedy}, without the rest")
+        return Printed(path, path.read_text(errors="replace"), framework)
 
 
-def article(printed: Printed) -> Iterator[Result]:
+def article(printed: Printed) -> Iterator[Result | Skipped]:
     """The data-parallel article's lines: https://github.com/r-o-s-h-a-n/data_parallel_benchmark.
 
     The speed is the second epoch's: the first one pays what is paid once. Its files are called FRAMEWORK_results.txt.
@@ -129,85 +103,75 @@ def article(printed: Printed) -> Iterator[Result]:
             optimiser="adam",
             input=Input(repeat=repeat),
         )
-        yield Speed(case=case, samples_per_second=rate, epoch_s=epochs, origin=_origin(ARTICLE, printed, line))
+        yield Speed(case=case, samples_per_second=rate, epoch_s=epochs, origin=printed.origin(ARTICLE, line, line))
 
 
-def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result]:
-    """tf_cnn_benchmarks.py: a heading for every process, then one total of all of them, printed by each."""
-    for heading, rates, line in _totals(printed):
-        if not {"Model", "global", "per device"} <= heading.keys():
-            raise printed.refused(f"line {line}: no model or batch size stands before this total; import the whole log")
-        batch, gpus = float(heading["per device"]), "gpu" in heading.get("Devices", "").lower()
-        devices = max(1, round(float(heading["global"]) / batch))
+def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result | Skipped]:
+    """tf_cnn_benchmarks.py: a heading of every process, then one total of all of them, printed by each."""
+    names = ("Model", "Dataset", "Mode", "Devices", "Optimizer", "Variables")
+    heading = {name: rf"\b{name}:\s+(\S.*)" for name in names}
+    heading |= {"of_all": r"\b([\d.]+) global", "of_one": r"\b([\d.]+) per device"}
+    for run in sections(printed, heading, {"total": r"\btotal images/sec: (\S+)"}, "Model"):
+        line = run.results[-1].number
+        model, of_all, of_one = (run.value(name) for name in ("Model", "of_all", "of_one"))
+        if not model or not of_all or not of_one:
+            raise printed.refused("no model or batch size stands before this total; import the whole log", line)
+        mode = run.value("Mode") or TRAINING  # which the oldest versions do not print
+        if mode != TRAINING:
+            yield Skipped(run.line, f"Mode: {mode}; only trainings are imported")
+            continue
+        devices = max(1, round(float(of_all) / float(of_one)))
+        if len(run.results) > devices:
+            why = f"{len(run.results)} totals of {devices} devices: another run's heading is missing"
+            raise printed.refused(f"{why}; import the whole log", run.results[devices].number)
+        gpus = "gpu" in (run.value("Devices") or "").lower()
         case = _case(
             printed.framework or "tensorflow",
-            heading.get("Variables", UNKNOWN),
-            heading["Model"],
+            run.value("Variables") or UNKNOWN,
+            model,
             Placement(device="cuda" if gpus else "cpu", ranks_per_node=devices),
-            round(batch),
-            data=heading.get("Dataset", UNKNOWN),
-            optimiser=heading.get("Optimizer", UNKNOWN),
+            round(float(of_one)),
+            data=run.value("Dataset") or UNKNOWN,
+            optimiser=run.value("Optimizer") or UNKNOWN,
         )
-        yield Speed(case=case, samples_per_second=median(rates), origin=_origin("tf_cnn_benchmarks", printed, line))
+        rate = median(float(total.values[0] or "") for total in run.results)
+        yield Speed(case=case, samples_per_second=rate, origin=printed.origin("tf_cnn_benchmarks", line, run.line))
 
 
-def _totals(printed: Printed) -> Iterator[tuple[dict[str, str], list[float], int]]:
-    """Of each run what its heading says, the totals of its processes, and the last one's line."""
-    heading: dict[str, str] = {}
-    rates: list[float] = []
-    at = 0
-    for number, found in printed.matches(TF_CNN):
-        name, value, size, of, total = found.groups()
-        if name == "Model" and rates:
-            yield heading, rates, at
-            heading, rates = {}, []
-        if total:
-            rates.append(float(total))
-            at = number
-        else:
-            heading.setdefault(name or of, (value or size).rstrip())
-    if rates:
-        yield heading, rates, at
-
-
-def horovod_synthetic(printed: Printed) -> Iterator[Result]:
-    """Horovod's pytorch_synthetic_benchmark.py and its like for other frameworks: one run to a file."""
-    for line, found in printed.matches(r"\bTotal img/sec on (\d+) (GPU|CPU)\(s\): ([\d.]+)"):
-        model, batch = printed.first(r"\bModel: (\S+)"), printed.first(r"\bBatch size: (\d+)")
+def horovod_synthetic(printed: Printed) -> Iterator[Result | Skipped]:
+    """Horovod's pytorch_synthetic_benchmark.py and its like for other frameworks."""
+    heading = {"model": r"\bModel: (\S+)$", "batch": r"\bBatch size: (\d+)$", "of": r"\bNumber of (?:GPU|CPU)s: (\d+)$"}
+    results = {
+        "part": r"\bIter #\d+: (\S+) img/sec per",
+        "total": r"\bTotal img/sec on (\d+) (GPU|CPU)\(s\): (\S+)",
+    }
+    for run in sections(printed, heading, results, "model"):
+        totals = run.of("total")
+        if not totals:
+            continue  # it ended, or was ended, before
+        line, (devices, device, total) = totals[0].number, (str(value) for value in totals[0].values)
+        model, batch = run.value("model"), run.value("batch")
         if not model or not batch:
-            raise printed.refused("no line `Model:` or `Batch size:` was found; import the whole output")
-        devices = int(found[1])
-        parts = tuple(float(part[1]) * devices for _, part in printed.matches(r"\bIter #\d+: ([\d.]+) img/sec per"))
-        place = Placement(device="cuda" if found[2] == "GPU" else "cpu", ranks_per_node=devices)
+            raise printed.refused("no line `Model:` or `Batch size:` stands before it; import the whole output", line)
+        if run.value("of") not in (None, devices):
+            raise printed.refused(
+                f"it is of {devices}, its heading of {run.value('of')}; import the output of one", line
+            )
+        if run.results[-1].number > line:
+            why = "no line `Model:` stands between this and the total before it"
+            raise printed.refused(f"{why}; import the whole output", run.results[-1].number)
+        each = [float(part.values[0] or "") for part in run.of("part")]
+        if each and abs(fmean(each) * int(devices) - float(total)) > 0.05 * int(devices) + 0.05 + 0.01 * float(total):
+            why = f"the parts before it, of {fmean(each):.1f} per {device} in the mean, are not those of this total"
+            raise printed.refused(f"{why}; import the output of one run", line)
+        place = Placement(device="cuda" if device == "GPU" else "cpu", ranks_per_node=int(devices))
         case = _case(printed.framework or "horovod", "horovod", model.lower(), place, int(batch), data="synthetic")
-        origin = _origin("Horovod synthetic benchmark", printed, line)
-        yield Speed(case=case, samples_per_second=float(found[3]), parts=parts, origin=origin)
-        return
-
-
-def nccl_tests(printed: Printed) -> Iterator[Result]:
-    """all_reduce_perf and its like: the out-of-place times."""
-    ranks = {int(found[1]): found[2] for _, found in printed.matches(r"\bRank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\b")}
-    found = list(printed.matches(NCCL_ROW))
-    if not found:
-        return
-    if not ranks:
-        raise printed.refused("no line `Rank ... device ...` says how many ranks there were; import the whole output")
-    operation = OPERATIONS.get(printed.first(r"\b(\w+?)_perf") or Path(printed.name).stem.partition("_perf")[0])
-    if operation is None:
-        known = ", ".join(f"{name}_perf" for name in OPERATIONS)
-        raise printed.refused(f"nothing says which of {known} printed it; begin the file with its command")
-    hosts = tuple(dict.fromkeys(ranks.values()))
-    place = Placement(nodes=len(hosts), ranks_per_node=-(-len(ranks) // len(hosts)), device="cuda")
-    iterations = int(printed.first(r"\biters: (\d+) (?:agg|valid)") or 1)
-    counts: dict[str, list[int]] = {}
-    for _, row in found:
-        counts.setdefault(row[3], []).append(int(row[2]))
-    for line, row in found:
-        dtype = TYPES.get(row[3], row[3])
-        case = CommCase("nccl", operation, place, 0.0, tuple(counts[row[3]]), dtype=dtype)
-        seconds, origin = float(row[4]) * 1e-6, _origin("nccl-tests", printed, line)
-        yield Exchange(case=case, hosts=hosts, bytes=int(row[1]), seconds=seconds, samples=iterations, origin=origin)
+        yield Speed(
+            case=case,
+            samples_per_second=float(total),
+            parts=tuple(part * int(devices) for part in each),
+            origin=printed.origin("Horovod synthetic benchmark", line, run.line),
+        )
 
 
 def notes_of(folder: ForeignRun) -> list[str]:
@@ -216,7 +180,7 @@ def notes_of(folder: ForeignRun) -> list[str]:
     return [NOTES[program] for program in programs if program in NOTES]
 
 
-READERS: dict[str, Callable[[Printed], Iterator[Result]]] = {
+READERS: dict[str, Callable[[Printed], Iterator[Result | Skipped]]] = {
     "the data-parallel article's JSON lines": article,
     "tf_cnn_benchmarks": tf_cnn_benchmarks,
     "Horovod's synthetic benchmarks": horovod_synthetic,
@@ -227,7 +191,3 @@ READERS: dict[str, Callable[[Printed], Iterator[Result]]] = {
 def _case(adapter: str, strategy: str, workload: str, place: Placement, batch: int, **more: Any) -> Case:
     known = {"precision": UNKNOWN, "optimiser": UNKNOWN, "tuning": UNKNOWN, **more}
     return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), passes=("native",), **known)
-
-
-def _origin(program: str, printed: Printed, line: int) -> Origin:
-    return Origin(program=program, file=printed.name, line=line)

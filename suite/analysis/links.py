@@ -18,6 +18,7 @@ From the records of `stagebench comm` to links: times over sizes, bandwidths, th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -300,11 +301,10 @@ def _measured_links(folder: CommFolder) -> Iterator[Link]:
 
 
 def imported_links(folder: ForeignComm) -> Iterator[Link]:
-    """What other programs have measured; of their samples only the mean is known."""
-    by_case: dict[str, list[Exchange]] = {}
-    for exchange in folder.exchanges:
-        by_case.setdefault(exchange.case.id, []).append(exchange)
-    for several in by_case.values():
+    """The messages of each run of another program; of their samples only the mean is known."""
+    by_run = groupby(folder.exchanges, lambda exchange: (exchange.case.id, exchange.origin.file, exchange.origin.run))
+    for _, exchanges in by_run:
+        several = list(exchanges)
         case, points = several[0].case, tuple(map(_imported_point, several))
         yield Link(case, FOREIGN, several[0].origin.words, "", {}, several[0].hosts, points, (), _fitted(points))
 

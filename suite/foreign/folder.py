@@ -40,6 +40,7 @@ class Origin(Stored):
     program: str
     file: str
     line: int  # from 1
+    run: int = 0  # the line with which the run begins that the result belongs to; 0: not known
 
     @property
     def words(self) -> str:

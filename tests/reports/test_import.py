@@ -29,7 +29,7 @@ PRINTED = Path(__file__).parents[1] / "fixtures" / "foreign"
 
 
 def of(name: str, framework: str | None = None) -> tuple[Result, ...]:
-    return read(PRINTED / name, framework)
+    return read(PRINTED / name, framework).results
 
 
 ARTICLE = [PRINTED / f"{framework}_results.txt" for framework in ("pytorch", "tensorflow")]
