@@ -14,9 +14,10 @@ from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
+from suite.errors import once_per_reason
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm
-from suite.groups import grouped, once_per_reason
+from suite.groups import grouped
 from suite.plugins import workloads
 
 PAGE = "index.html"

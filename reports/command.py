@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.say import report_next, say
+from suite.cli.output import report_next, say
 from suite.contracts.hooks import hookimpl
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _inside(run: Path, name: str) -> Path:
 
 def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     from suite.analysis.summary import summarise, unused_records
-    from suite.cli.tables import show_json
+    from suite.cli.output import show_json
     from suite.foreign.folder import opened
     from suite.results.run_folder import RunFolder
 
@@ -94,7 +94,7 @@ def _communication(folder: "CommFolder", directory: Path, single: bool, json: bo
     """The same for a run of `stagebench comm`; `only`: JSON and no page."""
     from reports.comm import write, write_single
     from suite.analysis.links import links
-    from suite.cli.tables import show_json
+    from suite.cli.output import show_json
 
     if json:
         show_json([link.to_dict() for link in links(folder)], homes=False)

@@ -10,7 +10,7 @@ from reports.text import number, share
 from suite.analysis.machine import Noise
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
-from suite.groups import Refused, once_per_reason
+from suite.errors import Refused, once_per_reason
 from suite.plain import without_codes
 from suite.plan.text import values_of
 from suite.results.records import CANCELLED

@@ -5,6 +5,10 @@ defect of ours and shows its traceback.
 """
 
 import errno
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from suite.groups import grouped
 
 MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # what a disk refuses for a while
 OF_A_DISK = (*MAY_PASS, errno.EROFS)  # what it refuses, whoever asks
@@ -47,3 +51,23 @@ class Interrupted(StagebenchError):
     """Ctrl-C or SIGTERM stopped it; running the same command again resumes."""
 
     exit_code = 130
+
+
+class Refused(NamedTuple):
+    """A case without a result: not an error of the command."""
+
+    label: str
+    of: str  # the adapter or the backend
+    outcome: str
+    reason: str
+    cases: int = 1
+
+
+def once_per_reason(refused: Iterable[Refused]) -> list[Refused]:
+    """Join the cases of one outcome and reason; their `label` is then such as "pytorch, mxnet (12 cases)"."""
+    joined = []
+    for alike in grouped(refused, lambda case: (case.outcome, case.reason)).values():
+        names = ", ".join(dict.fromkeys(case.of for case in alike))
+        label = alike[0].label if len(alike) == 1 else f"{names} ({len(alike)} cases)"
+        joined.append(alike[0]._replace(label=label, cases=len(alike)))
+    return joined

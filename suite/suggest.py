@@ -1,4 +1,4 @@
-"""Values and names in messages: cut where they are long, with what a person may have meant by an unknown one."""
+"""Values, names and counts in messages: long ones cut, and for an unknown name the one that was meant."""
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
@@ -7,7 +7,7 @@ from suite.errors import RequestError
 
 
 def known(value: object, names: Iterable[str]) -> str:
-    """What would be right instead: the nearest name if one is near, then all of them."""
+    """Return the names to choose from: first the one most like `value`, then all of them."""
     names = list(names)
     near = difflib.get_close_matches(str(value)[:100], names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
@@ -15,7 +15,7 @@ def known(value: object, names: Iterable[str]) -> str:
 
 
 def chosen(kind: str, asked: Sequence[str], names: Collection[str]) -> list[str]:
-    """What was asked for, each once, or everything; RequestError with a suggestion for a name that is unknown."""
+    """Return the names asked for, each once, or all names; RequestError with a suggestion for an unknown one."""
     for name in asked:
         if name not in names:
             raise RequestError(f"there is no {kind} {shown(name)}; {known(name, names)}")
@@ -23,10 +23,15 @@ def chosen(kind: str, asked: Sequence[str], names: Collection[str]) -> list[str]
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value as messages have it: on one line, cut when it is long."""
+    """Write a value for a message: on one line, cut if it is long."""
     return cut(repr(value), most)
 
 
 def cut(text: str, most: int = 80) -> str:
-    """A text as messages have it, cut when it is long."""
+    """Cut a text for a message if it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Write a number with its noun: 1 case, 2 cases."""
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cluster.kubernetes.inside import Settings
-from suite.cli.say import say
+from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 from suite.shell import command_line
 

@@ -6,7 +6,7 @@ import typer
 
 from cluster.lab.layout import NAME, NETWORK, SETTING
 from cluster.lab.rate import UNSHAPED
-from suite.cli.say import say
+from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
@@ -84,10 +84,10 @@ def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", he
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
     from cluster.lab.look import look
     from cluster.lab.state import load
-    from suite.cli.tables import show
+    from suite.cli.output import show_rows
 
     columns = ("host", "address", "link", "rate", "received", "sent", "processes")
-    show(look(load(name)), columns, as_json=as_json)
+    show_rows(look(load(name)), columns, as_json=as_json)
 
 
 @group.command()

@@ -38,8 +38,8 @@ from suite.analysis.machine import (
 from suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
 from suite.comm.cases import CommCase
 from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.errors import Refused
 from suite.foreign.folder import Exchange, ForeignComm, stated
-from suite.groups import Refused
 from suite.results.rank_report import Memory
 from suite.results.run_folder import case_of
 from suite.worker import messages

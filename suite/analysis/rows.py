@@ -14,8 +14,8 @@ from suite.analysis.measured import Process, Profile, merge_layers
 from suite.analysis.scaling import Scaling
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
+from suite.errors import Refused
 from suite.foreign.folder import stated
-from suite.groups import Refused
 from suite.results.proof import Proof
 from suite.results.rank_report import Layer
 from suite.results.records import Declared

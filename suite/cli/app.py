@@ -1,6 +1,7 @@
-"""The root command: its own commands, then those that plugins bring."""
+"""The root command: its own commands, then those of plugins; the two that are a few lines are here."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,30 +9,39 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 
 from suite import __version__
-from suite.cli import collect, comm, compare, data, doctor, history, listing, new_adapter, predict, run, show, verify
-from suite.cli.say import say
+from suite.cli import comm, compare, data, doctor, history, listing, predict, run, show, verify
+from suite.cli.output import report_next, say
 from suite.errors import RequestError
 from suite.plugins import call, manager
+from suite.shell import command_line
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
-COMMANDS = (doctor, listing, data, verify, run, show, collect, comm, compare, history, predict, new_adapter)
+COMMANDS = (doctor, listing, data, verify, run, show, comm, compare, history, predict)
+NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
+
+  cd {there}
+  pip install -e '.[conformance]'   # next to stagebench; then `stagebench list adapters` shows {name}
+  tox run -e {name}                 # the framework's own environment: name its packages in tox.ini first
+  pytest                            # the conformance suite: green means that it is an adapter
+
+README.md there names the order in which to write; docs/adapters.md of stagebench explains each step."""
 
 
 class OfText(TyperGroup):
-    """Commands whose words are text: a run keeps its command, and JSON has no other words."""
+    """Commands whose words are UTF-8 text: a run keeps its command, and JSON can hold nothing else."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for word in args:
             try:
                 word.encode()
             except UnicodeEncodeError:
-                raise RequestError(f"{word!a} is not UTF-8 text; rename what it stands for") from None
+                raise RequestError(f"{word!a} is not UTF-8 text; rename the file") from None
         return super().parse_args(ctx, args)
 
 
 def build() -> typer.Typer:
-    """The whole command line; RequestError when a plugin is broken."""
-    # Plain help: importing what draws it in boxes takes as long as all else together.
+    """Build the whole command line; RequestError if a plugin is broken."""
+    # Plain help: importing rich's boxes takes as long as everything else together.
     app = typer.Typer(
         cls=OfText,
         no_args_is_help=True,
@@ -43,15 +53,21 @@ def build() -> typer.Typer:
     app.callback()(root)
     for module in COMMANDS:
         module.register(app)
+    app.command()(collect)
+    app.command("new-adapter")(new_adapter)
     for _, whose in call(manager(), "stagebench_commands", app=app):
         _refuse_twice(app, whose)
     return app
 
 
 def _refuse_twice(app: typer.Typer, whose: str) -> None:
-    """RequestError where a plugin has just brought a command that was there: it would take the other one's place."""
-    named = [each.name or get_command_name(each.callback.__name__) for each in app.registered_commands if each.callback]
-    named += [each.name for each in app.registered_groups if isinstance(each.name, str)]
+    """Raise RequestError if a plugin has just brought a command that exists: it would replace the other one."""
+    named = [
+        command.name or get_command_name(command.callback.__name__)
+        for command in app.registered_commands
+        if command.callback
+    ]
+    named += [group.name for group in app.registered_groups if isinstance(group.name, str)]
     for name, times in Counter(named).items():
         if times > 1:
             raise RequestError(
@@ -71,3 +87,25 @@ def root(
     ] = False,
 ) -> None:
     """What distributed training costs, stage by stage, with the proof beside it."""
+
+
+def collect(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders that hold different cases.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The new run folder.")],
+) -> None:
+    """Join runs of different cases, such as those of a cluster's jobs, into one that can be reported on."""
+    from suite.results.collect import collect as joined
+
+    count = joined(runs, output)
+    say(f"{output}: {count} records of {len(runs)} runs\n{report_next(output)}")
+
+
+def new_adapter(
+    name: Annotated[str, typer.Argument(help="What plans, tox and the command line will call it: an identifier.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make the package in.")] = Path(),
+) -> None:
+    """Write a package with the stubs of a new adapter, its conformance test and its tox environments."""
+    from suite.scaffold.write import write  # here: other commands need no templates
+
+    folder = write(name, output)
+    say(NEXT.format(folder=folder, there=command_line(folder), name=name))

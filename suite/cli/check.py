@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.chosen import bar, interpreter_for, source_of, workload_for
-from suite.cli.say import say
-from suite.cli.tables import Row, show, show_json
+from suite.cli.options import bar, interpreter_for, interpreters_from, knobs_from, source_of, workload_for
+from suite.cli.output import Row, say, show_json, show_rows
 from suite.errors import RequestError, Unavailable
 
 if TYPE_CHECKING:
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from suite.data.readers import Check
 
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
-
-
-def register(group: typer.Typer) -> None:
-    group.command("check")(check)
 
 
 def check(
@@ -44,7 +39,6 @@ def check(
     Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
     cannot be read or a reader delivers something else.
     """
-    from suite.cli.options import interpreters_from, knobs_from
     from suite.data.readers import Check
     from suite.files import scratch
 
@@ -140,7 +134,7 @@ def _compared(
     if as_json:
         show_json(rows)
     else:
-        show([_cells(row) for row in rows], COLUMNS)
+        show_rows([_cells(row) for row in rows], COLUMNS)
     return any(row["problem"] for row in rows)
 
 

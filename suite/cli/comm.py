@@ -55,13 +55,14 @@ def comm(
     from dataclasses import replace
 
     from suite.analysis.links import links
-    from suite.cli.comm_display import display, summary
+    from suite.cli.comm_tables import show_summary
+    from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import interpreters_from
-    from suite.cli.tables import show_json
-    from suite.comm.cases import CommCase, cases
+    from suite.cli.output import show_json
+    from suite.comm.cases import cases
     from suite.comm.offers import offers
-    from suite.comm.records import CommFolder, CommRecord
+    from suite.comm.records import CommFolder
     from suite.comm.session import CommSession
     from suite.errors import RequestError
     from suite.plugins import workloads
@@ -80,7 +81,7 @@ def comm(
     if not planned:
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
     folder = CommFolder(output or run_folder("comm"))
-    observer: Observer[CommCase, CommRecord] = Observer() if json else display()
+    observer = Observer() if json else Display()
     session = CommSession(folder, planned, interpreters_from(python or []), observer, retry)
     outcomes = measure(session, folder, about_run(folder.kind, "communication"), plan_text(names, asked))
     found = list(links(folder))
@@ -88,7 +89,7 @@ def comm(
         content = {"folder": str(folder.path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
         show_json(content)
     else:
-        summary(found)
+        show_summary(found)
     conclude(folder.path, outcomes, quiet=json)
 
 

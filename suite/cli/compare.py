@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.say import say
+from suite.cli.output import say, show_json, show_rows
 
 if TYPE_CHECKING:
     from suite.analysis.compare_runs import Compared, Comparison
@@ -36,7 +36,6 @@ def compare(
     """Compare two runs, case by case; exit code 0: same or faster, 1: slower, 2: not comparable."""
     from suite.analysis import compare_runs
     from suite.analysis.runs import MeasuredRun
-    from suite.cli.tables import show_json
     from suite.errors import RequestError
     from suite.session.end_rule import share_of
 
@@ -55,9 +54,8 @@ def compare(
 
 
 def _print(found: "Comparison") -> None:
-    from suite.cli import tables
 
-    tables.show([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
+    show_rows([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
     for line in (*_notes(found), found.verdict):
         say(line)
 

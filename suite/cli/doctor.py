@@ -1,5 +1,8 @@
-"""`stagebench doctor`: what can be measured here, and what to do about the rest."""
+"""`stagebench doctor`: the adapters, launchers and data sets that work here, and the remedy for the others."""
 
+import os
+import platform
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -8,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.say import say
-from suite.cli.tables import Row, show, show_json
+from suite.cli.output import Row, say, show_json, show_rows
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Launcher, starters
@@ -26,21 +28,21 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """What is ready on this machine, what is missing and how to get it; exits with 1 when no framework is ready."""
-    found = examination()
+    """Show what is ready on this machine, and how to get the rest; exits with 1 when no framework is ready."""
+    state = examination()
     if as_json:
-        show_json(found)
+        show_json(state)
     else:
-        _print(found)
-    if not found["ready"]:
+        _print(state)
+    if not state["ready"]:
         raise typer.Exit(1)
 
 
 def examination() -> dict[str, Any]:
-    from suite.cli import data, host
+    from suite.cli import data
 
-    about = host.facts(Path.cwd())
-    with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start: side by side
+    about = host_facts(Path.cwd())
+    with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start
         rows = list(pool.map(partial(adapter_state, gpus=about["gpus"]), adapters().values()))
     return {
         "ready": any(row["ready"] for row in rows if row["framework"]),
@@ -48,12 +50,12 @@ def examination() -> dict[str, Any]:
         "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
         "data": data.sets(),
         "host": about,
-        "warnings": host.warnings(about),
+        "warnings": host_warnings(about),
     }
 
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
-    """Ready or not, which interpreter, what was tried, the remedy; `gpus` are those of this machine."""
+    """Return whether an adapter is ready, its interpreter, the ones tried, the remedy; `gpus` are this machine's."""
     from suite.processes.interpreters import MissingRequirement, find, survey
     from suite.processes.trial import look
 
@@ -71,44 +73,41 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     }
     try:
         interpreter = find(adapter)
-    except MissingRequirement as error:  # its environment is there: making it again would not help
+    except MissingRequirement as error:  # its environment exists: making it again would not help
         return {**state, "missing": str(error), "remedy": str(error)}
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
     except RequestError as error:  # an explicit setting that does not work: making an environment would not help
         return {**state, "missing": str(error), "remedy": None}
-    found = look(adapter, interpreter, [name for name in adapter.capabilities.devices if name != "cuda" or gpus])
+    trial = look(adapter, interpreter, [name for name in adapter.capabilities.devices if name != "cuda" or gpus])
     return {
         **state,
-        "ready": bool(found.devices),
-        "devices": list(found.devices),
+        "ready": bool(trial.devices),
+        "devices": list(trial.devices),
         "interpreter": str(interpreter.path),
         "origin": interpreter.origin,
         "python": interpreter.version,
         "packages": interpreter.packages,
-        "versions": found.versions,
-        "problems": found.problems,
+        "versions": trial.versions,
+        "problems": trial.problems,
         "formats": {form.name: adapter.unreadable(form) for form in adapter.capabilities.formats},
-        **({} if found.devices else _stillborn(adapter, interpreter, found)),
+        **({} if trial.devices else _start_failure(adapter, interpreter, trial)),
     }
 
 
-def _stillborn(adapter: Adapter, interpreter: "Interpreter", found: "Look") -> Row:
-    """It is there and does not start. An interpreter that a person named is theirs to mend."""
-    if not found.problems:
+def _start_failure(adapter: Adapter, interpreter: "Interpreter", trial: "Look") -> Row:
+    """Describe an installed adapter that fails to start; the remedy makes anew only an environment that tox made."""
+    if not trial.problems:
         kinds = ", ".join(adapter.capabilities.devices)
         return {"missing": f"{adapter.name} works on {kinds} only, and no GPU is seen here", "remedy": None}
-    made = found.broken and interpreter.origin == f"tox environment {adapter.environment}"
+    made = trial.broken and interpreter.origin == f"tox environment {adapter.environment}"
     anew = adapter.remedy.replace("tox run -e", "tox run -r -e") if made else None  # -r: made anew
-    return {"missing": f"{adapter.name} does not start: {_problems(found)}", "remedy": anew}
-
-
-def _problems(found: "Look") -> str:
-    return "; ".join(f"on {kind}: {reason}" for kind, reason in found.problems.items())
+    problems = "; ".join(f"on {kind}: {reason}" for kind, reason in trial.problems.items())
+    return {"missing": f"{adapter.name} does not start: {problems}", "remedy": anew}
 
 
 def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
-    """For which of the ready adapters it can start two ranks here; engines stand beside an adapter's interpreter."""
+    """Return the ready adapters for which a launcher can start two ranks; its engine may be in their environments."""
     users = {row["name"]: row["interpreter"] for row in rows if row["ready"] and launcher.name in row["launchers"]}
     placement = Placement(ranks_per_node=2, launcher=launcher.name)
     problems = {
@@ -127,37 +126,36 @@ def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
     }
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(state: dict[str, Any]) -> None:
     rows = [
         {
             **row,
             "versions": [f"{name} {version}".strip() for name, version in row.get("versions", {}).items()],
             "interpreter": f"{row['interpreter']} ({row['origin']})" if row["ready"] else row["remedy"] or "see below",
         }
-        for row in found["adapters"]
+        for row in state["adapters"]
     ]
-    show(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
+    show_rows(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
     say("")
-    show(found["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
+    show_rows(state["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
     say("")
-    show(found["data"], ("name", "made", "path", "remedy"), "Data sets")
+    show_rows(state["data"], ("name", "made", "path", "remedy"), "Data sets")
     say("")
-    _print_host(found["host"])
-    for row in found["adapters"]:
-        problems = [row["missing"]] if not row["ready"] else [*row["problems"].values(), *_unreadable(row)]
+    _print_host(state["host"])
+    for row in state["adapters"]:
+        unreadable = [
+            f"{row['name']}, format {name}: {missing}" for name, missing in row.get("formats", {}).items() if missing
+        ]
+        problems = [*row["problems"].values(), *unreadable] if row["ready"] else [row["missing"]]
         for problem in problems:
             say(f"- {problem}")
-    for warning in found["warnings"]:
+    for warning in state["warnings"]:
         say(f"- {warning}")
-
-
-def _unreadable(row: Row) -> list[str]:
-    return [f"{row['name']}, format {name}: {missing}" for name, missing in row["formats"].items() if missing]
 
 
 def _print_host(host: dict[str, Any]) -> None:
     memory, free = host["memory_bytes"] / 2**30, host["memory_available_bytes"] / 2**30
-    show(
+    show_rows(
         [
             {"what": "machine", "value": f"{host['host']}, {host['system']}, Python {host['python']}"},
             {"what": "cores", "value": f"{host['cores']} usable, {host['cores_physical'] or 'unknown'} physical"},
@@ -170,3 +168,56 @@ def _print_host(host: dict[str, Any]) -> None:
         ("what", "value"),
         "Host",
     )
+
+
+def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
+    """Return what this machine offers and how busy it is; None for a value that cannot be read.
+
+    `folder` is where free disk space is looked up, `root` the kernel's folder of control groups for memory.
+    """
+    import psutil
+
+    from suite.processes import oom
+    from suite.processes.this_machine import this_machine
+    from suite.results.this_host import load
+
+    memory, here = psutil.virtual_memory(), this_machine()
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": len(os.sched_getaffinity(0)),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "cpu_quota": here.cpu_quota,
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "oom_ends_all": oom.ends_all(root or oom.ROOT),
+        "load": load(),
+        "clock_governor": here.governor,
+        "disk_free_bytes": shutil.disk_usage(folder).free,
+        "gpus": here.gpus,
+    }
+
+
+def host_warnings(facts: dict[str, Any]) -> list[str]:
+    """Return the conditions that would disturb a measurement now, each with its remedy."""
+    problems = []
+    if facts["load"][0] > 0.3 * facts["cores"]:
+        problems.append(f"the load is {facts['load'][0]} on {facts['cores']} cores: wait until it is idle")
+    quota = facts["cpu_quota"]
+    if quota is not None and quota < facts["cores"]:
+        problems.append(
+            f"a control group allows the time of {quota:g} of {facts['cores']} cores and stops whoever has used it up: "
+            "raise its limit (as a container, its limit of processors), or measure with fewer threads"
+        )
+    if facts["oom_ends_all"]:
+        problems.append(
+            "memory.oom.group is 1 in a control group: where memory runs out, the kernel ends stagebench together with "
+            "what it measures; give cases a `memory_limit`, or write 0 there (as a container, in its kubelet's "
+            "configuration: `singleProcessOOMKill: true`)"
+        )
+    if facts["clock_governor"] not in (None, "performance"):
+        problems.append(f"the clock governor is {facts['clock_governor']!r}: `cpupower frequency-set -g performance`")
+    if facts["disk_free_bytes"] < 2e9:
+        problems.append(f"only {facts['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
+    return problems

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.say import say
+from suite.cli.output import say, show_json, show_rows
 
 if TYPE_CHECKING:
     from suite.analysis.runs import Series
@@ -23,14 +23,13 @@ def history(
     """Show each case's speed over runs, the first run of every change, and what else changed there."""
     from suite.analysis.runs import MeasuredRun, left_out
     from suite.analysis.runs import history as every_series
-    from suite.cli import tables
     from suite.session.end_rule import share_of
 
     least = share_of("--threshold", threshold)
     read = [MeasuredRun.read(path) for path in runs]
     found = every_series(read, least)
     if json:
-        tables.show_json([series.to_dict() for series in found], homes=False)
+        show_json([series.to_dict() for series in found], homes=False)
         return
     for series in found:
         _print(series)
@@ -40,7 +39,6 @@ def history(
 
 def _print(series: "Series") -> None:
     from suite.analysis.trend import FEWEST
-    from suite.cli import tables
     from suite.cli.formatting import significant
 
     changes = {change.at: change for change in series.changes}
@@ -56,7 +54,7 @@ def _print(series: "Series") -> None:
                 "change": f"{change.ratio - 1:+.1%}" if change else "",
             }
         )
-    tables.show(rows, tuple(rows[0]), series.case.label)
+    show_rows(rows, tuple(rows[0]), series.case.label)
     for change in series.changes:
         point = series.points[change.at]
         what = "; ".join(change.differs) or "nothing that the runs keep"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from suite.cli.tables import Row, show
+from suite.cli.output import Row, show_rows
 from suite.contracts.adapter import KINDS, Adapter
 from suite.contracts.launcher import starters
 from suite.plugins import adapters, launchers, workloads
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def list_adapters(as_json: Json = False) -> None:
     """The frameworks that can be measured."""
     rows = [adapter_row(adapter) for adapter in adapters().values()]
-    show(rows, ("name", "title", "strategies", "devices", "knobs"), as_json=as_json)
+    show_rows(rows, ("name", "title", "strategies", "devices", "knobs"), as_json=as_json)
 
 
 @group.command("workloads")
@@ -52,7 +52,7 @@ def list_workloads(as_json: Json = False) -> None:
         )
     for row in [] if as_json else rows:
         row.update({"GMACs": f"{row['macs'] / 1e9:.4f}", "gradient MB": f"{row['gradient_bytes'] / 1e6:.2f}"})
-    show(rows, ("name", "input", "parameters", "GMACs", "gradient MB", "dataset", "source"), as_json=as_json)
+    show_rows(rows, ("name", "input", "parameters", "GMACs", "gradient MB", "dataset", "source"), as_json=as_json)
 
 
 @group.command("strategies")
@@ -75,7 +75,7 @@ def list_strategies(as_json: Json = False) -> None:
     ]
     # A narrow terminal keeps what tells strategies apart; --json has everything.
     wide = ("launchers",) if not sys.stdout.isatty() or shutil.get_terminal_size().columns >= WIDE else ()
-    show(rows, ("adapter", "strategy", "over", "synchronous", *wide, "help"), as_json=as_json)
+    show_rows(rows, ("adapter", "strategy", "over", "synchronous", *wide, "help"), as_json=as_json)
 
 
 @group.command("formats")
@@ -94,7 +94,7 @@ def list_formats(as_json: Json = False) -> None:
         for adapter in adapters().values()
         for form in adapter.capabilities.formats
     ]
-    show(rows, ("format", "adapter", "holds", "whole", "ordered", "help"), as_json=as_json)
+    show_rows(rows, ("format", "adapter", "holds", "whole", "ordered", "help"), as_json=as_json)
 
 
 @group.command("launchers")
@@ -110,7 +110,7 @@ def list_launchers(as_json: Json = False) -> None:
         }
         for item in launchers().values()
     ]
-    show(rows, ("name", "several hosts", "chooses hosts", "mpi", "title"), as_json=as_json)
+    show_rows(rows, ("name", "several hosts", "chooses hosts", "mpi", "title"), as_json=as_json)
 
 
 @group.command("backends")
@@ -138,7 +138,7 @@ def list_backends(as_json: Json = False) -> None:
                 "help": backend.help,
             }
         )
-    show(rows, ("backend", "adapter", "device", "here", "operations", "types", "help"), as_json=as_json)
+    show_rows(rows, ("backend", "adapter", "device", "here", "operations", "types", "help"), as_json=as_json)
 
 
 @group.command("plans")
@@ -150,7 +150,7 @@ def list_plans(as_json: Json = False) -> None:
     rows: list[Row] = [
         {"name": plan.name, "scales": list(plan.scales), "title": plan.title, "file": str(plan.file)} for plan in plans
     ]
-    show(rows, ("name", "scales", "title", "file"), as_json=as_json)
+    show_rows(rows, ("name", "scales", "title", "file"), as_json=as_json)
 
 
 def adapter_row(adapter: Adapter) -> Row:

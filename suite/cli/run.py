@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suite.cli.say import put, say
+from suite.cli.output import put, say
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
@@ -87,15 +87,13 @@ def run(
     import json as encoder
 
     from suite.analysis.leaders import open_cases
-    from suite.cli.live import for_terminal
+    from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.show import print_results
-    from suite.contracts.case import Case
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
-    from suite.results.records import Record
     from suite.results.run_folder import RunFolder
     from suite.session.end_rule import end_rule
     from suite.session.observer import Observer
@@ -108,7 +106,7 @@ def run(
         put(loaded.text, nl=False)
         return
     folder = RunFolder(output or run_folder(loaded.name, scale))
-    observer: Observer[Case, Record] = Observer() if json else for_terminal()
+    observer = Observer() if json else Display()
     settings = Settings(proofs, retry, scale, end, open_cases)
     session = TrainingSession(folder, resolved, interpreters_from(python or []), observer, settings)
     networks = [workloads()[name].graph() for name in loaded.networks]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.say import say
+from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
 from suite.plain import without_codes, wrapped
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 SPEED = ("samples/s", "verdict", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
 COLUMNS = ("case", "outcome", *SPEED, "proof", "marks")
-NARROW = ("case", "samples/s", "verdict")  # of a terminal in which the table would break
-WIDE = 120  # columns of a terminal that has room for all
-OPTIONAL = ("verdict", "of peak", "J/sample", "marks")  # not shown where no row has one
+NARROW = ("case", "samples/s", "verdict")  # on a terminal in which the whole table would break
+WIDE = 120  # columns of a terminal that has room for the whole table
+OPTIONAL = ("verdict", "of peak", "J/sample", "marks")  # shown if a row has one
 
 
 def register(app: typer.Typer) -> None:
@@ -35,9 +35,8 @@ def show(
         bool, typer.Option("--roofline", help="What bounds each layer, and the best speed that the machine allows.")
     ] = False,
 ) -> None:
-    """Print the results of a run again, as at its end; a run that goes on shows what there is."""
+    """Print the results of a run again, as at its end; of a run that goes on, the results so far."""
     from suite.analysis.summary import summarise
-    from suite.cli.tables import show_json
     from suite.comm.records import CommFolder
     from suite.foreign.folder import is_comm, opened
     from suite.results.run_folder import RunFolder
@@ -63,25 +62,23 @@ def show(
 def _communication(folder: "CommFolder", json: bool) -> None:
     from suite.analysis.comparability import FOREIGN
     from suite.analysis.links import links
-    from suite.cli import comm_display, tables
+    from suite.cli.comm_tables import show_points, show_summary
 
-    found = list(links(folder))
+    measured = list(links(folder))
     if json:
-        tables.show_json([each.to_dict() for each in found], homes=False)
+        show_json([link.to_dict() for link in measured], homes=False)
         return
-    for link in found:
-        if link.outcome == FOREIGN:  # nobody has seen its messages being measured
-            rows = [dict(zip(comm_display.COLUMNS, comm_display.cells(each), strict=True)) for each in link.points]
-            tables.show(rows, ("size", "µs", "MB/s", "bus MB/s", "samples"), f"{link.case.label}, {link.reason}")
-    comm_display.summary(found)
+    for link in measured:
+        if link.outcome == FOREIGN:  # not measured on this screen
+            show_points(link, ("size", "µs", "MB/s", "bus MB/s", "samples"), f"{link.case.label}, {link.reason}")
+    show_summary(measured)
 
 
 def print_results(folder: "RunFolder", reasons: bool = True) -> None:
-    """The table of what was measured; with `reasons`, below it why other cases were not, a reason once."""
+    """Print the table of results; with `reasons`, also why other cases have none, each reason once."""
     from suite.analysis.comparability import FOREIGN
     from suite.analysis.summary import summarise, unused_records
-    from suite.cli import tables
-    from suite.groups import once_per_reason
+    from suite.errors import once_per_reason
 
     rows = summarise(folder)
     measured = [row for row in rows if row.processes or row.outcome == FOREIGN]
@@ -89,19 +86,18 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
         cells = [_cells(row, called) for row, called in zip(measured, _names(measured, narrow), strict=True)]
         known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
-        tables.show(cells, [name for name in known if not narrow or name in NARROW])
+        show_rows(cells, [name for name in known if not narrow or name in NARROW])
     for why in sorted({row.against.verdict for row in measured if row.against and ": " in row.against.verdict}):
         _say(f"{why}; resume the run, or measure more processes")
     later = sum("another time" in row.marks for row in measured)
     if later:
         those = "1 row was" if later == 1 else f"{later} rows were"
         _say(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
-    for one in once_per_reason(row.refused for row in rows if reasons and row.outcome not in ("ok", FOREIGN)):
-        _say(f"{one.outcome}: {one.label}{': ' if one.reason else ''}{one.reason}")
+    for refused in once_per_reason(row.refused for row in rows if reasons and row.outcome not in ("ok", FOREIGN)):
+        _say(f"{refused.outcome}: {refused.label}{': ' if refused.reason else ''}{refused.reason}")
     if measured:
-        _tell_power(measured, folder.about.until)
-    note = unused_records(folder)
-    if note:
+        _say_power(measured, folder.about.until)
+    if note := unused_records(folder):
         _say(note)
 
 
@@ -110,8 +106,8 @@ def _say(line: str) -> None:
     say(wrapped(line) if sys.stdout.isatty() else line)
 
 
-def _tell_power(rows: "list[Row]", until: float | None) -> None:
-    """How many processes a comparison of two such runs wants, where a case has fewer; `until`: the run's."""
+def _say_power(rows: "list[Row]", until: float | None) -> None:
+    """Say how many processes a comparison with another run needs, if a case has fewer; `until` is the run's rule."""
     from suite.analysis.verdicts import SMALL, processes_needed, processes_noise
 
     change = until if until and until > 0 else SMALL
@@ -119,7 +115,7 @@ def _tell_power(rows: "list[Row]", until: float | None) -> None:
     needed = [(row, processes_needed(noise, change)) for row, noise in noises if noise]
     few = [(row, count) for row, count in needed if count is None or count > len(row.measured)]
     if few:
-        row, most = max(few, key=lambda each: each[1] or math.inf)
+        row, most = max(few, key=lambda row_count: row_count[1] or math.inf)
         cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
         many = f"{most} processes" if most else "more processes than is practical"
         seen = f"to see a change of {100 * change:g}% in another run"
@@ -134,7 +130,7 @@ def _names(rows: "list[Row]", short: bool) -> list[str]:
 
 
 def _verdict(row: "Row") -> str:
-    """Who leads, and how far the others are behind; or why a row is not compared."""
+    """Return a row's place: the lead or the distance to it, or why it is not compared."""
     from suite.analysis.comparability import DISQUALIFYING
 
     if row.outcome != "ok":
@@ -154,7 +150,7 @@ def _cells(row: "Row", called: str) -> dict[str, Any]:
     if row.rate and row.rate_per_device:
         cells["samples/s"] = significant(row.rate.value)
         ends = f"{significant(row.rate.low)} to {significant(row.rate.high)}"
-        if row.rate.scatters or row.measured:  # nothing shows how far an imported value scatters
+        if row.rate.scatters or row.measured:  # an imported value has no known scatter
             cells["95 % interval"] = ends if row.rate.tells else "not determined"
         cells["per device"] = significant(row.rate_per_device.value)
         cells["ms/step"] = significant(1000 * row.case.global_batch / row.rate.value)

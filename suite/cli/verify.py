@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from suite.cli.say import say
+from suite.cli.output import say, show_json, show_rows
 from suite.plain import without_codes
 
 if TYPE_CHECKING:
@@ -125,12 +125,10 @@ def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
 def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:
     from collections import Counter
 
-    from suite.cli.tables import show, show_json
-
     if as_json:
         show_json(proofs)
     elif rows:
-        show(rows, COLUMNS)
+        show_rows(rows, COLUMNS)
     counts = Counter(row["verdict"] for row in rows)
     say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
 

@@ -23,7 +23,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         folder: CommFolder,
         cases: Sequence[tuple[CommCase, Offer]],
         interpreters: dict[str, str],
-        observer: Observer[CommCase, CommRecord],
+        observer: Observer,
         retry: bool = False,
     ) -> None:
         """`interpreters` are the explicit settings (adapter or backend: path)."""
@@ -38,8 +38,8 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         interpreter, code = offer.interpreter(self._interpreters), bundles / offer.adapter.name
         return launch_of(configuration(case, offer, known), limits(case, known), self._interpreters, code, interpreter)
 
-    def before(self, item: Runnable[CommCase]) -> dict[str, Any]:
-        """The tensors of its network, by name."""
+    def record_fields(self, item: Runnable[CommCase]) -> dict[str, Any]:
+        """Return the gradient tensors of the case's network."""
         if item.case.workload is None:
             return {}
         named = gradient_tensors(workloads()[item.case.workload])

@@ -30,7 +30,7 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
         )
         raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
     if len({link.case.backend for link, _ in chosen}) > 1:
-        raise RequestError(f"{folder.path} has measured {names}; choose one with --backend")
+        raise RequestError(f"{folder.path} has measured {names}; choose one with --set backend=NAME")
     chosen.sort(key=lambda each: len(each[0].points))
     near, far = ([each for each in chosen if (each[0].case.placement.nodes > 1) is over] for over in (False, True))
     link, fit = (far or near)[-1]

@@ -1,7 +1,7 @@
-"""A scenario from numbers alone: of a training that nobody measured here, of machines that one only read about."""
+"""A scenario from numbers alone: for a training that was not measured, on machines known from their data sheets."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,28 +26,27 @@ BACKWARD = 2.0
 ITEMSIZE = 4  # bytes of a number between layers
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What a person knows; None where that is nothing."""
+class Numbers(BaseModel):
+    """A training on one device, in numbers; None: not known. A run folder knows all of them."""
 
+    workload: str | None = None  # a name, or a network's file; of a run: only this network
+    layers: Path | None = None  # a JSON list of layers with their seconds, instead of workload and rate
     batch: int | None = None  # samples per device
-    rate: float | None = None  # samples/s of one device by itself
-    workload: str | None = None  # a name, or a network's file
-    layers: Path | None = None  # instead of workload and rate
-    read_rate: float | None = None  # samples/s of one reader
-    readers: int | None = None
-    jitter: float | None = None  # standard deviation of a rank's iterations over their mean
+    rate: float | None = None  # samples/s of one device alone
     spread: float | None = None  # relative half width of the rate's interval
+    read_rate: float | None = None  # samples/s of one reader; None: input is never waited for
+    readers: int | None = None  # of each device
+    jitter: float | None = None  # standard deviation of a rank's iterations over their mean
 
 
 def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
-    """RequestError says which number is missing, or cannot be. `network` without the link between ranks."""
+    """Return the training; RequestError for a missing or impossible number. `network` lacks the link between ranks."""
     missing = list(_missing(numbers, link))
     if missing or link is None or numbers.batch is None:
         raise RequestError(f"to predict, give {'; '.join(missing)}; or name a run folder to learn from")
     positive("batch", numbers.batch)
     if numbers.spread is not None and not 0 <= numbers.spread < 1:
-        raise RequestError(f"--spread {numbers.spread} should be a share, from 0 to below 1")
+        raise RequestError(f"spread = {numbers.spread} should be a share, from 0 to below 1")
     if numbers.layers:
         label, layers, source = str(numbers.layers), from_file(numbers.layers), f"layers: {numbers.layers}"
     else:
@@ -72,12 +71,12 @@ def asked(numbers: Numbers, network: Network, link: KnownLink | None) -> Asked:
 
 def _missing(numbers: Numbers, link: KnownLink | None) -> Iterator[str]:
     if numbers.layers and (numbers.workload is not None or numbers.rate is not None):
-        raise RequestError("--layers stands in place of --workload and --rate; leave one or the other out")
+        raise RequestError("layers replaces workload and rate; leave one or the other out")
     if numbers.layers is None:
         if numbers.workload is None:
-            yield "--workload, a network (or --layers with a file, in place of --workload and --rate)"
+            yield "--workload, a network (or --set layers=FILE, instead of --workload and --rate)"
         if numbers.rate is None:
-            yield "--rate, the samples/s of one device by itself"
+            yield "--rate, the samples/s of one device alone"
     if numbers.batch is None:
         yield "--batch, the samples of an iteration on one device"
     if link is None:
@@ -111,7 +110,8 @@ def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, 
     whole = sum(forward + backward for forward, backward in work)
     if not whole:
         raise RequestError(
-            f"the network {graph.name!r} has no convolution and no dense layer to divide the time by; give --layers"
+            f"the network {graph.name!r} has no convolution and no dense layer to divide the time by; give "
+            "--set layers=FILE"
         )
     crossing_bytes = activations(graph, batch)
     return joined(

@@ -1,49 +1,54 @@
-"""What a session reports while it works; the command line shows it, a program may listen."""
+"""The events of a session; the command line shows them, a program may listen."""
 
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 from suite.results.proof import Proof
+from suite.results.records import AnyEntry, AnyRecord
 from suite.worker.messages import Message
 
-C = TypeVar("C", contravariant=True)  # suite.contracts.case.Case, or suite.comm.cases.CommCase
-R = TypeVar("R", contravariant=True)  # its record: suite.results.records.Record, or suite.comm.records.CommRecord
+
+class Measurable(Protocol):
+    """What a session and its observers ask of a case."""
+
+    @property
+    def id(self) -> str:
+        """A hash of its values."""
+
+    @property
+    def label(self) -> str:
+        """The case in words, for a person."""
 
 
-class Observer(Generic[C, R]):
-    """Every method is called from the session's thread; the defaults do nothing."""
+class Observer:
+    """Receives a session's events, all from the session's thread; the defaults do nothing."""
 
-    def refused(self, case: C, outcome: str, reason: str) -> None:
-        """Once for each case that cannot run while others can, before `begin`: "unsupported" or "unavailable"."""
+    def begin(self, entries: Sequence[AnyEntry], processes: int, done: int) -> None:
+        """Called before anything starts, with every case; those with an outcome never run.
 
-    def begin(self, cases: list[C], processes: int, done: int) -> None:
-        """Before anything starts: the cases that can run, processes for all of them, records already there."""
+        `processes` counts those of all other cases, `done` the records that exist already.
+        """
 
-    def proving(self, case: C) -> None:
-        """A proof is about to be made (or looked up), beside others maybe; of training alone."""
+    def proving(self, case: Measurable) -> None:
+        """Called before a proof is made or looked up; several may be made at a time. Trainings only."""
 
-    def proved(self, case: C, proof: Proof) -> None:
-        """The proof that the case's records will name; see suite.proofs.make."""
+    def proved(self, case: Measurable, proof: Proof) -> None:
+        """Called with the proof that the case's records will name; see suite.proofs.make."""
 
-    def started(self, case: C, repeat: int) -> None:
-        """A process group is about to be launched."""
+    def started(self, case: Measurable, repeat: int) -> None:
+        """Called before a process group is launched."""
 
-    def message(self, case: C, rank: int, message: Message) -> None:
-        """A rank's message; of several cases that take turns it tells whose turn it is."""
+    def message(self, case: Measurable, rank: int, message: Message) -> None:
+        """Called with each message of a rank; among cases that take turns, the case whose turn it is."""
 
-    def finished(self, case: C, record: R) -> None:
-        """A record has been written."""
+    def finished(self, case: Measurable, record: AnyRecord) -> None:
+        """Called after a record was written."""
 
-    def waiting(self, why: str) -> None:
-        """The disk refuses something that it may take in a while: what, why, for how long it is tried, what to do."""
+    def note(self, text: str, further: int = 0) -> None:
+        """Called with a sentence on the run as a whole: a disk that is full, the time limit, a round beyond the plan.
 
-    def further(self, processes: int) -> None:
-        """A round beyond the plan's processes begins: comparisons are open, and time is left."""
-
-    def time_is_up(self) -> None:
-        """No further process is started; what is missing is measured when the run is resumed."""
-
-    def still_open(self, cases: int, processes: int, half_width: float) -> None:
-        """The rounds are over: so many cases have `processes`, the most, and intervals wider than ±`half_width`."""
+        `further`: the processes that such a round adds.
+        """
 
     def end(self) -> None:
-        """The session is over, also when it failed or was interrupted."""
+        """Called when the session is over, also after an error or an interrupt."""

@@ -1,8 +1,8 @@
 """A session over the cases of one run folder: interleaved rounds, a record for each process group, resumed at any time.
 
-Rounds, not blocks: every case gets its first process before any gets its second, so a drift of the machine hits all
-alike; within a round those that will be compared take turns, where they can. What has a record is not measured again.
-What is measured (training, communication) a subclass says.
+Every case gets its first process before any case gets its second, so that a drift of the machine affects all alike.
+Within a round, cases that will be compared take turns if they can. A case and repeat with a record is not measured
+again. Subclasses measure training (`suite.session.training`) and communication (`suite.comm.session`).
 """
 
 import time
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -32,22 +32,14 @@ from suite.results.records import CANCELLED, Entry, Measured
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Outsized, misfit
 from suite.results.this_host import load, this_host
-from suite.session.end_rule import MOST_PROCESSES, PLANNED, EndRule
-from suite.session.observer import Observer
+from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, further_round, still_open
+from suite.session.observer import Measurable, Observer
 from suite.session.patience import Patience, patiently
 from suite.session.turns import Room, Turned, take_turns
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
-RETRIED = (*FAILURES, "unavailable")  # what the machine lacked may be there by now
-
-
-class Measurable(Protocol):
-    """What a session asks of a case."""
-
-    @property
-    def id(self) -> str:
-        """A hash of its values."""
+RETRIED = (*FAILURES, "unavailable")  # the machine may have by now what it lacked
 
 
 C = TypeVar("C", bound=Measurable)
@@ -70,7 +62,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         self,
         folder: ResultFolder[Entry, Measured],
         planned: Sequence[Planned[C]],
-        observer: Observer[C, Measured],
+        observer: Observer,
         retry: bool = False,
         end: EndRule = PLANNED,
     ) -> None:
@@ -78,69 +70,69 @@ class Session(ABC, Generic[C, Entry, Measured]):
         self._folder, self._planned, self._observer = folder, planned, observer
         self._retry, self._end, self._id = retry, end, uuid4().hex
 
-    # --- what a subclass says -------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------
 
     @abstractmethod
     def launch(self, case: C, bundles: Path) -> Launch:
-        """The launch of a case, its bundle below `bundles`; Unavailable says what this machine lacks."""
+        """Return the launch of a case, its bundle below `bundles`; Unavailable if this machine lacks something."""
 
     @abstractmethod
     def attempt(self, item: Runnable[C], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool) -> Measuring:
-        """Measure once, for the time number `repeat`; alone on this machine, or in turns with others."""
+        """Measure repeat number `repeat`; with `in_turns`, interleaved with other cases."""
 
     @abstractmethod
     def ranks(self, attempt: Attempt) -> Sequence[AnyRank]:
-        """What the ranks reported, as a record keeps it."""
+        """Return the ranks' reports in the form that a record stores."""
 
     def processes(self, case: C) -> int:
-        """Process groups, each with a record of its own."""
+        """Return the number of process groups, each with a record of its own."""
         return 1
 
-    def wanting(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
-        """Those that want a process more; asked before each further round, when they have `processes` at most."""
+    def undecided(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
+        """Return the cases that need a further round; called when every case has at most `processes` records."""
         return []
 
-    def beside(self, item: Runnable[C]) -> Hashable:
-        """Those of which this is the same take turns; None: it is measured in one go."""
+    def turn_key(self, item: Runnable[C]) -> Hashable:
+        """Return a key; cases with equal keys are interleaved. None: measure without interleaving."""
         return None
 
-    def side_by_side(self, items: list[Runnable[C]]) -> list[list[Runnable[C]]]:
-        """Those that `beside` joins, as they are to stand together if there is room."""
+    def turn_groups(self, items: list[Runnable[C]]) -> list[list[Runnable[C]]]:
+        """Split cases of one `turn_key` into the groups that take turns."""
         return [items]
 
-    def ahead(self, items: list[Runnable[C]]) -> None:
-        """Called before the first process group of several: what takes time and is not timed."""
+    def prepare(self, items: list[Runnable[C]]) -> None:
+        """Do work that takes time and is not timed; called before the first process group of `items`."""
 
-    def before(self, item: Runnable[C]) -> dict[str, Any]:
-        """Called before each process group; further fields of its record."""
+    def record_fields(self, item: Runnable[C]) -> dict[str, Any]:
+        """Return further fields of the record; called before each process group."""
         return {}
 
     # --- the session ------------------------------------------------------------
 
     def run(self) -> Counter[str]:
-        """Measure what has no record yet; how many records there are of each outcome.
+        """Measure every process group without a record; return the number of records of each outcome.
 
-        Raises Interrupted when Ctrl-C or SIGTERM stopped it: the same command resumes. Unavailable when nothing can run
-        here. RequestError when another session measures into the folder.
+        Raises Interrupted after Ctrl-C or SIGTERM (the same command resumes), Unavailable if no case can run here,
+        RequestError if another session measures into the folder.
         """
         with held(self._folder.path):
-            items = self._prepare()
+            items, entries = self._runnable()
             total = sum(self.processes(item.case) for item in items)
-            self._observer.begin([item.case for item in items], total, self._done(items))
+            self._observer.begin(entries, total, self._done(items))
             try:
                 time_is_up = self._end.clock()
                 for repeat, todo in self._rounds(items):
                     while todo and not time_is_up():
                         take_turns(self._starting(todo, repeat, time_is_up))
                     if todo:
-                        self._observer.time_is_up()
+                        self._observer.note(TIME_IS_UP)
                         break
             except KeyboardInterrupt:
                 raise Interrupted(
                     f"stopped; {self._done(items)} of {total} records are in {self._folder.path}. "
                     "Run the same command again to go on"
                 ) from None
-            except OSError as error:  # a disk that fails, where no one looked for it
+            except OSError as error:  # a disk that failed outside of the places that expect it
                 path = self._folder.path
                 gone = f"{path} is gone ({error}); put it back to go on"
                 refused = f"cannot go on in {path}: {error}; what was measured is kept: run the same command again"
@@ -149,52 +141,48 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 self._observer.end()
             return self._outcomes(items)
 
-    def _prepare(self) -> list[Runnable[C]]:
-        """Find what each case needs, and write down the cases with what stands in the way of some."""
-        rows, found, refused = [], [], []
+    def _runnable(self) -> tuple[list[Runnable[C]], list[Entry]]:
+        """Launch every case as far as its interpreter; store all cases, each with the reason if it cannot run."""
+        entries, items = [], []
         for planned in self._planned:
             case, outcome, reason = planned.case, planned.outcome, planned.reason
             if outcome is None:
                 try:
-                    found.append(Runnable(case, self.launch(case, self._folder.path / "bundles")))
+                    items.append(Runnable(case, self.launch(case, self._folder.path / "bundles")))
                 except Unavailable as error:
                     outcome, reason = "unavailable", str(error)
-            if outcome is not None:
-                refused.append((case, outcome, reason))
             row = {"id": case.id, "case": case, "outcome": outcome, "reason": reason}
-            rows.append(self._folder.entry_type.model_validate(row))
-        self._folder.write_cases(rows, self.scale)
+            entries.append(self._folder.entry_type.model_validate(row))
+        self._folder.write_cases(entries, self.scale)
         self._folder.write_host(this_host())
-        if not found:
-            reasons = sorted({f"  {reason}" for _, _, reason in refused})
+        if not items:
+            reasons = sorted({f"  {entry.reason}" for entry in entries if entry.outcome})
             raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
-        for each in refused:
-            self._observer.refused(*each)
-        return found
+        return items, entries
 
     def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, list[Runnable[C]]]]:
-        """What to measure next, and side by side if there is room: the plan's rounds, then what `wanting` asks for."""
+        """Yield (repeat, cases that take turns if memory allows): the plan's rounds, then those for undecided cases."""
         planned = max(self.processes(item.case) for item in items)
         for repeat in range(most := self._most(planned)):
-            wanting = [item for item in items if repeat < self.processes(item.case)]
+            due = [item for item in items if repeat < self.processes(item.case)]
             if repeat >= planned:
-                wanting = self.wanting(items, repeat)
-                if not wanting:
+                due = self.undecided(items, repeat)
+                if not due:
                     return
-            todo = [item for item in wanting if not self._have(item.case, repeat)]
+            todo = [item for item in due if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
-                self._observer.further(len(todo))
-            for joined in grouped(todo, lambda item: self.beside(item) or item.case.id).values():
-                for several in self.side_by_side(joined):
-                    yield repeat, several
-        if self._end.goes_on and (still := self.wanting(items, most)):
-            self._observer.still_open(len(still), most, self._end.clear)
+                self._observer.note(further_round(len(todo)), further=len(todo))
+            for joined in grouped(todo, lambda item: self.turn_key(item) or item.case.id).values():
+                for group in self.turn_groups(joined):
+                    yield repeat, group
+        if self._end.goes_on and (undecided := self.undecided(items, most)):
+            self._observer.note(still_open(len(undecided), most, self._end.clear))
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
 
     def _record(self, case: C, repeat: int) -> Measured | None:
-        return patiently(partial(self._folder.record, case.id, repeat), self._observer.waiting)
+        return patiently(partial(self._folder.record, case.id, repeat), self._observer.note)
 
     def _have(self, case: C, repeat: int) -> bool:
         record = self._record(case, repeat)
@@ -203,31 +191,29 @@ class Session(ABC, Generic[C, Entry, Measured]):
         return not (self._retry and record.outcome in RETRIED)
 
     def _starting(self, todo: list[Runnable[C]], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
-        """Those of `todo`, taken out of it, that stand side by side: the first, and as many as there is room for."""
-        self.ahead(todo)
-        fields, several, room = {item.case.id: self.before(item) for item in todo}, len(todo) > 1, Room()
+        """Start the first case of `todo`, and further ones while memory allows; started cases leave `todo`."""
+        self.prepare(todo)
+        fields, several, room = {item.case.id: self.record_fields(item) for item in todo}, len(todo) > 1, Room()
         together: list[str] = []
-
-        def first() -> Turned:
+        while todo and (not together or (not time_is_up() and room.for_one_more())):
             item = todo.pop(0)
             together.append(item.case.id)
-            return self._measuring(item, repeat, fields[item.case.id], together if several else [])
-
-        yield first()
-        while todo and not time_is_up() and room.for_one_more():
-            yield first()
+            yield self._measuring(item, repeat, fields[item.case.id], together if several else [])
 
     def _measuring(self, item: Runnable[C], repeat: int, fields: dict[str, Any], together: list[str]) -> Turned:
-        """`together`: the ids of what is measured side by side, as soon as it has been started; empty: it is alone."""
+        """Measure one process group and write its record.
+
+        `together` grows to the ids of all cases that take turns; empty: this case is measured alone.
+        """
         case, before = item.case, load()
-        started, began = datetime.now(UTC), time.monotonic()  # a clock on the wall may be set back meanwhile
+        started, began = datetime.now(UTC), time.monotonic()  # the wall clock may be set back during the measurement
         self._observer.started(case, repeat)
 
         def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
         def write(attempt: Attempt, after: list[float]) -> Measured:
-            """One record, whole or not at all."""
+            """Write one record, whole or not at all."""
             values = {
                 "stagebench": __version__,
                 "case_id": case.id,
@@ -237,7 +223,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "reason": attempt.reason,
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": attempt.seconds,
-                "turns_with": tuple(one for one in together if one != case.id),
+                "turns_with": tuple(other for other in together if other != case.id),
                 "session": self._id,
                 "interpreter": {**vars(item.launch.interpreter), "path": str(item.launch.interpreter.path)},
                 "bundle": bundle.written_digest(item.launch.bundle),
@@ -255,10 +241,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
             try:
                 record = kind.model_validate({**values, "ranks": self.ranks(attempt)})
                 problem = self._folder.broken(record) if record.outcome == "ok" else None
-            except ValidationError as error:  # an adapter, or an engine, reported what is no figure
+            except ValidationError as error:  # an adapter, or an engine, reported something else than a figure
                 problem = misfit(error)
             if problem:
-                record = crashed(f"what its ranks reported cannot be kept: {problem}; mend the adapter")
+                record = crashed(f"what its ranks reported cannot be kept: {problem}; fix the adapter")
             try:
                 self._folder.write_record(record)
             except Outsized as error:
@@ -271,17 +257,14 @@ class Session(ABC, Generic[C, Entry, Measured]):
         except (KeyboardInterrupt, GeneratorExit) as error:
             seconds = time.monotonic() - began
             how = "by Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else "with another whose turn it was"
-            with suppress(StoreError):  # it is no measurement: whoever stops does not wait for the disk
+            with suppress(StoreError):  # not a measurement: nothing waits for the disk
                 write(Attempt(CANCELLED, f"stopped after {seconds:.0f} s, {how}", {}, seconds, {}), load())
             raise
         self._observer.finished(case, self._kept(partial(write, attempt, load())))
 
     def _attempted(self, item: Runnable[C], repeat: int, on_message: OnMessage, in_turns: bool) -> Measuring:
-        """Measure once, as soon as the disk has room for the attempt: until then nothing is started.
-
-        Where it fails later, the case has.
-        """
-        patience, began = Patience(self._observer.waiting), time.monotonic()
+        """Measure once, as soon as the disk has room for the attempt; a disk that fails later is the case's outcome."""
+        patience, began = Patience(self._observer.note), time.monotonic()
         while True:
             try:
                 folder = self._folder.attempt(item.case.id, repeat)
@@ -295,9 +278,9 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 return Attempt("crash", reason, {}, time.monotonic() - began, {})
 
     def _kept(self, write: Callable[[], Measured]) -> Measured:
-        """The record that `write` writes, as soon as the disk takes it; tried a last time when a person stops it."""
+        """Return the record that `write` writes once the disk accepts it; an interrupt tries a last time."""
         try:
-            return patiently(write, self._observer.waiting)
+            return patiently(write, self._observer.note)
         except KeyboardInterrupt:
             with suppress(StoreError):
                 write()

@@ -57,7 +57,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         folder: RunFolder,
         resolved: Sequence[Resolved],
         interpreters: dict[str, str],
-        observer: Observer[Case, Record],
+        observer: Observer,
         settings: Settings,
     ) -> None:
         """`interpreters` are the explicit settings (adapter: path)."""
@@ -75,30 +75,30 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
     def processes(self, case: Case) -> int:
         return case.sampling.processes
 
-    def wanting(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
-        """The cases whose comparisons are still open."""
+    def undecided(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
+        """Return the cases whose comparisons are still open."""
         asked = [(item.case, item.launch.adapter.synchronous(item.case)) for item in items]
         found = self._open_cases(self._run, asked, processes, self._end.clear)
         return [item for item in items if item.case.id in found]
 
-    def ahead(self, items: list[Runnable[Case]]) -> None:
-        """Make their proofs, those at the same time that there is room for."""
+    def prepare(self, items: list[Runnable[Case]]) -> None:
+        """Make the missing proofs, as many at a time as the cores and the memory allow."""
         if self._proofs is not None:
             todo = [item for item in items if item.case.id not in self._proof_of]
             wanted = [(_share(item), self._proving(item, self._proofs)) for item in todo]
             for case, proof in side_by_side(wanted, room()):
                 self._proof_of[case.id] = proof
 
-    def before(self, item: Runnable[Case]) -> dict[str, Any]:
-        """The proof that the record names, and what the adapter declares of the case."""
+    def record_fields(self, item: Runnable[Case]) -> dict[str, Any]:
+        """Return the proof that the record names, and what the adapter declares for the case."""
         declared = declared_of(item.case, item.launch.adapter)
         if self._proofs is None:
             return {"declared": declared, "proof_reason": "proofs were switched off for this run"}
         proof = self._proof_of[item.case.id]
         return {"declared": declared, "proof": proof.key, "proof_reason": proof.reason}
 
-    def beside(self, item: Runnable[Case]) -> Hashable:
-        """The cases of one comparison and those of the other tuning, as far as what waits here takes nothing of it."""
+    def turn_key(self, item: Runnable[Case]) -> Hashable:
+        """Return what the cases of one comparison share; None if a waiting case would take time from the others."""
         case, place, adapter = item.case, item.case.placement, item.launch.adapter
         busy = adapter.sidecars(case) or not adapter.synchronous(case) or case.straggler or place.device != "cpu"
         if "native" not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
@@ -106,8 +106,8 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         devices = place.ranks * place.devices
         return case.workload, case.data, case.batch, case.precision, devices, place.threads
 
-    def side_by_side(self, items: list[Runnable[Case]]) -> list[list[Runnable[Case]]]:
-        """Default and tuned together, if all may stand together: who of one tuning leads is asked first."""
+    def turn_groups(self, items: list[Runnable[Case]]) -> list[list[Runnable[Case]]]:
+        """Join both tunings if they are few enough, else each by itself: comparisons within one come first."""
         by_tuning = list(grouped(items, lambda item: item.case.tuning).values())
         return [list(chain(*by_tuning))] if len(items) <= MOST else by_tuning
 
@@ -129,10 +129,10 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         """The case's proof, made before its first process; every proof goes into the run folder too."""
         case = item.case
         self._observer.proving(case)
-        folder = patiently(lambda: self._folder.attempt(case.id, "proof"), self._observer.waiting)
+        folder = patiently(lambda: self._folder.attempt(case.id, "proof"), self._observer.note)
         proof = yield from proofs.proving(case, item.launch, folder)
         if proof.key:
-            patiently(lambda: self._folder.write_proof(proof), self._observer.waiting)
+            patiently(lambda: self._folder.write_proof(proof), self._observer.note)
         self._observer.proved(case, proof)
         return case, proof
 

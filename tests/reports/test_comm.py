@@ -14,7 +14,7 @@ from reports.comm_charts import bandwidths, times
 from reports.exports import write as export
 from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
-from suite.cli.comm_display import cells, summary
+from suite.cli.comm_tables import cells, show_summary
 from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import KIND, CommFolder
 from suite.errors import RequestError
@@ -56,7 +56,7 @@ def test_a_link_between_hosts_of_one_machine_says_so(folder, capsys, boots, simu
         ranks = [rank.but(hello=rank.hello.but(host=host, boot=boot)) for rank, host, boot in hosts]
         folder.write_record(record.but(ranks=tuple(ranks)))
     found = list(links(folder))
-    summary(found)
+    show_summary(found)
     assert (SIMULATED in context(folder)["panels"][0].note) is simulated
     assert (SIMULATED in capsys.readouterr().out) is simulated
     assert found[0].to_dict()["simulated"] is simulated
@@ -137,7 +137,7 @@ def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_pat
     assert "all-reduce: no figure for 64 KiB, since fewer than 5 samples began in time" in panel.note
     page = render(folder)
     assert "not determined" in page
-    summary(found)
+    show_summary(found)
     assert (
         "no figure, since fewer than 5 samples began in time on every rank: wire all-reduce" in capsys.readouterr().out
     )
@@ -217,7 +217,7 @@ def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsy
     assert "disturbed: point-to-point" in page
     assert "How noisy it was" in page
     assert "1 of 3 processes were disturbed" in page
-    summary(list(links(folder)))
+    show_summary(list(links(folder)))
     assert "disturbed: wire point-to-point, 2 ranks: other programs" in capsys.readouterr().out
 
 
@@ -242,17 +242,17 @@ def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(f
     assert f"point-to-point ({mark})" in names
     assert names.count("all-reduce") == 1
     assert f'<th scope="row">point-to-point ({mark})</th>' in render(folder)
-    summary(list(links(folder)))
+    show_summary(list(links(folder)))
     assert f"{mark}: wire point-to-point, 2 ranks: {words}" in capsys.readouterr().out
     assert [link.to_dict()["marks"] for link in links(folder) if link.marks] == [[mark]]
 
 
 def test_a_hidden_share_that_is_noise_is_no_number(folder, capsys):
     (link,) = [link for link in links(folder) if link.overlaps]
-    summary([link])
+    show_summary([link])
     assert "not determined" not in capsys.readouterr().out
     unknown = replace(link, overlaps=tuple(replace(each, plain=None) for each in link.overlaps))
-    summary([unknown])
+    show_summary([unknown])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wire") and "64 KiB" in line]
     assert "not determined" in line
     assert line.split()[-1] == "90%", "the other share is one"

@@ -22,9 +22,8 @@ class Listener(Observer):
         self.order, self.outcomes, self.stop_after, self.ended = [], [], stop_after, 0
         self.refusals = []
 
-    def refused(self, case, outcome, reason):
-        assert not self.order, "told before anything starts"
-        self.refusals.append((case.id, outcome, reason))
+    def begin(self, entries, processes, done):
+        self.refusals = [(entry.id, entry.outcome, entry.reason) for entry in entries if entry.outcome]
 
     def started(self, case, repeat):
         self.order.append((case.batch, repeat))

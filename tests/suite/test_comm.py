@@ -1,6 +1,5 @@
 """`stagebench comm` from the command line to records, over communicators that need no framework."""
 
-import io
 import json
 import re
 import sys
@@ -10,10 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from suite.cli.comm import asked_for
-from suite.cli.comm_display import LiveTables
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
 from suite.comm.offers import offers
 from suite.comm.records import CommFolder, Times
@@ -22,7 +19,6 @@ from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.session.observer import Observer
-from suite.worker.messages import ExchangeTimes
 from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
@@ -228,7 +224,7 @@ def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object,
     before = first.stat().st_mtime_ns
     second.unlink()
     told = stagebench(*command)
-    assert "2 cases, 1 of them measured before" in told.out
+    assert "2 cases, 2 processes, 1 of them measured before" in told.out
     assert first.stat().st_mtime_ns == before
     assert second.exists()
     other = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path))
@@ -311,28 +307,6 @@ def test_list_backends(stagebench: Run, wired: object) -> None:
     assert rows["narrow"]["operations"] == ["broadcast"]
     assert not rows["elsewhere"]["here"]
     assert "tox run -e nowhere" in rows["elsewhere"]["problem"]
-
-
-def test_a_terminal_shows_a_table_that_grows_and_stays_when_it_is_stopped() -> None:
-    screen = Console(file=io.StringIO(), force_terminal=True, width=110)
-    shown, case = (
-        LiveTables(screen),
-        CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,)),
-    )
-    for _ in range(2):
-        shown.refused(case, "unavailable", "there is no [wire]")
-    shown.begin([case], 1, 0)
-    shown.started(case, 0)
-    for rank in (0, 1):
-        shown.message(case, rank, ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5))
-    shown.end()
-    shown.end()
-    told = screen.file.getvalue()
-    assert told.count("there is no [wire]") == 1
-    assert "wire (2 cases)" in told
-    assert "wire broadcast, 2 ranks, local" in told
-    assert "4 KiB" in told
-    assert "2,000" in told
 
 
 def test_sizes_for_which_the_budget_does_not_last_are_named(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.cli import doctor, host
+from suite.cli import doctor
 from suite.contracts.adapter import Capabilities
 from suite.processes.interpreters import Interpreter
 
@@ -120,7 +120,11 @@ def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(
     (tmp_path / "proc/self/cgroup").write_text(group + "\n")
     (tmp_path / "sys/fs/cgroup" / at).mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup" / at / "memory.oom.group").write_text(value)
-    told = [warning for warning in host.warnings(host.facts(tmp_path, tmp_path)) if "memory.oom.group" in warning]
+    told = [
+        warning
+        for warning in doctor.host_warnings(doctor.host_facts(tmp_path, tmp_path))
+        if "memory.oom.group" in warning
+    ]
     assert len(told) == warned
     assert all("give cases a `memory_limit`, or write 0 there" in warning for warning in told)
 

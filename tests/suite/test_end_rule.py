@@ -11,7 +11,7 @@ from suite.errors import RequestError
 from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.end_rule import CLEAR, MOST_PROCESSES, EndRule, end_rule
+from suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
 from suite.session.observer import Observer
 from suite.session.resumable import Session
 from tests.reports.made_run import MadeRun, case_of, proof_of
@@ -87,7 +87,7 @@ class Rounds(Session):
     def ranks(self, attempt):
         return []
 
-    def wanting(self, items, processes):
+    def undecided(self, items, processes):
         return self._wanting(items, self.there)
 
     def _measuring(self, item, repeat, fields, together):
@@ -105,14 +105,10 @@ class Listener(Observer):
     def __init__(self):
         self.rounds, self.up, self.open = [], 0, []
 
-    def further(self, processes):
-        self.rounds.append(processes)
-
-    def time_is_up(self):
-        self.up += 1
-
-    def still_open(self, *what):
-        self.open.append(what)
+    def note(self, text, further=0):
+        self.rounds += [further] if further else []
+        self.up += text == TIME_IS_UP
+        self.open += [text] if "still open" in text else []
 
 
 CASES = [case(2, 1, batch=1), case(2, 1, batch=2)]
@@ -145,7 +141,7 @@ def test_what_never_becomes_clear_ends_and_is_told(tmp_path):
     session = Rounds(tmp_path, CASES[:1], listener, EndRule(precision=0.001), lambda items, there: items)
     session.run()
     assert len(session.there) == MOST_PROCESSES
-    assert listener.open == [(1, MOST_PROCESSES, 0.001)]
+    assert listener.open == [still_open(1, MOST_PROCESSES, 0.001)]
 
 
 def test_what_the_last_process_makes_clear_is_not_open(tmp_path):

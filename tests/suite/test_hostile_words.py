@@ -18,22 +18,20 @@ from rich.console import Console
 from reports.command import import_
 from suite.analysis.compare_runs import compare
 from suite.analysis.runs import MeasuredRun
-from suite.cli import collect, convert, data, measuring, new_adapter
-from suite.cli.comm_display import LiveTables, PlainLines
-from suite.cli.live import LiveDisplay
-from suite.cli.plain import PlainDisplay
+from suite.cli import app, data, measuring
+from suite.cli.display import Display
 from suite.comm.cases import CommCase
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.session.observer import Observer
 from suite.shell import command_line
 from suite.worker import messages
 from tests.reports.made_run import MadeRun, case_of
-from tests.suite.test_display import ONE, proof, record
+from tests.suite.test_display import ONE, entry, proof, record
 
 Run = Callable[..., SimpleNamespace]
 CODES = "\x1b]0;title\x07\x1b[2J\u202e"
 NAME = f"{CODES}name"
+OF_RICH = re.compile(r"\x1b\[(\?25[lh]|1A|2K)|\r")  # hides the cursor, goes up, clears a line
 FOLDERS = ("runs; id", "$(id)", "`id`", 'it\'s "quoted"', "a\nb", "-o", "größe")
 
 
@@ -63,7 +61,7 @@ def test_the_next_command_names_the_run(
     foreign = Path(__file__).parents[1] / "fixtures" / "foreign" / "all_reduce_perf.txt"
     for print_it in (
         lambda folder: measuring.conclude(folder, Counter(ok=1), quiet=False),
-        lambda folder: collect.collect([Path("run")], folder / "collected"),
+        lambda folder: app.collect([Path("run")], folder / "collected"),
         lambda folder: import_([foreign], folder / "imported", None),
     ):
         print_it(Path(name))
@@ -75,7 +73,7 @@ def test_the_next_command_names_the_run(
 
 def test_commands_that_a_message_names_quote_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "mine; id"
-    new_adapter.new_adapter("lumen", place)
+    app.new_adapter("lumen", place)
     assert f"  cd '{place}/stagebench-lumen'\n" in capsys.readouterr().out
     for name in ("a", "b"):
         MadeRun(place / name).refuse(case_of(), "unavailable", "no such framework")
@@ -102,47 +100,48 @@ def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: P
 def test_data_convert_names_what_it_skipped_without_codes(capsys: pytest.CaptureFixture[str]) -> None:
     left = SimpleNamespace(samples=1, which=[f"{NAME}.jpg: not an image"])
     marker: Any = SimpleNamespace(samples=1, skipped=left, parts=[1], adapter=NAME)
-    convert._show(Path(f"/data/{NAME}"), marker)
+    data._show_packed(Path(f"/data/{NAME}"), marker)
     clean(capsys.readouterr().out)
 
 
 def test_layers_of_a_file_are_printed_without_codes(stagebench: Run, tmp_path: Path) -> None:
     layer = {"layer": NAME, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4_000_000}
     (tmp_path / "layers.json").write_text(json.dumps([layer]))
-    options = ("--layers", str(tmp_path / "layers.json"), "--batch", "8", "--alpha", "1e-3", "--beta", "1e-9")
+    options = ("--set", f"layers={tmp_path}/layers.json", "--batch", "8", "--alpha", "1e-3", "--beta", "1e-9")
     told = stagebench("predict", *options)
     assert "critical path on 32 ranks" in told.out
     clean(told.out)
 
 
-@pytest.mark.parametrize("make", [PlainDisplay, lambda stream: LiveDisplay(Console(file=stream, width=300))])
-def test_a_session_is_shown_without_codes(make: Callable[[io.StringIO], Observer]) -> None:
+@pytest.mark.parametrize("live", [False, True])
+def test_a_session_is_shown_without_codes(live: bool) -> None:
     case, stream = ONE.on(data=f"/data/{NAME}"), io.StringIO()
-    display = make(stream)
-    display.refused(case, "unavailable", f"a {NAME}")
-    display.begin([case], 1, 0)
+    console = Console(file=stream, width=300, force_terminal=live, color_system=None)
+    display = Display(console)
+    display.begin([entry(case, "unavailable", f"a {NAME}"), entry(case)], 1, 0)
     display.proved(case, proof("k2", False, f"the {NAME}"))
     display.started(case, 0)
     display.message(case, 0, messages.Phase(NAME))
-    if isinstance(display, LiveDisplay):
-        with display._console.capture() as shown:
-            display._console.print(display.view())
-        clean(shown.get())
+    with console.capture() as view:
+        console.print(display.view())
+    clean(OF_RICH.sub("", view.get()))
     display.finished(case, record(case, "crash", reason=f"no {NAME}", ranks=[], proof=None))
     display.end()
-    clean(stream.getvalue())
-    assert stream.getvalue().count("name") >= 6
+    text = OF_RICH.sub("", stream.getvalue()) if live else stream.getvalue()
+    clean(text)
+    assert text.count("name") >= 6
 
 
-def test_communication_is_shown_without_codes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("live", [False, True])
+def test_communication_is_shown_without_codes(live: bool) -> None:
     case = CommCase(NAME, "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,))
-    ended: Any = SimpleNamespace(outcome="crash", reason=f"no {NAME}")
+    ended: Any = SimpleNamespace(outcome="crash", reason=f"no {NAME}", seconds=1.0)
     stream = io.StringIO()
-    for display in (PlainLines(), LiveTables(Console(file=stream, width=300))):
-        display.refused(case, "unavailable", f"a {NAME}")
-        display.begin([case], 1, 0)
-        display.started(case, 0)
-        display.finished(case, ended)
-    for text in (capsys.readouterr().out, stream.getvalue()):
-        clean(text)
-        assert text.count("name") >= 4
+    display = Display(Console(file=stream, width=300, force_terminal=live, color_system=None))
+    display.begin([entry(case, "unavailable", f"a {NAME}"), entry(case)], 1, 0)
+    display.started(case, 0)
+    display.finished(case, ended)
+    display.end()
+    text = OF_RICH.sub("", stream.getvalue()) if live else stream.getvalue()
+    clean(text)
+    assert text.count("name") >= 4

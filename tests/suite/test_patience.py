@@ -55,7 +55,7 @@ class Told(Listener):
         super().__init__()
         self.waited = []
 
-    def waiting(self, why):
+    def note(self, why, further=0):
         self.waited.append(why)
 
 

@@ -23,6 +23,10 @@ NUMBERS = (*OF_RESNET, "--alpha", "2e-4", "--beta", "8e-10")
 SIZES = (1, 1_000_000, 10_000_000)  # of an exchange, in numbers of four bytes
 
 
+def sets(*values: str) -> tuple[str, ...]:
+    return tuple(word for value in values for word in ("--set", value))
+
+
 def printed(done: SimpleNamespace) -> list[dict]:
     assert done.code == 0, done.error
     return json.loads(done.stdout)
@@ -48,7 +52,7 @@ def test_every_schedule_is_a_row_and_merging_is_never_worse(stagebench: Run) -> 
 
 
 def test_a_person_reads_a_table_the_critical_path_and_what_would_help(stagebench: Run) -> None:
-    out = stagebench(*NUMBERS, "--ranks", "8", "--jitter", "0.05", "--spread", "0.03", "--read-rate", "200").out
+    out = stagebench(*NUMBERS, "--ranks", "8", *sets("jitter=0.05", "spread=0.03", "read_rate=200")).out
     assert "resnet50 batch 64" in out
     assert "critical path on 8 ranks, wfbp: " in out
     assert "%  schedule " in out
@@ -59,7 +63,7 @@ def test_a_person_reads_a_table_the_critical_path_and_what_would_help(stagebench
 def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path) -> None:
     rows = [{"layer": name, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4000} for name in "ab"]
     (tmp_path / "layers.json").write_text(json.dumps(rows))
-    options = ("--layers", str(tmp_path / "layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
+    options = (*sets(f"layers={tmp_path}/layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
     (found,) = printed(stagebench("predict", *options, "--ranks", "2", "--json"))
     assert found["predictions"][0]["iteration"] == pytest.approx(0.08)
 
@@ -135,15 +139,15 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
     options = ("predict", str(run_folder), "--ranks", "8", "--comm", str(link_folder.path), "--json")
     rates = {}
     for backend in ("copper", "glass"):
-        (found,) = printed(stagebench(*options, "--backend", backend, "--schedule", "fused"))
+        (found,) = printed(stagebench(*options, *sets(f"backend={backend}"), "--schedule", "fused"))
         assert any(backend in source for source in found["sources"])
         rates[backend] = found["predictions"][0]["exposed"]
     # A ring over 8: 14 start-ups of half a millisecond, and 7/4 of the bytes, of which 2 ranks send one each. What the
     # run took beyond its exchange is fitted before the link is changed, and grows with the exchange.
     size = 4 * 25_557_032
     assert rates["glass"] / rates["copper"] == pytest.approx((7e-3 + 3.5e-9 * size) / (7e-3 + 1.75e-9 * size), rel=1e-6)
-    assert "choose one with --backend" in str(stagebench(*options).error)
-    assert "it has those of copper, glass" in str(stagebench(*options, "--backend", "gold").error)
+    assert "choose one with --set backend=NAME" in str(stagebench(*options).error)
+    assert "it has those of copper, glass" in str(stagebench(*options, *sets("backend=gold")).error)
 
 
 def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_between(
@@ -151,9 +155,18 @@ def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_
 ) -> None:
     """A hierarchical exchange rings within each node of two, at 1 ns a byte, and then between them, at 3."""
     add_link(link_folder, CommCase("copper", "all-reduce", Placement(nodes=2), 0.1, SIZES), 3e-9)
-    options = ("--comm", str(link_folder.path), "--backend", "copper", "--ranks", "4", "--schedule", "fused", "--json")
+    options = (
+        "--comm",
+        str(link_folder.path),
+        *sets("backend=copper"),
+        "--ranks",
+        "4",
+        "--schedule",
+        "fused",
+        "--json",
+    )
     (flat,) = printed(stagebench(*OF_RESNET, *options))
-    (tiers,) = printed(stagebench(*OF_RESNET, *options, "--ranks-per-node", "2", "--algorithm", "hierarchical"))
+    (tiers,) = printed(stagebench(*OF_RESNET, *options, *sets("ranks_per_node=2", "algorithm=hierarchical")))
     size = 4 * 25_557_032
     assert flat["predictions"][0]["exchanging"] == pytest.approx(3e-3 + 1.5 * 3e-9 * size)
     assert tiers["predictions"][0]["exchanging"] == pytest.approx(2e-3 + (1e-9 + 3e-9) * size)
@@ -185,9 +198,9 @@ def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) ->
     }
     for options, what in (
         (("--alpha", "1e-6", "--beta", "1e-11"), "changed: link: as given"),
-        (("--algorithm", "tree"), "changed: exchange: tree"),
-        (("--compression", "4"), "changed: gradients: 4 times smaller"),
-        (("--stages", "2", "--microbatches", "4"), "changed: a pipeline of 2 stages"),
+        (sets("algorithm=tree"), "changed: exchange: tree"),
+        (sets("compression=4"), "changed: gradients: 4 times smaller"),
+        (sets("stages=2", "microbatches=4"), "changed: a pipeline of 2 stages"),
     ):
         changed = asked(*options)
         assert changed["measured"] == {}
@@ -218,7 +231,7 @@ def test_path_and_gains_are_those_of_the_most_ranks_by_the_best_schedule(stagebe
 
 
 def test_an_iteration_that_waits_for_its_input_exposes_no_exchange(stagebench: Run) -> None:
-    (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,8", "--read-rate", "100", "--json"))
+    (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,8", *sets("read_rate=100"), "--json"))
     for one in found["predictions"]:
         parts = ("stages", "bubble", "stragglers", "exposed", "input_wait")
         assert one["exposed"] == 0
@@ -227,7 +240,7 @@ def test_an_iteration_that_waits_for_its_input_exposes_no_exchange(stagebench: R
 
 
 def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: CommFolder) -> None:
-    options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), "--backend", "glass")
+    options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), *sets("backend=glass"))
     (found,) = printed(stagebench(*NUMBERS[:7], *options, "--json"))
     assert found["predictions"][0]["exposed"] == pytest.approx(1e-3 + 2e-9 * 4 * 25_557_032)
 
@@ -235,34 +248,38 @@ def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: C
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--ranks", "0"), "numbers from 1"),
-        (("--ranks", "2,x"), "--ranks '2,x'"),
+        (("--ranks", "0"), "ranks = '0': Input should be greater than or equal to 1"),
+        (("--ranks", "2,x"), "ranks = '2,x'"),
         (("--ranks", "9999999"), "9999999 ranks"),
         (("--alpha", "-1"), "alpha of a link is -1.0"),
         (("--schedule", "wfpb"), "did you mean 'wfbp'"),
-        (("--algorithm", "rings"), "did you mean 'ring'"),
+        (sets("algorithm=rings"), "did you mean 'ring'"),
         (("--workload", "resnet51"), "did you mean 'resnet50'"),
         (("--workload", "nowhere.json"), "there is no file nowhere.json"),
         (("--rate", "0"), "rate is 0"),
         (("--batch", "-4"), "batch is -4"),
-        (("--read-rate", "9", "--readers", "0"), "readers is 0"),
-        (("--readers", "2"), "--readers says nothing without --read-rate"),
-        (("--servers", "4"), "--servers says nothing without --algorithm server"),
-        (("--microbatches", "4"), "--microbatches says nothing without --stages"),
-        (("--backend", "gloo"), "--backend says nothing without --comm"),
-        (("--algorithm", "hierarchical"), "--algorithm hierarchical says nothing without --ranks-per-node"),
-        (("--algorithm", "hierarchical", "--ranks-per-node", "8", "--ranks", "12"), "12 ranks fill no whole number"),
-        (("--stages", "2", "--microbatches", "129", "--ranks", "2"), "128 samples of 2 stages cannot be cut into 129"),
-        (("--schedule", "wfbp,"), "--schedule 'wfbp,' should read"),
-        (("--jitter", "100"), "jitter is 100.0; give the standard deviation over the mean, at most 1"),
+        (sets("read_rate=9", "readers=0"), "readers is 0"),
+        (sets("readers=2"), "readers has no meaning without read_rate"),
+        (sets("servers=4"), "servers has no meaning without algorithm = server"),
+        (sets("microbatches=4"), "microbatches has no meaning without stages"),
+        (sets("backend=gloo"), "backend has no meaning without comm"),
+        (sets("algorithm=hierarchical"), "algorithm = hierarchical has no meaning without ranks_per_node"),
+        ((*sets("algorithm=hierarchical", "ranks_per_node=8"), "--ranks", "12"), "12 ranks fill no whole number"),
+        ((*sets("stages=2", "microbatches=129"), "--ranks", "2"), "128 samples of 2 stages cannot be cut into 129"),
+        (("--schedule", "wfbp,"), "there is no schedule ''"),
+        (sets("jitter=100"), "jitter is 100.0; give the standard deviation over the mean, at most 1"),
         (("--trace", "nowhere/trace.json"), "there is no folder nowhere"),
         (("--chakra", "trace", "--ranks", "5000"), "5,000 are too many"),
-        (("--layers", "layers.json"), "--layers stands in place of --workload and --rate"),
-        (("--compression", "0"), "compression is 0"),
-        (("--spread", "2"), "--spread 2.0 should be a share"),
-        (("--jitter", "nan"), "jitter is nan"),
-        (("--node-alpha", "1"), "--node-beta"),
+        (sets("layers=layers.json"), "layers replaces workload and rate"),
+        (sets("compression=0"), "compression is 0"),
+        (sets("spread=2"), "spread = 2.0 should be a share"),
+        (sets("jitter=nan"), "jitter is nan"),
+        (sets("node_alpha=1", "ranks_per_node=2"), "node_alpha is given without node_beta"),
         (("--comm", "nowhere"), "--comm and --alpha"),
+        (("--set", "rate"), "should read KEY=VALUE"),
+        (sets("jiter=1"), "a scenario has no key 'jiter'; did you mean 'jitter'?"),
+        (("--read-rate", "9"), "--read-rate is a setting of the scenario: write --set read_rate=VALUE"),
+        (("--algorithm=tree",), "write --set algorithm=VALUE"),
     ],
 )
 def test_nonsense_is_refused_by_name(stagebench: Run, arguments: tuple[str, ...], named: str) -> None:
@@ -290,14 +307,27 @@ def test_what_is_missing_is_named(stagebench: Run, missing: str) -> None:
 )
 def test_a_file_of_layers_is_refused_by_its_place(stagebench: Run, tmp_path: Path, content: str, named: str) -> None:
     (tmp_path / "layers.json").write_text(content)
-    options = ("--batch", "8", "--alpha", "0", "--beta", "0", "--layers", str(tmp_path / "layers.json"))
+    options = ("--batch", "8", "--alpha", "0", "--beta", "0", *sets(f"layers={tmp_path}/layers.json"))
     error = stagebench("predict", *options).error
     assert isinstance(error, RequestError)
     assert named in str(error)
 
 
 def test_a_run_has_measured_what_numbers_say(stagebench: Run, run_folder: Path) -> None:
-    for option in ("--rate", "--jitter", "--read-rate"):
-        error = stagebench("predict", str(run_folder), option, "1").error
+    for key in ("rate", "jitter", "read_rate"):
+        error = stagebench("predict", str(run_folder), *sets(f"{key}=1")).error
         assert isinstance(error, RequestError)
-        assert option in str(error)
+        assert str(error).startswith(f"{key} is known from ")
+
+
+def test_a_file_has_the_keys_of_a_scenario_and_options_replace_its_values(stagebench: Run, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text('workload = "resnet50"\nbatch = 64\nrate = 253.1\nalpha = 2e-4\nbeta = 1.0\nranks = [4, 8]\n')
+    (given,) = printed(stagebench("predict", str(file), "--beta", "8e-10", "--json"))
+    (options,) = printed(stagebench(*NUMBERS, "--ranks", "4,8", "--json"))
+    assert given == options
+    file.write_text("workload = resnet50\n")
+    assert "is no TOML of a scenario" in str(stagebench("predict", str(file)).error)
+    file.write_text('workload = "networks/none.json"\nbatch = 1\nrate = 1\nalpha = 0\nbeta = 0\n')
+    assert f"there is no file {tmp_path}/networks/none.json" in str(stagebench("predict", str(file)).error)
+    assert "cluster.toml" in str(stagebench("predict", str(tmp_path / "no" / "cluster.toml")).error)

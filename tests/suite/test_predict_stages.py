@@ -450,7 +450,18 @@ def test_the_command_asks_about_other_pipelines_and_says_what_it_does_not_predic
     assert "16 ranks: alexnet can be cut into 8 stages at most" in rest
 
     (other,), rest = asked_by_command(
-        stagebench, run, "--ranks", "3,6", "--stages", "2", "--microbatches", "4", "--alpha", "0", "--beta", "1e-9"
+        stagebench,
+        run,
+        "--ranks",
+        "3,6",
+        "--set",
+        "stages=2",
+        "--set",
+        "microbatches=4",
+        "--alpha",
+        "0",
+        "--beta",
+        "1e-9",
     )
     assert other["measured"] == {}
     assert [one["ranks"] for one in other["predictions"]] == [6]
@@ -467,9 +478,9 @@ def test_the_command_asks_about_other_pipelines_and_says_what_it_does_not_predic
 def test_pipelines_side_by_side_of_one_whose_link_nothing_tells_are_refused(stagebench, toys, run):
     toys.manager.register(pytorch)
     follow(run, truth(2, 4, timed=False), 2)
-    words = ("predict", str(run.folder.path), "--ranks", "4", "--stages", "2")
-    assert "nothing says how fast the link of pytorch/pipeline" in str(stagebench(*words).error)
+    words = ("predict", str(run.folder.path), "--ranks", "4", "--set", "stages=2")
+    assert "the link by which pipelines of pytorch/pipeline" in str(stagebench(*words).error)
     (found,), _ = asked_by_command(stagebench, run, *words[2:], "--alpha", "0", "--beta", "1e-9")
     assert "changed: pipelines of 2 stages and 4 microbatches" in found["sources"]
-    none = stagebench(*words, "--microbatches", "0", "--alpha", "0", "--beta", "1e-9")
+    none = stagebench(*words, "--set", "microbatches=0", "--alpha", "0", "--beta", "1e-9")
     assert "the number of microbatches is 0.0; give a finite number above 0" in str(none.error)

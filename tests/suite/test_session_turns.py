@@ -64,7 +64,7 @@ def test_default_and_tuned_of_a_network_take_turns(folder):
 def test_default_and_tuned_stand_together_if_all_of_them_may(folder, frameworks):
     cases = [case(seed=seed, tuning=tuning) for seed in range(frameworks) for tuning in ("tuned", "default")]
     session = TrainingSession(folder, [], {}, Listener(), SETTINGS)
-    groups = session.side_by_side([Runnable(each, None) for each in cases])
+    groups = session.turn_groups([Runnable(each, None) for each in cases])
     assert [len(group) for group in groups] == ([8] if frameworks == 4 else [5, 5])
     tunings = [item.case.tuning for group in groups for item in group]
     assert tunings == ["tuned"] * frameworks + ["default"] * frameworks

@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
-from suite.cli import tables, tell
+from suite.cli import tell
+from suite.cli.output import show_rows
 from suite.cli.show import print_results
-from suite.groups import Refused, once_per_reason
+from suite.errors import Refused, once_per_reason
 from suite.plain import without_codes
 from tests.reports.made_run import MadeRun, case_of
 
@@ -50,7 +51,7 @@ def test_what_a_terminal_is_told_is_broken_between_words(run, monkeypatch, capsy
 
 def test_numbers_are_aligned_beside_a_row_that_has_none(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    tables.show([{"case": "a", "speed": "1.50"}, {"case": "b", "speed": "1,200"}, {"case": "c"}], ["case", "speed"])
+    show_rows([{"case": "a", "speed": "1.50"}, {"case": "b", "speed": "1,200"}, {"case": "c"}], ["case", "speed"])
     ends = {line.rindex("0") for line in capsys.readouterr().out.splitlines() if "0" in line.partition("case")[0]}
     assert len(ends) == 1
 
@@ -61,7 +62,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, capsys, columns):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     row = {"ranks": 64, "schedule": "sequential", "samples/s": "123,456", "95 % interval": "120,000 to 130,000"}
     row |= {"efficiency": "98.7%", "exposed ms": "1,234", "measured": "123,999", "error": "+12.5%"}
-    tables.show([row, row], list(row))
+    show_rows([row, row], list(row))
     printed = capsys.readouterr().out
     assert all(printed.count(str(value)) == 2 for name, value in row.items() if name != "95 % interval")
     assert printed.count("130,000") == 2
@@ -72,7 +73,7 @@ def test_headers_break_between_words(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     row = {"case": "pytorch single mnist_small batch 64", "samples/s": "12,345", "95 % interval": "11,900 to 12,800"}
     row |= {"processes needed": "17", "efficiency of scaling": "97.3%", "exposed ms": "13.4"}
-    tables.show([row], list(row))
+    show_rows([row], list(row))
     printed = without_codes(capsys.readouterr().out).split()
     assert {"processes", "needed", "efficiency", "scaling", "exposed"} <= set(printed)
 

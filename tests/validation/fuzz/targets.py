@@ -212,7 +212,7 @@ def read_network(content: bytes, folder: Path) -> None:
 def read_layers(content: bytes, folder: Path) -> None:
     (folder / "layers.json").write_bytes(content)
     link = ("--alpha", "2e-4", "--beta", "8e-10", "--batch", "8", "--ranks", "2,4")
-    refused(*invoke("predict", "--layers", str(folder / "layers.json"), *link, *(["--json"] * (crc32(content) % 2))))
+    refused(*invoke("predict", "--set", f"layers={folder}/layers.json", *link, *(["--json"] * (crc32(content) % 2))))
 
 
 def read_log(content: bytes, folder: Path) -> None:

@@ -1,0 +1,145 @@
+"""All that the command line prints: lines, tables (aligned lines when piped) and JSON.
+
+Text of others never brings an escape code to a terminal.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import typer
+
+from suite.errors import MAY_PASS
+from suite.plain import without_codes
+from suite.shell import command_line
+from suite.worker.homes import without_homes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = dict[str, Any]
+
+SHORT, NAME = 16, 24  # widths: a cell of words, or a name without a space, is never broken below these
+
+
+def say(line: str, err: bool = False) -> None:
+    """Print a line for people."""
+    typer.echo(without_codes(line), err=err)
+
+
+def progress(line: str, stream: IO[str] | None = None) -> None:
+    """Print one line of a run at once; to stdout by default.
+
+    Output is often a file on the run's own disk: if that is full for a while, the line comes later or is lost.
+    """
+    stream = stream or sys.stdout
+    try:
+        stream.write(" ".join(without_codes(line).split("\n")) + "\n")
+        stream.flush()
+    except OSError as error:
+        if error.errno not in MAY_PASS:
+            raise
+
+
+def put(text: str, nl: bool = True) -> None:
+    """Print unchanged text for a program or a file: JSON, a plan."""
+    typer.echo(text, nl=nl)
+
+
+def show_json(content: Any, homes: bool = True) -> None:
+    """Print JSON for a program. Without `homes` it may be published: home folders are replaced by `~`."""
+    text = json.dumps(content, indent=1, default=str)
+    put(text if homes else without_homes(text))
+
+
+def report_next(run: Path) -> str:
+    """Return a line with the command that reports on a run folder, to be pasted."""
+    return f"Next: {command_line('stagebench', 'report', run, '-o', run / 'report')}"
+
+
+def show_rows(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    title: str = "",
+    as_json: bool = False,
+    console: "Console | None" = None,
+) -> None:
+    """Print the named columns of the rows to `console` (default: stdout); JSON has all columns.
+
+    A terminal that is wide enough gets a table, everything else aligned lines in which nothing is cut off.
+    """
+    if as_json:
+        show_json(rows)
+        return
+    title = without_codes(title)
+    cells = [[without_codes(words(row.get(column))) for column in columns] for row in rows]
+    if not cells:
+        say(f"{title}: none is installed" if title else "none is installed")
+        return
+    if (console.is_terminal if console else sys.stdout.isatty()) and _table(cells, columns, title, console):
+        return
+    lines = [list(columns), *cells]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    aligned = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    for line in [title, *aligned] if title else aligned:
+        progress(line.rstrip(), console.file if console else None)
+
+
+def words(value: Any) -> str:
+    """Write a cell: lists joined, yes and no, thousands apart, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple | dict):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def _table(cells: list[list[str]], columns: Sequence[str], title: str, console: "Console | None") -> bool:
+    """Print a table that breaks headers and long words, but no number; False if the terminal is too narrow."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.title, table.title_justify = Text(title, style="bold") if title else None, "left"
+    by_column = list(zip(*cells, strict=True))
+    widths = _widths(by_column, columns, console.width - 2 * len(columns))  # less the gaps, and the edges
+    if widths is None:
+        return False
+    for name, column, width in zip(columns, by_column, widths, strict=True):
+        filled = [cell for cell in column if cell]
+        numeric = bool(filled) and all(cell.replace(",", "").replace(".", "").isdigit() for cell in filled)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", width=width)
+    for line in cells:
+        table.add_row(*map(Text, line))
+    console.print(table)
+    return True
+
+
+def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int) -> list[int] | None:
+    """Return each column's width: that of its cells, or SHORT for long words; None if `room` is too small.
+
+    The rest of the room goes to the headers' words, then to whole headers, then to words.
+    """
+    longest = [max(map(len, column)) for column in by_column]
+    widths = [
+        width if width <= (SHORT if any(" " in cell for cell in column) else NAME) else SHORT
+        for width, column in zip(longest, by_column, strict=True)
+    ]
+    left = room - sum(widths)
+    if left < 0:
+        return None
+    words_of_names = [max(map(len, name.split()), default=0) for name in names]
+    for wished in (words_of_names, [len(name) for name in names], longest):
+        for index, width in enumerate(wished):
+            more = min(left, max(0, width - widths[index]))
+            widths[index], left = widths[index] + more, left - more
+    return widths

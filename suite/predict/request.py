@@ -1,0 +1,183 @@
+"""The request for a prediction: the keys of a scenario's TOML file, of `--set KEY=VALUE` and of the options."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+
+from suite.comm.records import CommFolder
+from suite.errors import RequestError, StoreError
+from suite.plan.overrides import is_path, value_of
+from suite.plan.text import values_of
+from suite.predict.answer import Asked
+from suite.predict.collectives import Link, Network, positive
+from suite.predict.from_comm import of_comm
+from suite.predict.from_numbers import Numbers
+from suite.predict.from_numbers import asked as asked_from_numbers
+from suite.predict.from_run import asked_of
+from suite.predict.known_link import KnownLink
+from suite.results.run_folder import RunFolder
+from suite.results.stored import text_of
+from suite.suggest import known, shown
+
+PATHS = ("workload", "layers", "comm")  # keys whose values may be paths, relative to the scenario's file
+
+
+def _list(value: Any) -> Any:
+    """Read `2,4`, 8 and "all" as lists."""
+    if isinstance(value, str):
+        return [word.strip() for word in value.split(",")]
+    return value if isinstance(value, list) else [value]
+
+
+class Request(Numbers):
+    """A training and the machines that it is predicted for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    # How it is distributed.
+    ranks: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(_list)] = Field([2, 4, 8, 16, 32])
+    schedule: Annotated[list[str] | None, BeforeValidator(_list)] = None  # names, or all; None: wfbp, or the run's
+    compression: float = 1.0  # times fewer bytes than float32
+    stages: int = 1  # devices that hold one network together, as a pipeline
+    microbatches: int | None = None  # equal pieces of a pipeline's batch; None: one, or as many as the run's
+
+    # The link.
+    alpha: float | None = None  # seconds to begin a message
+    beta: float | None = None  # seconds a byte
+    gamma: float = 0.0  # seconds to add up a byte
+    algorithm: str | None = None  # of the exchange; None: ring, or the run's
+    ranks_per_node: int = 1
+    node_alpha: float | None = None  # within a node; None: as between nodes
+    node_beta: float | None = None
+    servers: int = 1  # of the algorithm `server`
+    comm: Path | None = None  # a run of `stagebench comm` that has measured the link
+    backend: str | None = None  # the backend whose link, if `comm` has several
+
+    def check(self) -> None:
+        """Raise RequestError for a key without another one that gives it a meaning."""
+        nodes, server = self.ranks_per_node > 1, self.algorithm == "server"
+        pairs = {
+            ("node_alpha and node_beta", "ranks_per_node"): ((self.node_alpha, self.node_beta) != (None, None), nodes),
+            ("algorithm = hierarchical", "ranks_per_node"): (self.algorithm == "hierarchical", nodes),
+            ("servers", "algorithm = server"): (self.servers != 1, server),
+            ("microbatches", "stages"): (self.microbatches is not None, self.stages > 1),
+            ("backend", "comm"): (self.backend is not None, self.comm is not None),
+            ("gamma", "alpha and beta"): (self.gamma != 0.0, self.alpha is not None),
+        }
+        for (key, other), (given, meaningful) in pairs.items():
+            if given and not meaningful:
+                raise RequestError(f"{key} has no meaning without {other}; give both, or neither")
+        for pair in (("--alpha", "--beta"), ("node_alpha", "node_beta")):
+            present = [name for name in pair if getattr(self, name.lstrip("-")) is not None]
+            if len(present) == 1:
+                missing = pair[1 - pair.index(present[0])]
+                raise RequestError(f"{present[0]} is given without {missing}; give both, or none")
+        if self.comm and self.alpha is not None:
+            raise RequestError("--comm and --alpha both define the link; leave one of them out")
+
+    def network(self) -> Network:
+        """Return the network, the link between nodes left open."""
+        within = None if self.node_alpha is None else Link(self.node_alpha, self.node_beta or 0.0, self.gamma)
+        return Network(Link(0.0, 0.0), within, self.ranks_per_node, self.algorithm or "ring", self.servers)
+
+    def link(self, network: Network) -> KnownLink | None:
+        """Return the link between nodes, given or measured; None if the request does not define it."""
+        if self.comm:
+            return of_comm(CommFolder.open(self.comm), self.backend, network)
+        if self.alpha is None or self.beta is None:
+            return None
+        return KnownLink(Link(self.alpha, self.beta, self.gamma), 0.0, "link: as given")
+
+    def trainings(self, run: Path | None) -> tuple[list[Asked], list[str]]:
+        """Return the trainings to predict, of the run or of the numbers, and why others of the run cannot be."""
+        self.check()
+        network = self.network()
+        link = self.link(network)
+        if link and self.ranks_per_node > 1:
+            network = replace(network, within=network.within or link.within)
+        if run is None:
+            if self.readers is not None and self.read_rate is None:
+                raise RequestError("readers has no meaning without read_rate; give both, or neither")
+            training = asked_from_numbers(self, network, link)
+            pieces = 1 if self.microbatches is None else self.microbatches
+            pipeline = {"compression": self.compression, "stages": self.stages, "microbatches": pieces}
+            scenario = training.scenario.but(**self._of_a_pipeline(), **pipeline)
+            return [replace(training, scenario=scenario)], []
+        for name in Numbers.model_fields:
+            if name != "workload" and getattr(self, name) is not None:
+                raise RequestError(f"{name} is known from {run}; leave one of them out")
+        trainings, refusals = asked_of(RunFolder.open(run), self.workload, link)
+        other = network if self.algorithm or self.ranks_per_node > 1 else None
+        return [self._changed(training, other, link) for training in trainings], refusals
+
+    def _of_a_pipeline(self) -> dict[str, Any]:
+        """Return the settings that every pipeline has: its gradients leave last, when nothing computes any more."""
+        return {"schedule": "fused", "interference": 0.0} if self.stages > 1 else {}
+
+    def _changed(self, asked: Asked, network: Network | None, link: KnownLink | None) -> Asked:
+        """Return a training of a run with the changes that were asked for; `link` may be the one it was fitted to."""
+        own, changed, error = asked.scenario.network, [], asked.scenario.link_error
+        if link and link.source not in asked.sources:
+            own, error = replace(own, between=link.link), link.error
+            changed.append(link.source)
+        if network:
+            own = replace(network, between=own.between, within=network.within or own.within)
+            nodes = f", {own.ranks_per_node} ranks a node" if own.ranks_per_node > 1 else ""
+            changed.append(f"exchange: {own.algorithm}{nodes}")
+        if self.compression != 1:
+            changed.append(f"gradients: {self.compression:g} times smaller")
+        pipelines = asked.pipelines
+        parts: dict[str, Any] = {"network": own, "link_error": error, "compression": self.compression}
+        if self.stages > 1 and pipelines:
+            if not (asked.link_known or link):
+                raise RequestError(
+                    f"the speed of the link by which pipelines of {asked.label} exchange gradients is not known; give "
+                    "--alpha and --beta, or --comm, or leave stages out"
+                )
+            pipelines = replace(pipelines, stages=self.stages)
+            count = pipelines.pieces(self.stages) if self.microbatches is None else Fraction(self.microbatches)
+            positive("number of microbatches", float(count))
+            changed.append(f"pipelines of {self.stages} stages and {count} microbatch{'es' if count != 1 else ''}")
+            asked = replace(asked, pipelines=replace(pipelines, microbatches=count, by_stage=False, known={}))
+            parts["holds_back"] = True
+        elif self.stages > 1:
+            changed.append(f"a pipeline of {self.stages} stages, without the fitted schedule and interference")
+            parts |= {"stages": self.stages, "microbatches": self.microbatches or 1, **self._of_a_pipeline()}
+        return asked.changed(changed, **parts) if changed else asked
+
+
+def request(file: Path | None, options: Mapping[str, Any], sets: list[str]) -> Request:
+    """Join a scenario's file, the options and `--set`, of which later ones win; RequestError names the wrong key."""
+    values = _of_file(file) if file else {}
+    values |= {key: value for key, value in options.items() if value is not None}
+    for option in sets:
+        key, equals, text = (part.strip() for part in option.partition("="))
+        if not equals or not key or not text:
+            raise RequestError(f"--set {option!r} should read KEY=VALUE, such as algorithm=tree")
+        values[key] = value_of(text)
+    try:
+        return Request.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise RequestError(f"a scenario has no key {shown(key)}; {known(key, Request.model_fields)}") from None
+        raise RequestError(f"{key} = {shown(values[key])}: {first['msg']}") from None
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    try:
+        values = values_of(text_of(file, "give a TOML file with a scenario").decode())
+    except StoreError as error:
+        raise RequestError(str(error)) from error
+    except ValueError as error:
+        raise RequestError(f"{file} is no TOML of a scenario: {error}") from error
+    for key in PATHS:
+        value = values.get(key)
+        if isinstance(value, str) and (key != "workload" or is_path(value)):
+            values[key] = str(file.parent / value)
+    return values
