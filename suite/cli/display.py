@@ -23,6 +23,7 @@ from suite.cli import comm_tables, formatting
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import duration, significant
 from suite.cli.output import progress
+from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord
 from suite.comm.sizes import written
 from suite.contracts.case import Case
@@ -157,6 +158,8 @@ class Display(Observer):
         return Group(Rule(style="dim"), now, *lines, bar)
 
     def _label(self, case: Measurable) -> str:
+        if isinstance(case, CommCase):
+            return without_codes(f"{case.label}, {case.placement.launcher}")
         if not isinstance(case, Case):
             return without_codes(case.label)
         room = self._console.width - sum(WIDTHS.values()) - 6 if self._console.is_terminal else len(case.label) + 1000
