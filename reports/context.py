@@ -26,7 +26,7 @@ from reports.stragglers import stragglers_of
 from reports.study import study_of
 from suite.analysis.best import USUAL
 from suite.analysis.comparability import DISQUALIFYING, NOTED, SHARED_GPUS
-from suite.analysis.roofline import BYTES, of_row
+from suite.analysis.roofline import of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
@@ -224,12 +224,6 @@ def step_facts(row: Row) -> dict[str, float]:
 
 
 def gradient_bytes(row: Row) -> float | None:
-    """What every device contributes to the exchange of a step, in the mean, as its ranks reported.
-
-    Ranks of method 1 did not: the proven number of parameters, in the precision of the case.
-    """
+    """Return what every device contributes to the exchange of a step, on average, as its ranks reported it."""
     reported = [process.gradient_bytes for process in row.measured if process.gradient_bytes]
-    if reported or (row.budget and row.budget.method > 1):
-        return float(reported[0]) if reported else None
-    count, size = row.proof.parameter_count if row.proof else None, BYTES.get(row.case.precision)
-    return float(count * size) if count and size else None
+    return float(reported[0]) if reported else None

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from reports.panels import Panel
 from reports.text import listed, mebibytes, memory, number
-from suite.analysis.in_parts import in_parts
 from suite.analysis.learning import noted
 from suite.analysis.rows import Row
+from suite.analysis.scaling import in_parts
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
 from suite.groups import grouped
 

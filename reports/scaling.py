@@ -8,8 +8,8 @@ from reports.lines import LEGEND_WRAP, SYMBOLS, with_legend
 from reports.names import names
 from reports.panels import Panel
 from reports.text import share
-from suite.analysis.in_parts import trainings
 from suite.analysis.rows import Row
+from suite.analysis.scaling import trainings
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case, Placement
 from suite.predict.answer import Answer

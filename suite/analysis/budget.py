@@ -1,119 +1,37 @@
-"""What one thing adds to a step, from blocks of steps with and without it in turns: a mean of paired differences.
+"""The closed budget: where one iteration's wall time goes, from separate passes, with the residual shown.
 
-Means, not medians: an iteration's wall time is the sum of what its steps took, and only means add up.
-
-The closed budget: where one iteration's wall time goes, from separate passes, residual shown.
-
-All stage seconds of a process are those of one rank, the *critical* one, whose own work
-(h2d, forward, backward, update) is the longest: it is the rank the others
-wait for, so its stages and the group's wall time belong together. A pass's wall time per
-step is that of its slowest rank.
+All stage seconds of a process are those of one rank, the *critical* one: the rank whose own stages (h2d, forward,
+backward, update) are the longest. The others wait for it, so its stages and the group's wall time belong together. A
+pass's wall time per step is that of its slowest rank.
 
     exposed input         = native - resident, in turns: h2d as far as the staged pass explains it, the rest io
     exposed communication = native - compute_only, in turns, both on resident batches
-    hidden communication  = comm_only - exposed communication, in the same turns, of which no more than `overlappable`
-                            could be (suite.analysis.overlappable, where the adapter times its layers)
+    hidden communication  = comm_only - exposed communication, in the same turns; at most `overlappable` of it can be
+                            hidden (suite.analysis.overlappable, if the adapter times its layers)
     other = native - (io + h2d + forward + backward + bubble + exposed communication + update)
 
-Of exposed communication, `waiting` is the part that no faster link would spare: each exchange waits for the last rank
-to arrive, and that is not always the same one. A rank's wait is its time in the staged pass's barrier, less that of the
-last rank to come; what the rank that waits least waits is the group's. The staged pass may wait longer than the native
-one: `waiting` is no more than the exposed part, of which the rest is transfer.
+`waiting` is the part of exposed communication that no faster link would spare: each exchange waits for the last rank to
+arrive, and that rank changes from step to step. A rank's wait is its time in the staged pass's barrier, less that of
+the last rank to arrive; the group's wait is the shortest of its ranks' waits. The staged pass may wait longer than the
+native one, so `waiting` is at most the exposed part; the rest of that is transfer.
 
-So a step that reads is explained from the inside out: computing, then what exchanging adds to it, then what reading
-adds to both. All are means, over steps and over processes, since only means add up. `other` is signed and never spread:
-it is negative where the fused native step is quicker than its stages one by one. Differences may be negative too, by
-noise or because exchanging disturbs computing; they stay as they are.
-
-Records of methods before 8 keep theirs: `comm_only` was a pass by itself, after the turns. In those of method 1, io is
-the host's wait for input, exposed communication the difference of two passes one after the other, both of them reading;
-stages are medians over steps, and a row's values medians over processes.
-
-What input adds to a native step, and how fast input comes when nothing else runs.
+A step that reads is thus explained from the inside out: computing, then what exchanging adds to it, then what reading
+adds to both. All values are means, over steps and over processes, since only means add up. `other` is signed and never
+spread: it is negative if the fused native step is faster than its stages one by one. Differences may be negative, too,
+by noise or because exchanging disturbs computing; they are not clipped.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from suite.analysis.overlappable import in_order, overlappable
+from suite.analysis.overlappable import overlappable
 from suite.analysis.stats import Values, determined, student_t
-from suite.results.rank_report import Rank
-from suite.results.records import METHOD
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Seconds per step, and the ends of their 95 % interval (Student's t); below zero by noise, or where it helps."""
-
-    value: float
-    low: float
-    high: float
-    of: int  # values that the interval is from: pairs of blocks, or processes
-
-    def scaled(self, factor: float) -> "Difference":
-        """The interval of `factor` times the quantity; the factor is positive."""
-        return Difference(self.value * factor, self.low * factor, self.high * factor, self.of)
-
-
-def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
-    """(native, other) seconds per step of every pair of blocks, each block's the slowest rank's; None without them."""
-    found = [one.pairs_s for one in (rank.passes.get(name) for rank in ranks) if one and one.pairs_s]
-    if not found or len(found) < len(ranks):
-        return None
-    if len(found) == 1:
-        return list(found[0])
-    turns = (zip(*blocks, strict=True) for blocks in zip(*found, strict=False))
-    return [(max(native), max(other)) for native, other in turns]
-
-
-def difference(of: Sequence[tuple[float, float]]) -> Difference:
-    """Native less the other one, from the pairs of one process."""
-    return mean_difference([native - other for native, other in of])
-
-
-def mean_difference(values: Sequence[float], more: float = 0.0) -> Difference:
-    """Of two values or more; `more` is a variance that something else adds to that of their mean."""
-    middle, count = fmean(values), len(values)
-    reach = student_t(0.975, count - 1) * math.sqrt(variance(values, middle) / count + more)
-    return Difference(middle, middle - reach, middle + reach, count)
-
-
-def variance(values: Sequence[float], middle: float) -> float:
-    """Around their mean; as `statistics.variance`, which counts in fractions and takes twenty times as long."""
-    return sum([(value - middle) ** 2 for value in values]) / (len(values) - 1)
-
-
-def joined_differences(found: Sequence[Difference]) -> Difference:
-    """Over processes: from three on, a value each; of two, whose scatter is one number, the pairs of both.
-
-    The latter's error is no less than half of what they disagree by.
-    """
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 2:
-        return mean_difference([one.value for one in found])
-    values, count = [one.value for one in found], sum(one.of for one in found)
-    errors = [(one.high - one.value) / student_t(0.975, one.of - 1) for one in found]
-    reach = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
-    return Difference(fmean(values), fmean(values) - reach, fmean(values) + reach, count)
-
-
-def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
-    """The mean of ours less that of theirs, from a value of each process; None of fewer than three in all."""
-    free = len(ours) + len(theirs) - 2
-    if not ours or not theirs or free < 1:
-        return None
-    middles = fmean(ours), fmean(theirs)
-    squares = sum((one - middle) ** 2 for side, middle in zip((ours, theirs), middles, strict=True) for one in side)
-    reach = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
-    value = middles[0] - middles[1]
-    return Difference(value, value - reach, value + reach, free + 2)
-
+from suite.results.rank_report import Pass, Rank
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
@@ -121,29 +39,105 @@ STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Seconds per iteration; None where no pass can tell."""
+class Difference:
+    """Seconds per step, and the ends of their 95 % interval (Student's t); negative by noise, or if something helps."""
 
-    method: int
+    value: float
+    low: float
+    high: float
+    of: int  # values behind the interval: pairs of blocks, or processes
+
+    def scaled(self, factor: float) -> "Difference":
+        """Return the interval of `factor` times the quantity; the factor is positive."""
+        return Difference(self.value * factor, self.low * factor, self.high * factor, self.of)
+
+
+def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
+    """Return (native, other) seconds per step of every pair of blocks, the slowest rank's of each block.
+
+    None if a rank lacks the pass, or its pairs.
+    """
+    by_rank = [rank.passes[name].pairs_s for rank in ranks if name in rank.passes]
+    blocks_of_ranks = [blocks for blocks in by_rank if blocks]
+    if not blocks_of_ranks or len(blocks_of_ranks) < len(ranks):
+        return None
+    if len(blocks_of_ranks) == 1:
+        return list(blocks_of_ranks[0])
+    slowest = []
+    for blocks in zip(*blocks_of_ranks, strict=False):
+        native, other = zip(*blocks, strict=True)
+        slowest.append((max(native), max(other)))
+    return slowest
+
+
+def difference(blocks: Sequence[tuple[float, float]]) -> Difference:
+    """Return native less the other pass, from the pairs of blocks of one process."""
+    return mean_difference([native - other for native, other in blocks])
+
+
+def mean_difference(values: Sequence[float]) -> Difference:
+    """Return the mean of two or more values."""
+    mean, count = fmean(values), len(values)
+    half = student_t(0.975, count - 1) * math.sqrt(variance(values, mean) / count)
+    return Difference(mean, mean - half, mean + half, count)
+
+
+def variance(values: Sequence[float], mean: float) -> float:
+    """Return the sample variance; `statistics.variance` counts in fractions and takes twenty times as long."""
+    return sum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
+
+
+def joined_differences(differences: Sequence[Difference]) -> Difference:
+    """Join the differences of processes: from three on, each is one value; of two, the pairs of both count.
+
+    The latter's error is at least half of what the two disagree by.
+    """
+    if len(differences) == 1:
+        return differences[0]
+    values = [each.value for each in differences]
+    if len(differences) > 2:
+        return mean_difference(values)
+    mean, count = fmean(values), sum(each.of for each in differences)
+    errors = [(each.high - each.value) / student_t(0.975, each.of - 1) for each in differences]
+    half = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
+    return Difference(mean, mean - half, mean + half, count)
+
+
+def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
+    """Return the mean of ours less that of theirs, from a value of each process; None of fewer than three in all."""
+    free = len(ours) + len(theirs) - 2
+    if not ours or not theirs or free < 1:
+        return None
+    our_mean, their_mean = fmean(ours), fmean(theirs)
+    squares = sum((value - our_mean) ** 2 for value in ours) + sum((value - their_mean) ** 2 for value in theirs)
+    half = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
+    value = our_mean - their_mean
+    return Difference(value, value - half, value + half, free + 2)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds per iteration; None if no pass measures it."""
+
     native: float
-    io: float | None  # exposed; None when the pass `resident` was not run on data that are read
-    h2d: float | None  # this one and those below: None where it happens inside another stage
+    io: float | None  # exposed; None if the pass `resident` was not run on data that are read
+    h2d: float | None  # this one and those below: None if it happens inside another stage
     forward: float | None
     backward: float | None
     update: float | None
-    bubble: float | None  # waiting for other parts of the same network; 0.0 where it is not held in parts
-    communication: float | None  # exposed; 0.0 on one device, None when compute_only was not run
-    other: float  # native less the rest; holds what is None of the above
+    bubble: float | None  # waiting for other parts of the same network; 0.0 if each device holds all of it
+    communication: float | None  # exposed; 0.0 on one device, None if compute_only was not run
+    other: float  # native less the rest; includes stages that are None
     hidden: float | None  # part of comm_only that computing hides
     overlappable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
     io_only: float | None
     staged: float  # wall of the instrumented iteration
-    staged_communication: float  # transfer alone, behind a barrier
-    skew: float  # the longest median time in that barrier, over ranks: not counted as communication
-    critical_rank: int | None  # None: not the same one in every process
-    # Intervals, where blocks in turns gave them: of exposed input (io + h2d), exposed and hidden communication.
+    staged_communication: float  # transfer only, behind a barrier
+    skew: float  # the longest mean time in that barrier, over ranks: not counted as communication
+    critical_rank: int | None  # None: processes differ in it
+    # Intervals, if blocks in turns gave them: of exposed input (io + h2d), exposed and hidden communication.
     exposed_input: Difference | None = None
     exposed_communication: Difference | None = None
     hidden_communication: Difference | None = None
@@ -152,7 +146,7 @@ class Budget:
 
     @property
     def instrumentation_overhead(self) -> float:
-        """How many times longer the instrumented iteration takes."""
+        """The instrumented iteration's time over the native one's."""
         return self.staged / self.native
 
     @property
@@ -162,32 +156,36 @@ class Budget:
 
     @property
     def waiting(self) -> Difference | None:
-        """For the last rank, as a part of exposed communication, where that is known."""
-        found, whole = self.barrier, self.communication
-        if found is None or whole is None:
-            return found
-        most = max(whole, 0.0)
-        return Difference(min(found.value, most), min(found.low, most), min(found.high, most), found.of)
+        """The wait for the last rank, limited to exposed communication if that is known."""
+        barrier, exposed = self.barrier, self.communication
+        if barrier is None or exposed is None:
+            return barrier
+        most = max(exposed, 0.0)
+        return Difference(min(barrier.value, most), min(barrier.low, most), min(barrier.high, most), barrier.of)
 
     @property
     def hidden_share(self) -> float | None:
-        """Hidden communication over what could be hidden; None where there is nothing to hide, or no telling."""
+        """Hidden communication over what could be hidden; None if nothing can be, or if it is not determined."""
         return self.hidden_of(self.overlappable)
 
     def hidden_of(self, whole: float | None) -> float | None:
-        """Hidden communication as a share of something; None where it is not determined."""
+        """Return hidden communication as a share of `whole` seconds; None if it is not determined."""
         if self.hidden is None or not whole:
             return None
-        found = self.hidden_communication
-        return determined(self.hidden / whole, (found.high - found.low) / 2 / whole if found else None)
+        interval = self.hidden_communication
+        return determined(self.hidden / whole, (interval.high - interval.low) / 2 / whole if interval else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, with those that follow from them."""
-        derived = {"instrumentation_overhead": self.instrumentation_overhead, "hidden_share": self.hidden_share}
-        return {**asdict(self), **derived, "waiting": asdict(self.waiting) if self.waiting else None}
+        """Return JSON-ready values, with those derived from them."""
+        return {
+            **asdict(self),
+            "instrumentation_overhead": self.instrumentation_overhead,
+            "hidden_share": self.hidden_share,
+            "waiting": asdict(self.waiting) if self.waiting else None,
+        }
 
 
-# What is averaged over processes; of the rest, intervals are joined, and `other` and `hidden` follow.
+# Fields that are averaged over processes; intervals are joined, and `other` and `hidden` follow.
 AVERAGED = tuple(
     name
     for name, field in Budget.__dataclass_fields__.items()
@@ -199,203 +197,150 @@ def budget_of(
     ranks: Sequence[Rank],
     devices: int | None = None,
     reads: bool = False,
-    method: int = METHOD,
     separable: Collection[str] = STAGES,
     in_parts: bool = False,
 ) -> Budget | None:
-    """One process group's budget, or None when its native or staged pass is missing on a rank.
+    """Return one process group's budget, or None if its native or staged pass is missing on a rank.
 
-    `devices` are all of the case's; a rank has one where none are given. `reads`: its data are not synthetic.
-    `separable`: the stages that the strategy tells apart; what happens inside another one has no figure of its own.
-    `in_parts`: several devices hold one network; without a bubble of its own their waiting is in other stages.
+    `devices` is the number of all of the case's devices; None: one per rank. `reads`: the data are not synthetic.
+    `separable`: the stages that the strategy tells apart; a stage that happens inside another one has no figure.
+    `in_parts`: several devices hold one network; without a bubble of its own, their waiting is in other stages.
     """
-    if not ranks or any(not {"native", "staged"} <= set(rank.passes) for rank in ranks):
-        return None
-    old = method == 1
-    staged = [_stages(rank, old) for rank in ranks]
-    critical, timed = max(zip(ranks, staged, strict=True), key=lambda pair: _own_work(pair[0], pair[1], old))
-    stages = {name: timed.get(name, 0.0) for name in COMPUTE}
     native = wall_per_step(ranks, "native")
-    assert native is not None
-    compute_only, comm_only = wall_per_step(ranks, "compute_only"), _comm_only(ranks)
-    several = (devices or len(ranks)) > 1
-    exchange, reading = (pairs(ranks, "compute_only") if several else None), pairs(ranks, "resident")
-    exposed = difference(exchange) if exchange else None
+    staged_wall = wall_per_step(ranks, "staged")
+    if native is None or staged_wall is None:
+        return None
+    stages_of_ranks = [_mean_stages(rank.passes["staged"]) for rank in ranks]
+    own_work = [sum(stages.get(name, 0.0) for name in COMPUTE) for stages in stages_of_ranks]
+    critical = own_work.index(max(own_work))
+    measured = stages_of_ranks[critical]
+    stages = {name: measured.get(name, 0.0) for name in COMPUTE}
+    bubble = measured.get("bubble", None if in_parts else 0.0)
+
+    exchanging = pairs(ranks, "compute_only")
+    alone = pairs(ranks, "comm_only")
+    comm_only = fmean([seconds for _, seconds in alone]) if alone else wall_per_step(ranks, "comm_only")
+    exposed = hidden = None
+    communication: float | None = 0.0
+    if (devices or len(ranks)) > 1:
+        exposed = difference(exchanging) if exchanging else None
+        communication = exposed.value if exposed else None
+        if exchanging and alone:
+            rounds = zip(exchanging, alone, strict=True)
+            hidden = mean_difference([seconds - (native_s - other) for (native_s, other), (_, seconds) in rounds])
+
+    reading = pairs(ranks, "resident")
     added = difference(reading) if reading else None
-    communication = exposed.value if exposed else None
-    if old and compute_only is not None:
-        communication = native - compute_only
-    if not several:
-        communication = 0.0
     io: float | None = None if reads else 0.0
-    if old:
-        io = waited(critical)
-    elif added:
+    if added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
         io = added.value - stages["h2d"]
     if reads and "io" not in separable:
-        io = None  # it stands in the stage that takes the batch
-    apart = {name: stages[name] if name in separable else None for name in COMPUTE}
-    bubble = timed.get("bubble", None if in_parts else 0.0)
+        io = None  # it happens in the stage that takes the batch
+
+    known = {name: stages[name] if name in separable else None for name in COMPUTE}
+    parts = (io, *known.values(), bubble, communication)
     waits = _waits(ranks)
+    possible = None
+    if comm_only is not None:
+        possible = overlappable(ranks[critical].layers or (), comm_only, stages["update"], stages["backward"])
     return Budget(
-        method=method,
         native=native,
         io=io,
-        **apart,
+        **known,
         bubble=bubble,
         communication=communication,
-        other=native - sum(known for known in (io, *apart.values(), bubble, communication) if known is not None),
+        other=native - sum(part for part in parts if part is not None),
         hidden=None if communication is None or comm_only is None else comm_only - communication,
-        overlappable=None if comm_only is None else _overlappable(critical, comm_only, stages, method),
+        overlappable=possible,
         comm_only=comm_only,
-        compute_only=compute_only,
+        compute_only=wall_per_step(ranks, "compute_only"),
         io_only=wall_per_step(ranks, "io_only"),
-        staged=wall_per_step(ranks, "staged") or 0.0,
-        staged_communication=timed.get("communication", 0.0),
-        skew=max(each.get("skew", 0.0) for each in staged),
-        critical_rank=critical.rank,
+        staged=staged_wall,
+        staged_communication=measured.get("communication", 0.0),
+        skew=max(stages.get("skew", 0.0) for stages in stages_of_ranks),
+        critical_rank=ranks[critical].rank,
         exposed_input=added,
         exposed_communication=exposed,
-        hidden_communication=_hidden(ranks, exchange, comm_only) if exchange and comm_only is not None else None,
-        barrier=min((mean_difference(each) for each in waits), key=lambda one: one.value, default=None),
+        hidden_communication=hidden,
+        barrier=min(map(mean_difference, waits), key=lambda wait: wait.value, default=None),
         waits=tuple(map(fmean, waits)),
     )
 
 
 def over_processes(budgets: Sequence[Budget]) -> Budget | None:
-    """Means over processes (of method 1 medians); `other` and `hidden` are then taken anew, so that the sums close."""
+    """Average over processes; `other` and `hidden` are then computed anew, so that the sums close."""
     if not budgets:
         return None
-    center = median if budgets[0].method == 1 else fmean
-    columns: dict[str, Any] = {name: _center([getattr(one, name) for one in budgets], center) for name in AVERAGED}
-    rest = [columns[name] for name in ("io", *COMPUTE, "bubble", "communication") if columns[name] is not None]
-    exposed, alone = columns["communication"], columns["comm_only"]
-    critical = {budget.critical_rank for budget in budgets}
+    means: dict[str, Any] = {}
+    for name in AVERAGED:
+        values = [getattr(budget, name) for budget in budgets if getattr(budget, name) is not None]
+        means[name] = fmean(values) if values else None
+    intervals: dict[str, Any] = {}
+    for name in ("exposed_input", "exposed_communication", "hidden_communication", "barrier"):
+        differences = [getattr(budget, name) for budget in budgets if getattr(budget, name)]
+        intervals[name] = joined_differences(differences) if differences else None
+    parts = [means[name] for name in ("io", *COMPUTE, "bubble", "communication")]
+    exposed, comm_only = means["communication"], means["comm_only"]
+    critical_ranks = {budget.critical_rank for budget in budgets}
     return Budget(
-        method=budgets[0].method,
-        **columns,
-        exposed_input=_joined([budget.exposed_input for budget in budgets]),
-        exposed_communication=_joined([budget.exposed_communication for budget in budgets]),
-        hidden_communication=_joined([budget.hidden_communication for budget in budgets]),
-        barrier=_joined([budget.barrier for budget in budgets]),
+        **means,
+        **intervals,
         waits=tuple(map(fmean, zip(*(budget.waits for budget in budgets), strict=False))),
-        other=columns["native"] - sum(rest),
-        hidden=None if exposed is None or alone is None else alone - exposed,
-        critical_rank=critical.pop() if len(critical) == 1 else None,
+        other=means["native"] - sum(part for part in parts if part is not None),
+        hidden=None if exposed is None or comm_only is None else comm_only - exposed,
+        critical_rank=critical_ranks.pop() if len(critical_ranks) == 1 else None,
     )
 
 
 def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
-    """Seconds per step of the slowest rank in a pass; None when a rank lacks it."""
-    passes = [rank.passes.get(name) for rank in ranks]
-    found = [one.wall_s / len(one.step_s) for one in passes if one and one.step_s]
-    return max(found) if found and len(found) == len(passes) else None
+    """Return seconds per step of the slowest rank in a pass; None without ranks, or if one lacks the pass."""
+    walls = []
+    for rank in ranks:
+        timed = rank.passes.get(name)
+        if timed is None or not timed.step_s:
+            return None
+        walls.append(timed.wall_s / len(timed.step_s))
+    return max(walls, default=None)
 
 
-def waited(rank: Rank) -> float:
-    """How long the host waited for the batch of a native step, the mean: prefetching makes single waits uneven."""
-    return fmean(rank.passes["native"].io_s or [0.0])
-
-
-def _own_work(rank: Rank, stages: dict[str, float], old: bool) -> float:
-    return (waited(rank) if old else 0.0) + sum(stages.get(name, 0.0) for name in COMPUTE)
-
-
-def _stages(rank: Rank, old: bool) -> dict[str, float]:
-    """Over steps, by stage; without those that the adapter does not tell apart."""
-    center = median if old else fmean
-    return {name: center(seconds) for name, seconds in (rank.passes["staged"].stage_s or {}).items() if seconds}
+def _mean_stages(staged: Pass) -> dict[str, float]:
+    """Return mean seconds by stage, without stages that the adapter does not tell apart."""
+    return {name: fmean(seconds) for name, seconds in (staged.stage_s or {}).items() if seconds}
 
 
 def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
-    """Seconds that every rank waited for the last one, a step each: its time in the barrier less the shortest one.
+    """Return, of every rank, the seconds of each step that it waited for the last one: its barrier's less the shortest.
 
-    The last rank's is what a barrier itself takes. Nothing with one rank, or where a rank has fewer than two steps.
+    The last rank's is what a barrier itself takes. Empty with one rank, or if a rank has fewer than two steps.
     """
     barriers = [(rank.passes["staged"].stage_s or {}).get("skew") or () for rank in ranks]
     if len(ranks) < 2 or min(map(len, barriers)) < 2:
         return []
     shortest = list(map(min, zip(*barriers, strict=False)))
-    return [[own - least for own, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
-
-
-def _overlappable(rank: Rank, comm_only: float, stages: dict[str, float], method: int) -> float | None:
-    if method < 3:
-        return overlappable(in_order(rank.layers or ()), comm_only, stages["update"])
-    return overlappable(rank.layers or (), comm_only, stages["update"], stages["backward"])
-
-
-def _comm_only(ranks: Sequence[Rank]) -> float | None:
-    """Seconds of the exchange alone: of each block the slowest rank's, where it took turns."""
-    blocks = pairs(ranks, "comm_only")
-    return fmean(alone for _, alone in blocks) if blocks else wall_per_step(ranks, "comm_only")
-
-
-def _hidden(ranks: Sequence[Rank], exchange: Sequence[tuple[float, float]], comm_only: float) -> Difference:
-    """The exchange alone less its exposed part, in every round; before method 8 both had a noise of their own."""
-    blocks = pairs(ranks, "comm_only")
-    if blocks:
-        return mean_difference(
-            [alone - (native - other) for (native, other), (_, alone) in zip(exchange, blocks, strict=True)]
-        )
-    steps = max((rank.passes["comm_only"].step_s for rank in ranks), key=sum)
-    noise = variance(steps, fmean(steps)) / len(steps) if len(steps) > 1 else 0.0
-    return mean_difference([comm_only - (native - other) for native, other in exchange], noise)
-
-
-def _joined(found: Sequence[Difference | None]) -> Difference | None:
-    known = [one for one in found if one]
-    return joined_differences(known) if known else None
-
-
-def _center(values: list[float | None], center: Callable[[list[float]], float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return center(known) if known else None
+    return [[seconds - least for seconds, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
 
 
 @dataclass(frozen=True)
 class InputWait:
-    """Seconds of one process group."""
+    """What input adds to a native step of one process group, and how fast input arrives when nothing else runs."""
 
-    # Native less native on resident batches; None without that pass. Of method 1: the wait for the host's batch on the
-    # rank that waits longest.
-    waited: float | None
+    waited: float | None  # seconds: native less native on resident batches; None without that pass
     share: float | None  # of the native step
-    interval: Difference | None  # of that share; None of method 1
-    alone: Values  # of every io_only step, on the slowest rank; empty when the pass was not run
+    interval: Difference | None  # of that share
+    alone: Values  # seconds of every io_only step, on the slowest rank; empty if the pass was not run
 
 
-def input_wait(ranks: Sequence[Rank], method: int = METHOD) -> InputWait | None:
-    """None when no pass can tell, or a rank lacks it."""
-    alone = _alone(ranks)
-    seconds, share, interval = (_waited_on_host(ranks) if method == 1 else _exposed(ranks)) or (None, None, None)
-    known = seconds is not None or (alone.size and method > 1)
-    return InputWait(seconds, share, interval, alone) if known else None
-
-
-def _exposed(ranks: Sequence[Rank]) -> tuple[float, float, Difference] | None:
-    turns = pairs(ranks, "resident")
-    if turns is None:
-        return None
-    native, added = fmean(native for native, _ in turns), difference(turns)
-    return added.value, added.value / native, added.scaled(1 / native)
-
-
-def _waited_on_host(ranks: Sequence[Rank]) -> tuple[float, float, None] | None:
-    native = [rank.passes.get("native") for rank in ranks]
-    clocked = [(waited(rank), one) for rank, one in zip(ranks, native, strict=True) if one and one.io_s and one.wall_s]
-    if not clocked or len(clocked) < len(native):
-        return None
-    longest, one = max(clocked, key=lambda pair: pair[0])
-    return longest, longest * len(one.step_s) / one.wall_s, None
-
-
-def _alone(ranks: Sequence[Rank]) -> Values:
-    found = [one for one in (rank.passes.get("io_only") for rank in ranks) if one and one.step_s]
-    if not found or len(found) < len(ranks):
-        return np.array([], dtype=np.float64)
-    slowest = max(found, key=lambda one: one.wall_s / len(one.step_s))
-    steps = np.array(slowest.step_s, dtype=np.float64)
-    # Steps are clocked between marks, and a batch that lay ready takes no time that the clock knows.
-    return np.maximum(steps, 1e-9) * (slowest.wall_s / max(float(steps.sum()), 1e-9))
+def input_wait(ranks: Sequence[Rank]) -> InputWait | None:
+    """Return None if a rank lacks both passes that measure input."""
+    steps = np.array([], dtype=np.float64)
+    if wall_per_step(ranks, "io_only") is not None:
+        slowest = max((rank.passes["io_only"] for rank in ranks), key=lambda timed: timed.wall_s / len(timed.step_s))
+        steps = np.array(slowest.step_s, dtype=np.float64)
+        # Steps are clocked between marks, and a batch that was ready takes no time that the clock shows.
+        steps = np.maximum(steps, 1e-9) * (slowest.wall_s / max(float(steps.sum()), 1e-9))
+    reading = pairs(ranks, "resident")
+    if reading:
+        native, added = fmean([native for native, _ in reading]), difference(reading)
+        return InputWait(added.value, added.value / native, added.scaled(1 / native), steps)
+    return InputWait(None, None, None, steps) if steps.size else None

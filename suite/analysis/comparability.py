@@ -15,7 +15,6 @@ DISQUALIFYING = {
     "proof failed": "it does not train the same network",
     "non-finite loss": "it did not learn",
     "trend": "nearly every process was still getting faster, or slower, while it was measured",
-    "unsteady": "the native pass's warm-up never settled, as method 1 judged it",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
     "other driver or governor": "one of its processes ran with another driver of its GPUs, other limits of their clock "

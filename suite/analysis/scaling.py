@@ -1,20 +1,21 @@
-"""How much of N times one device's speed N devices reach.
+"""How much of N times one device's speed N devices reach, and which rows are sizes of one training.
 
 Weak scaling: every device has the batch of the one. Strong scaling: all devices together have it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
-from suite.analysis.stats import Interval, Rates, ratio
+from suite.analysis.rows import Row, Scaling
+from suite.analysis.stats import ratio
 from suite.contracts.case import Case, Placement
+from suite.groups import grouped
 
-Entry = tuple[str, Case, Rates]  # a row's id, its case, its speed
 Key = tuple[str, ...]
 
-# What the case and its one-device baseline must share. Left out: ranks, devices, strategy, launcher and
-# binding, which are the question; the learning rate, which follows the global batch; and
-# how long was measured.
+# What a case and its one-device baseline share. Not among it: ranks, devices, strategy, launcher and binding, which are
+# the question; the learning rate, which follows the global batch; and for how long it was measured.
 SHARED = (
     "adapter",
     "workload",
@@ -32,83 +33,112 @@ SHARED = (
     "knobs",
     "graph_digest",
 )
+# Knobs of how devices hold one network together; one device holds it whole.
+OF_PARTS = ("microbatches", "schedule", "stages")
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Speed on N devices / (N x speed on one): 1 is ideal."""
-
-    efficiency: Interval
-    baseline_id: str
-    baseline_label: str
-    baseline_rate: float  # samples/s on one device
-
-    @property
-    def super_linear(self) -> bool:
-        """Whether even the interval's low end is above ideal: then the baseline deserves a look."""
-        return self.efficiency.processes > 1 and self.efficiency.low > 1.0
-
-
-def over_devices(entries: Sequence[Entry]) -> dict[str, Scaling]:
-    """The efficiency of every case on several devices that has a one-device baseline, by row id.
+def over_devices(rows: Sequence[Row]) -> dict[str, Scaling]:
+    """Return the efficiency of every row on several devices that has a one-device baseline, by row id.
 
     Of several baselines the fastest is taken: the gain over the best that one device can do.
     """
-    return _scaled(entries, shared, lambda place: place.device_count)
+    return _scaled(rows, held_whole, shared, lambda place: place.device_count)
 
 
-def over_nodes(entries: Sequence[Entry]) -> dict[str, Scaling]:
-    """Speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
-    return _scaled(entries, _of_a_node, lambda place: place.nodes)
+def over_nodes(rows: Sequence[Row]) -> dict[str, Scaling]:
+    """Return speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
+    return _scaled(rows, lambda row: row.case, _within_node, lambda place: place.nodes)
 
 
 def _scaled(
-    entries: Sequence[Entry], alike: Callable[[Case], Key], count: Callable[[Placement], int]
+    rows: Sequence[Row], case_of: Callable[[Row], Case], key: Callable[[Case], Key], count: Callable[[Placement], int]
 ) -> dict[str, Scaling]:
-    alike_by: dict[str, Callable[[Case], Key]] = {
-        "weak": alike,
-        "strong": lambda case: alike(with_whole_batch(case)),
-    }
-    wanted = {case.scaling for _, case, _ in entries if count(case.placement) > 1}
-    bases: dict[tuple[str, Key], tuple[str, Case, Rates]] = {}
-    for id_, case, rates in entries:
+    measured = [(row, case_of(row)) for row in rows if row.rates]
+    kinds = {case.scaling for _, case in measured if count(case.placement) > 1}
+    baselines: dict[tuple[str, Key], Row] = {}
+    for row, case in measured:
         if count(case.placement) == 1:
-            for kept in ((scaling, alike_by[scaling](case)) for scaling in wanted):
-                _, _, best = bases.get(kept, (id_, case, rates))
-                if rates.value >= best.value:
-                    bases[kept] = (id_, case, rates)
-    found = {}
-    for id_, case, rates in entries:
-        several = count(case.placement)
-        base = bases.get((case.scaling, alike_by[case.scaling](case))) if several > 1 else None
-        if base:
-            efficiency = ratio(rates, base[2]).scaled(1 / several)
-            found[id_] = Scaling(efficiency, base[0], base[1].label, base[2].value)
-    return found
+            for kind in kinds:
+                same = kind, key(_batched(case, kind))
+                if same not in baselines or row.speed >= baselines[same].speed:
+                    baselines[same] = row
+    scalings = {}
+    for row, case in measured:
+        number = count(case.placement)
+        baseline = baselines.get((case.scaling, key(_batched(case, case.scaling)))) if number > 1 else None
+        if baseline and baseline.rates and row.rates:
+            efficiency = ratio(row.rates, baseline.rates).scaled(1 / number)
+            scalings[row.id] = Scaling(efficiency, baseline.id, baseline.case.label, baseline.speed)
+    return scalings
 
 
-def with_whole_batch(case: Case) -> Case:
-    """What cases of strong scaling have in common: not the batch of a device."""
-    return replace(case, batch=case.global_batch)
+def _batched(case: Case, kind: str) -> Case:
+    """Return the case with the batch that sizes share: in strong scaling that of all devices together."""
+    return replace(case, batch=case.global_batch) if kind == "strong" else case
 
 
-def _of_a_node(case: Case) -> Key:
+def _within_node(case: Case) -> Key:
     return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
 
 
 def shared(case: Case) -> Key:
-    """What decides which one-device case is a baseline."""
+    """Return the key by which a one-device case is a baseline."""
     values = [str(getattr(case, name)) for name in SHARED]
     return (*values, case.placement.device, str(case.placement.threads))
 
 
 def alike(case: Case) -> Key:
-    """What a training shares with itself on one device; in strong scaling that has the batch of all."""
-    return shared(with_whole_batch(case) if case.scaling == "strong" else case)
+    """Return the key that a training shares with itself on one device."""
+    return shared(_batched(case, case.scaling))
 
 
 def placed(case: Case) -> Key:
-    """What the sizes of a training share beside that, on several devices; over nodes the devices of each, too."""
+    """Return what sizes of a training share in addition to `alike`, on several devices; over nodes those of each."""
     place = case.placement
     node = place.devices_per_node if place.nodes > 1 else 0
     return case.scaling, place.launcher, place.binding, str(node)
+
+
+def in_parts(row: Row) -> bool:
+    """Return True if several devices hold one network together."""
+    return row.declared is not None and row.declared.model_parallel_size > 1
+
+
+def held_whole(row: Row) -> Case:
+    """Return a row's case; of a network in parts with its OF_PARTS at their defaults, as its baseline has them.
+
+    A resolved plan gives every case every knob of its adapter.
+    """
+    if not (row.declared and in_parts(row)):
+        return row.case
+    knobs = dict(row.case.knobs)
+    for name in knobs.keys() & set(OF_PARTS):
+        knobs[name] = row.declared.knob_defaults.get(name)
+    return replace(row.case, knobs={name: value for name, value in knobs.items() if value is not None})
+
+
+def trainings(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return the rows in parts, grouped by the training whose sizes they are, in the rows' order.
+
+    Sizes of one training take equally many microbatches. Rows without another such size are grouped by microbatches per
+    stage: a microbatch then has equally many samples everywhere.
+    """
+    by_count = grouped(filter(in_parts, rows), lambda row: (_training(row), row.declared and row.declared.microbatches))
+    several, others = [], []
+    for group in by_count.values():
+        if len({row.case.placement.device_count for row in group}) > 1:
+            several.append(group)
+        else:
+            others += group
+    return [*several, *grouped(others, lambda row: (_training(row), microbatches_per_stage(row))).values()]
+
+
+def microbatches_per_stage(row: Row) -> Fraction:
+    assert row.declared
+    return Fraction(row.declared.microbatches, row.declared.model_parallel_size)
+
+
+def _training(row: Row) -> tuple[object, ...]:
+    """Return all that sizes of one training share, except their microbatches."""
+    knobs = {name: value for name, value in row.case.knobs.items() if name != "microbatches"}
+    return alike(held_whole(row)), row.case.strategy, placed(row.case), str(sorted(knobs.items()))

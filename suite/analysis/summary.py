@@ -1,10 +1,7 @@
-"""Imported speeds as rows: without processes, and with a mark that keeps them out of every comparison.
+"""A run folder as rows, one per case: outcome, marks, speed, budget, scaling, losses, layers.
 
-A run folder as rows, one a case: outcome, marks, speed, budget, scaling, losses, layers.
-
-Records are read a few at a time and only what rows need is kept, so that a long run fits in
-little memory. A row has the speed of the processes that were measured well; a run may be
-incomplete, and its rows say so.
+Records are read a few at a time, and only what rows need is kept, so that a long run fits in little memory. A row has
+the speed of the processes that were measured well; a run may be incomplete, and its rows show that.
 """
 
 import gc
@@ -24,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from suite.analysis.comparability import FOREIGN, SHARED_GPUS, Key
-from suite.analysis.in_parts import held_whole
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
@@ -34,54 +30,21 @@ from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError
 from suite.foreign.folder import ForeignRun, Speed
+from suite.groups import grouped
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
 from suite.suggest import shown
 
-
-def imported_rows(folder: ForeignRun) -> list[Row]:
-    """A row a case; what was printed several times of a case counts as that many processes."""
-    by_case: dict[str, list[Speed]] = {}
-    for speed in folder.speeds:
-        by_case.setdefault(speed.case.id, []).append(speed)
-    return [_imported_row(id_, speeds) for id_, speeds in by_case.items()]
-
-
-def _imported_row(id_: str, speeds: list[Speed]) -> Row:
-    # Of one process its parts are what steps are of ours: how much they differ is all that is known of its noise.
-    parts = 1 / np.asarray(speeds[0].parts) if len(speeds) == 1 and speeds[0].parts else None
-    return Row(
-        id=id_,
-        case=speeds[0].case,
-        outcome=FOREIGN,
-        reason="; ".join(map(_words, speeds)),
-        processes=[],
-        marks=[FOREIGN],
-        proof_reason="imported",
-        published=[tuple((each, _samples(speed)) for each in speed.epoch_s) for speed in speeds if speed.epoch_s],
-        rates=Rates({(id_, at): speed.samples_per_second for at, speed in enumerate(speeds)}, parts),
-    )
-
-
-def _samples(speed: Speed) -> float:
-    """Of an epoch: its speed is the last epoch's."""
-    return speed.samples_per_second * speed.epoch_s[-1]
-
-
-def _words(speed: Speed) -> str:
-    epochs = ", ".join(f"{seconds:.3g}" for seconds in speed.epoch_s)
-    return f"{speed.origin.words}{f'; seconds of the first epochs: {epochs}' if epochs else ''}"
-
-
-INVALID = "invalid"  # what stands in a record's place is not that record
+INVALID = "invalid"  # the file in a record's place is not that record
+MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
+# Marks of processes, in the order in which a row has them.
 ORDER = (
     "other method",
     "missing rank",
     SHARED_GPUS,
     "non-finite loss",
     "trend",
-    "unsteady",
     "unsteady breakdown",
     "more threads than cores",
     "CPU quota",
@@ -90,29 +53,78 @@ ORDER = (
 )
 CHUNK = 200  # records that are read before any is looked at: one by one, each takes a third longer
 PARALLEL_FROM = 4000  # records: fewer are read before another interpreter has started
-MOST_WORKERS = 16  # more read faster than one process unpickles
-MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
+MAX_WORKERS = 16  # more workers read faster than one process unpickles
 
 
 def summarise(folder: RunFolder) -> list[Row]:
-    """Every case's row, in the plan's order.
+    """Return every case's row, in the plan's order.
 
     Invalid records and those of other cases are skipped: `unused_records` names them afterwards.
     """
     with uncollected():
         rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
-        # Of devices that are several.
-        scaled = [(row, row.rates) for row in rows if row.rates and SHARED_GPUS not in row.marks]
-        entries = [(row.id, row.case, rates) for row, rates in scaled]
-        whole = [(row.id, held_whole(row), rates) for row, rates in scaled]
-        devices, nodes, verdicts = over_devices(whole), over_nodes(entries), _verdicts(rows)
+        # Scaling is only defined if each rank has its own device.
+        scaled = [row for row in rows if SHARED_GPUS not in row.marks]
+        devices, nodes, verdicts = over_devices(scaled), over_nodes(scaled), _verdicts(rows)
         peaks = machine_peaks(
-            (row.id, row.case, one.about.processors, one.peak) for row in rows for one in row.processes if one.peak
+            (row.id, row.case, process.about.processors, process.peak)
+            for row in rows
+            for process in row.processes
+            if process.peak
         )
         for row in rows:
-            row.scaling, row.over_nodes, row.against = devices.get(row.id), nodes.get(row.id), verdicts.get(row.id)
-            row.peak = peaks.get(row.id)
+            row.scaling, row.over_nodes = devices.get(row.id), nodes.get(row.id)
+            row.against, row.peak = verdicts.get(row.id), peaks.get(row.id)
     return rows
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the search for cycles, of which records and rows have none: it takes a third of the time of many.
+
+    Objects made inside are not searched afterwards either, until the next call.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+def imported_rows(folder: ForeignRun) -> list[Row]:
+    """Return a row per imported case, without processes and with a mark that keeps it out of every comparison.
+
+    A case that was printed several times counts as that many processes.
+    """
+    return [_imported_row(id_, speeds) for id_, speeds in grouped(folder.speeds, lambda speed: speed.case.id).items()]
+
+
+def _imported_row(id_: str, speeds: list[Speed]) -> Row:
+    reasons, epochs = [], []
+    for speed in speeds:
+        words = speed.origin.words
+        if speed.epoch_s:
+            words += f"; seconds of the first epochs: {', '.join(f'{seconds:.3g}' for seconds in speed.epoch_s)}"
+            samples = speed.samples_per_second * speed.epoch_s[-1]  # the speed is the last epoch's
+            epochs.append(tuple((seconds, samples) for seconds in speed.epoch_s))
+        reasons.append(words)
+    # The parts of a single process stand for steps: how much they differ is all that is known of its noise.
+    parts = 1 / np.asarray(speeds[0].parts) if len(speeds) == 1 and speeds[0].parts else None
+    return Row(
+        id=id_,
+        case=speeds[0].case,
+        outcome=FOREIGN,
+        reason="; ".join(reasons),
+        processes=[],
+        marks=[FOREIGN],
+        proof_reason="imported",
+        published=epochs,
+        rates=Rates({(id_, number): speed.samples_per_second for number, speed in enumerate(speeds)}, parts),
+    )
 
 
 def _measured_rows(folder: RunFolder) -> list[Row]:
@@ -120,27 +132,32 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for case_id, process in read_processes(folder, processes, about.method):
         processes[case_id].append(process)
-    best = best_of_run(each for several in processes.values() for process in several for each in process.references)
+    every = [process for several in processes.values() for process in several]
+    best = best_of_run(reference for process in every for reference in process.references)
     for several in processes.values():
-        several[:] = [replace(one, noise=beside_run(one.noise, one.references, best)) for one in several]
+        several[:] = [replace(each, noise=beside_run(each.noise, each.references, best)) for each in several]
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
     rows = [_row(entry, processes[entry.id], proofs, invalid.get(entry.id), about.until) for entry in cases]
-    found = elsewhere((row.id, row.case.placement, one.about.where) for row in rows for one in row.processes)
-    found["another time"] = _measured_apart(rows)
+
+    marked = elsewhere((row.id, row.case.placement, process.about.where) for row in rows for process in row.processes)
+    rounds = {row.id: frozenset(row.rates.by_round) for row in rows if row.rates}
+    if rounds:  # rows that have hardly a round in common with most of the run
+        ((usual, _),) = Counter(rounds.values()).most_common(1)
+        marked["another time"] = {id_ for id_, own in rounds.items() if not together(own, usual)}
     for row in rows:
-        row.marks += [mark for mark, marked in found.items() if row.id in marked]
+        row.marks += [mark for mark, ids in marked.items() if row.id in ids]
     return rows
 
 
 def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> Iterator[tuple[str, Process]]:
     """Yield (case id, process) of every record of these case ids; then `folder.invalid` names the records skipped.
 
-    Many records are read by a pool of processes, one a core. A pool starts its processes by importing `__main__`: a
-    script that calls this needs the usual guard, or all records are read here.
+    Many records are read by a pool of processes, one per core. A pool starts its processes by importing `__main__`: a
+    script that calls this needs the usual guard, or all records are read in this process.
     """
     names = folder.record_names()
     chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS, len(chunks))
+    workers = min(len(os.sched_getaffinity(0)), MAX_WORKERS, len(chunks))
     done = 0
     if len(names) >= PARALLEL_FROM and workers > 1:
         pool = ProcessPoolExecutor(
@@ -181,7 +198,7 @@ def _processes(
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Keep workers from importing what lies in the current folder: other code, or another release's."""
+    """Keep workers from importing files of the current folder: other code, or another release's."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
@@ -191,6 +208,9 @@ def _safe_path() -> Iterator[None]:
             del os.environ["PYTHONSAFEPATH"]
         else:
             os.environ["PYTHONSAFEPATH"] = before
+
+
+_worker: tuple[RunFolder, Collection[str], int]  # what a process of the pool reads, with which method
 
 
 def _begin_worker(path: Path, cases: Collection[str], method: int) -> None:
@@ -203,14 +223,11 @@ def _begin_worker(path: Path, cases: Collection[str], method: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool's processes outlive a parent that was killed."""
+    """End this process with its parent: a pool's processes outlive a parent that was killed."""
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()
         os._exit(1)
-
-
-_worker: tuple[RunFolder, Collection[str], int]
 
 
 def _work(names: Sequence[str]) -> tuple[list[tuple[str, Process]], dict[str, str]]:
@@ -220,60 +237,45 @@ def _work(names: Sequence[str]) -> tuple[list[tuple[str, Process]], dict[str, st
     return _processes(folder, cases, method, names), folder.invalid
 
 
-def _measured_apart(rows: Iterable[Row]) -> set[str]:
-    """The rows that have hardly a round in common with most of the run."""
-    rounds = {row.id: frozenset(row.rates.by_round) for row in rows if row.rates}
-    ((usual, _),) = Counter(rounds.values()).most_common(1) or [(frozenset(), 0)]
-    return {id_ for id_, own in rounds.items() if not together(own, usual)}
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without the search for cycles, which records and rows have none of: it takes a third of the time of many.
-
-    What was made meanwhile is not searched afterwards either, until the next time.
-    """
-    searched = gc.isenabled()
-    gc.disable()
-    gc.unfreeze()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if searched:
-            gc.enable()
-
-
 def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
-    """By row id; a row alone in its group is compared with nothing."""
+    """Return verdicts by row id; a row alone in its group is compared with nothing."""
     groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
     for row in rows:
         if row.rates and row.comparable:
             groups[row.group][row.id] = row.rates
-    return {id_: one for group in groups.values() if len(group) > 1 for id_, one in against_fastest(group).items()}
+    verdicts: dict[str, Against] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            verdicts |= against_fastest(group)
+    return verdicts
 
 
 def unused_records(folder: ResultFolder[Any, Any]) -> str | None:
-    """The note about records that no row holds, once they were read; None when every record has its row."""
-    found = (("invalid", list(folder.invalid.values()), "; "), ("of no case of this plan", folder.strays(), ", "))
-    remarks = [
-        f"{len(names)} record{'s' * (len(names) > 1)} skipped, {why}: {_few(names, between)}"
-        for why, names, between in found
-        if names
-    ]
+    """Return a note about records that no row holds, once they were read; None if every record has its row."""
+    remarks = []
+    invalid, strays = list(folder.invalid.values()), folder.strays()
+    for names, why, separator in ((invalid, "invalid", "; "), (strays, "of no case of this plan", ", ")):
+        if names:
+            few = separator.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            remarks.append(f"{len(names)} record{'s' * (len(names) > 1)} skipped, {why}: {few}")
     return ". ".join(remarks) or None
-
-
-def _few(names: list[str], between: str) -> str:
-    return between.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _row(
     entry: CaseEntry, processes: list[Process], proofs: dict[str, Proof], invalid: str | None, until: float | None
 ) -> Row:
-    """`invalid`: why a record of the case is not used; `until`: the run's."""
+    """Return a case's row; `invalid` is the reason for skipping a record of it, `until` the run's."""
     processes.sort(key=lambda process: process.repeat)
-    outcome, reason = _outcome(entry, processes)
+    failed = [process for process in processes if process.outcome not in ("ok", CANCELLED)]
+    if not failed and all(process.outcome == CANCELLED for process in processes):
+        failed = processes  # else a cancelled process takes nothing from what was measured
+    if not processes:
+        outcome = entry.outcome or MISSING
+        reason = entry.reason or ("" if entry.outcome else "the run stopped before it")
+    elif failed:
+        outcome, reason = failed[0].outcome, failed[0].reason
+    else:
+        outcome, reason = "ok", ""
     if invalid and outcome in ("ok", MISSING):
         outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
@@ -281,44 +283,24 @@ def _row(
     if len(keys) == 1:
         row.proof = proofs.get(keys.copy().pop())
     row.proof_reason = _proof_reason(row, keys)
-    row.marks = list(_marks(row))
+    row.marks = list(_marks(row)) if processes else []
     by_round = {process.round: process.rate for process in row.measured if process.rate}
     if by_round:
         planned = entry.case.sampling.processes
-        looked = until is not None or len(by_round) > planned  # a later command may have measured on
+        looked = until is not None or len(by_round) > planned  # a later command may have measured more
         steps = row.measured[0].step_seconds if len(by_round) == 1 else None
         row.rates = Rates(by_round, steps, planned if looked else None)
     return row
 
 
-def _outcome(entry: CaseEntry, processes: list[Process]) -> tuple[str, str]:
-    if not processes:
-        return entry.outcome or MISSING, entry.reason or ("" if entry.outcome else "the run stopped before it")
-    bad = [process for process in processes if process.outcome != "ok"]
-    # What a person stopped takes nothing from what was measured.
-    failed = [process for process in bad if process.outcome != CANCELLED] or (bad if len(bad) == len(processes) else [])
-    return (failed[0].outcome, failed[0].reason) if failed else ("ok", "")
-
-
-def _of_the_proof(row: Row) -> Iterable[str]:
-    if row.proof is None:
-        yield "no proof"
-    elif not row.proof.passed:
-        yield "proof failed"
-    elif _elsewhere(row):
-        yield "proof of another machine"
-    elif _other_variables(row):
-        yield "proof under other variables"
-
-
-def _elsewhere(row: Row) -> set[str]:
-    """Processors that measured and did not prove; nothing where they were not kept yet."""
+def _unproven_processors(row: Row) -> set[str]:
+    """Return processors that measured and did not prove; empty if the proof does not name its own."""
     measured = set().union(*(process.about.processors for process in row.processes))
     return measured - set(row.proof.processors) if row.proof and row.proof.processors else set()
 
 
-def _other_variables(row: Row) -> str:
-    """What ranks that measured saw and none that proved did, in words; "" where that is nothing, or was not kept."""
+def _unproven_variables(row: Row) -> str:
+    """Return in words the variables that differ between proof and measurement; "" if none does, or if unknown."""
     proven = {each.digest: each.values for each in row.proof.environments} if row.proof else {}
     measured: dict[str, dict[str, str]] = {}
     for process in row.processes:
@@ -327,8 +309,11 @@ def _other_variables(row: Row) -> str:
     if not proven or not unproven:
         return ""
     before, after = next(iter(proven.values())), unproven[0]
-    named = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    words = [f"{name}: proven {_value(before, name)}, measured {_value(after, name)}" for name in named]
+    words = [
+        f"{name}: proven {_value(before, name)}, measured {_value(after, name)}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
     return "; ".join(words) or "proven and measured with paths in different home folders"
 
 
@@ -338,8 +323,10 @@ def _value(variables: dict[str, str], name: str) -> str:
 
 def _proof_reason(row: Row, keys: set[str]) -> str:
     if row.proof:
-        others = ", ".join(sorted(_elsewhere(row)))
-        return f"proven on {', '.join(row.proof.processors)}, measured on {others}" if others else _other_variables(row)
+        others = ", ".join(sorted(_unproven_processors(row)))
+        if others:
+            return f"proven on {', '.join(row.proof.processors)}, measured on {others}"
+        return _unproven_variables(row)
     if len(keys) > 1:
         return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
     if keys:
@@ -349,25 +336,28 @@ def _proof_reason(row: Row, keys: set[str]) -> str:
 
 
 def _marks(row: Row) -> Iterable[str]:
-    if row.processes:
-        found: set[str] = set().union(*(process.marks for process in row.processes))
-        if row.measured and drifts([process.trend for process in row.measured]):
-            found.add("trend")
-        yield from (mark for mark in ORDER if mark in found)
-        yield from _of_the_row(row)
+    marks: set[str] = set().union(*(process.marks for process in row.processes))
+    if row.measured and drifts([process.trend for process in row.measured]):
+        marks.add("trend")
+    yield from (mark for mark in ORDER if mark in marks)
+    budget = row.budget
+    conditions = {
+        "large residual": budget and max(abs(budget.other), -(budget.communication or 0.0)) > RESIDUAL * budget.native,
+        _proof_mark(row): True,
+        "disturbed": any(process.noise.disturbed for process in row.processes),
+        "GPU throttled": any(gpu.faults for gpu in row.gpus),
+        "quick": row.case.sampling.quick,
+        "incomplete": row.answers < row.case.sampling.processes,
+        "one process": len(row.measured) == 1,
+    }
+    yield from (mark for mark, holds in conditions.items() if mark and holds)
 
 
-def _of_the_row(row: Row) -> Iterable[str]:
-    if row.budget and max(abs(row.budget.other), -(row.budget.communication or 0.0)) > RESIDUAL * row.budget.native:
-        yield "large residual"
-    yield from _of_the_proof(row)
-    if any(process.noise.disturbed for process in row.processes):
-        yield "disturbed"
-    if any(gpu.faults for gpu in row.gpus):
-        yield "GPU throttled"
-    if row.case.sampling.quick:
-        yield "quick"
-    if row.answers < row.case.sampling.processes:
-        yield "incomplete"
-    if len(row.measured) == 1:
-        yield "one process"
+def _proof_mark(row: Row) -> str:
+    if row.proof is None:
+        return "no proof"
+    if not row.proof.passed:
+        return "proof failed"
+    if _unproven_processors(row):
+        return "proof of another machine"
+    return "proof under other variables" if _unproven_variables(row) else ""

@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import pairwise
 from statistics import fmean
 
-from suite.analysis.in_parts import microbatches_per_stage
 from suite.analysis.rows import Row
+from suite.analysis.scaling import microbatches_per_stage
 from suite.errors import RequestError
 from suite.plan.networks import network_of
 from suite.predict.answer import Asked

@@ -11,9 +11,8 @@ from functools import cached_property
 
 from suite.analysis.budget import Budget
 from suite.analysis.comparability import DISQUALIFYING, SHARED_GPUS
-from suite.analysis.in_parts import held_whole, in_parts, microbatches_per_stage, trainings
 from suite.analysis.rows import Row
-from suite.analysis.scaling import alike, placed
+from suite.analysis.scaling import alike, held_whole, in_parts, microbatches_per_stage, placed, trainings
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case
 from suite.groups import grouped

@@ -42,9 +42,8 @@ def test_one_rank_has_no_communication_and_other_closes_the_sum():
 
 def test_differences_are_means_of_pairs_with_intervals():
     exchange = turns((0.9, 0.7), (1.1, 0.8), (0.9, 0.7), (1.1, 0.8))
-    budget = budget_of(
-        [rank(0, compute_only=exchange, comm_only=steps(1.2)), rank(1, compute_only=exchange, comm_only=steps(1.2))]
-    )
+    alone = turns(*[(1.0, 0.3)] * 4)
+    budget = budget_of([rank(number, compute_only=exchange, comm_only=alone) for number in range(2)])
     assert budget.communication == pytest.approx(0.25)
     found = budget.exposed_communication
     reach = 3.182 * (4 * 0.05**2 / 3 / 4) ** 0.5  # Student's t of three degrees, by hand
@@ -154,20 +153,6 @@ def test_what_was_not_measured_stays_in_other():
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
-def test_method_1_keeps_its_definitions():
-    more = {"compute_only": steps(3.2), "comm_only": steps(1.2), "io_only": steps(0.4)}
-    budget = budget_of([rank(0, **more), rank(1, forward=0.5, native=4.4, **more)], reads=True, method=1)
-    assert budget.critical_rank == 1
-    assert (budget.forward, budget.io) == (0.5, pytest.approx(0.1))
-    assert budget.native == pytest.approx(1.1)  # the slowest rank's wall
-    assert budget.communication == pytest.approx(1.1 - 0.8)
-    assert budget.hidden == pytest.approx(0.3 - 0.3)
-    assert budget.skew == pytest.approx(0.3)  # rank 0 waits for rank 1
-    assert budget.staged_communication == 0.25
-    assert budget.io_only == pytest.approx(0.1)
-    assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
-
-
 def test_negative_residuals_stay_negative():
     budget = budget_of([rank(0, native=2.4)])
     assert budget.other == pytest.approx(0.6 - 0.76 * 11 / 3)
@@ -241,6 +226,8 @@ def test_waiting_that_nobody_tells_apart_has_no_figure():
 )
 def test_a_hidden_share_that_noise_made_is_not_told(alone, exposed, share):
     exchange = turns(*((1.0, 1.0 - seconds) for seconds in exposed))
-    budget = budget_of([rank(number, compute_only=exchange, comm_only=steps(4 * alone)) for number in range(2)])
+    budget = budget_of(
+        [rank(number, compute_only=exchange, comm_only=turns(*[(1.0, alone)] * 4)) for number in range(2)]
+    )
     assert budget.hidden_of(alone) == (None if share is None else pytest.approx(share, abs=1e-3))
     assert budget.hidden_of(None) is None

@@ -272,21 +272,12 @@ def drifting(record):
 
 
 @pytest.mark.parametrize(
-    ("method", "repeats", "marks"),
-    [(2, (0, 1, 2), ["trend"]), (2, (0, 1), []), (1, (0, 1, 2), [])],
+    ("repeats", "marks"),
+    [((0, 1, 2), ["trend"]), ((0, 1), [])],
 )
-def test_a_row_whose_processes_all_drift_is_marked(run, method, repeats, marks):
+def test_a_row_whose_processes_all_drift_is_marked(run, repeats, marks):
     case = run.proven(case_of(sampling=FULL))
-    of_method(run, method, case)
     run.changed(case, drifting, repeats)
-    assert run.only().marks == marks
-
-
-@pytest.mark.parametrize(("method", "marks"), [(1, ["unsteady"]), (2, [])])
-def test_unsteady_is_what_method_1_called_noise(run, method, marks):
-    case = run.proven(case_of(sampling=FULL))
-    of_method(run, method, case)
-    run.changed(case, unsteady, [1])
     assert run.only().marks == marks
 
 

@@ -33,14 +33,6 @@ def test_native_less_resident_tells_the_wait_and_the_slowest_reader_what_it_give
     assert found.alone == pytest.approx([0.5] * 3)
 
 
-def test_of_method_1_the_host_s_wait_on_the_rank_that_waits_longest_counts():
-    def waiting(waits):
-        return Rank(rank=0, passes={"native": {**timed("native", [1.0] * 4), "io_s": waits}})
-
-    found = input_wait([waiting([0.1] * 4), waiting([0.0, 0.8, 0.0, 0.8])], method=1)
-    assert (found.waited, found.share) == (pytest.approx(0.4), pytest.approx(0.4))
-
-
 def test_without_resident_steps_only_the_reader_is_known():
     found = input_wait([rank([1.0] * 4, [], [0.2] * 3)])
     assert (found.waited, found.share, len(found.alone)) == (None, None, 3)
