@@ -10,24 +10,24 @@ from suite.contracts.case import Case
 from suite.groups import grouped
 from suite.plan import text
 
-# Swept in search of speed, in the order in which they are named. What stands in neither list (data, crops, the page
-# cache, devices) is a question of its own, not a configuration.
-OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: what the adapter's default is about
+# Settings that are swept in search of speed, in the order in which they are named. A setting in neither list (data,
+# crops, the page cache, devices) is a question of its own, not a configuration.
+OWN = ("tuning", "precision", "format", "prefetch")  # with the knobs: part of the adapter's default
 CHOSEN = ("batch", "threads", "readers", "binding")
 USUAL = {name: text.setting(text.USUAL, name) for name in (*OWN, *CHOSEN)}
 
 
 @dataclass(frozen=True)
 class Best:
-    """One strategy's winner."""
+    """The winner of a strategy."""
 
     row: Row
-    default: Row  # the row nearest to the default configuration; the winner itself when that wins
-    margin: Interval | None  # the winner's samples/s over the default's; None when it is the default
-    tried: int  # configurations with a speed and nothing that speaks against them
-    skipped: tuple[Row, ...]  # those that something speaks against
-    unusual: tuple[str, ...]  # what of its own sets that row apart from the adapter's default: no row is nearer
-    ahead: bool  # whether the winner is detectably faster than every other one
+    default: Row  # the row nearest to the default configuration; the winner itself if that wins
+    margin: Interval | None  # the winner's samples/s over the default's; None if it is the default
+    tried: int  # sound configurations with a speed
+    skipped: tuple[Row, ...]  # rows that are not comparable
+    unusual: tuple[str, ...]  # settings in OWN and knobs of `default` that differ from the adapter's default
+    ahead: bool  # True if the winner is detectably faster than every other one
 
     @property
     def rate(self) -> float:
@@ -35,7 +35,7 @@ class Best:
 
     @property
     def unequal_batches(self) -> bool:
-        """Whether the two take different batches: then samples/s are compared, not iterations."""
+        """True if winner and default take different batches: then samples/s are compared, not iterations."""
         return self.row.case.batch != self.default.case.batch
 
     @property
@@ -48,60 +48,56 @@ class Best:
 
 @dataclass(frozen=True)
 class Contest:
-    """One network, input and set of devices; the fastest strategy first."""
+    """A network, its input and a set of devices; the fastest strategy first."""
 
     winners: tuple[Best, ...]
 
     @property
     def case(self) -> Case:
-        """What its cases share is read off this one."""
+        """A case whose network, input and devices are those of all."""
         return self.winners[0].row.case
 
 
 def contests(rows: Iterable[Row]) -> list[Contest]:
-    """Every network and set of devices, with the strategies that were measured in more than one configuration."""
-    contests = []
-    for asked in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
-        members = grouped(asked, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
-        best = [_best(tried) for tried in members.values()]
-        # What is not equal to synchronous training does not stand before it, however fast it is.
-        found = [one for one in best if one and one.tried > 1]
-        winners = sorted(found, key=lambda one: (not one.row.synchronous, -one.rate))
+    """Return every network and set of devices, with strategies that were measured in more than one configuration."""
+    found = []
+    for same in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
+        members = grouped(same, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
+        winners = [best for tried in members.values() if (best := _best(tried)) and best.tried > 1]
+        # A strategy that is not equivalent to synchronous training comes last, however fast it is.
+        winners.sort(key=lambda best: (not best.row.synchronous, -best.rate))
         if winners:
-            contests.append(Contest(tuple(winners)))
-    return contests
+            found.append(Contest(tuple(winners)))
+    return found
 
 
 def question(case: Case) -> tuple[object, ...]:
-    """What all configurations of one contest share."""
+    """Return the key that all configurations of one contest share."""
     place = case.placement
-    read = {key: value for key, value in asdict(case.input).items() if key not in OWN}
-    return (
-        *(case.workload, case.graph_digest, case.data, *read.values(), case.optimiser),
-        *(place.device, place.nodes, place.device_count),
-    )
+    read = [value for name, value in asdict(case.input).items() if name not in OWN]
+    devices = (place.device, place.nodes, place.device_count)
+    return case.workload, case.graph_digest, case.data, *read, case.optimiser, *devices
 
 
 def settings(case: Case) -> dict[str, Any]:
-    """What was chosen for speed, by name: the adapter's own first, then what any adapter is given."""
+    """Return the settings chosen for speed, by name: the adapter's own first, then those of any adapter."""
     own, chosen = ({name: text.setting(case, name) for name in names} for names in (OWN, CHOSEN))
     return {**own, **prefixed(case.knobs), **chosen}
 
 
 def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """An adapter's knobs among the settings: one may be called `batch`."""
+    """Return an adapter's knobs as settings: a knob may be called `batch`."""
     return {f"knobs.{name}": value for name, value in knobs.items()}
 
 
 def usual_of(rows: Iterable[Row]) -> dict[str, Any]:
-    """The default of every setting when the rows were measured; format 1 kept no knob's: then what none of them set."""
-    first, *_ = several = list(rows)
-    shared = {
-        name: value
-        for name, value in first.case.knobs.items()
-        if all(row.case.knobs.get(name) == value for row in several)
-    }
-    return {**USUAL, **prefixed(next((row.declared.knob_defaults for row in several if row.declared), shared))}
+    """Return the default of every setting when the rows were measured; without a declaration, knobs that all share."""
+    rows = list(rows)
+    defaults = next((row.declared.knob_defaults for row in rows if row.declared), None)
+    if defaults is None:
+        knobs = [row.case.knobs for row in rows]
+        defaults = {name: value for name, value in knobs[0].items() if all(each.get(name) == value for each in knobs)}
+    return {**USUAL, **prefixed(defaults)}
 
 
 def _best(rows: list[Row]) -> Best | None:
@@ -110,10 +106,15 @@ def _best(rows: list[Row]) -> Best | None:
         return None
     usual = usual_of(sound)
     winner = max(sound, key=lambda row: row.speed)
-    default = min(sound, key=lambda row: _distance(row.case, usual))
+    # The fewest unusual settings of its own, then the fewest others.
+    unusual = {
+        row.id: [name for name, value in settings(row.case).items() if usual.get(name) != value] for row in sound
+    }
+    others = {id_: sum(name in CHOSEN for name in names) for id_, names in unusual.items()}
+    default = min(sound, key=lambda row: (len(unusual[row.id]) - others[row.id], others[row.id]))
     assert winner.rates
     assert default.rates
-    # The fastest of many is also the luckiest: the interval holds for every one that might have won.
+    # The fastest of many is also the luckiest: the interval holds for every row that might have won.
     level = 1 - (1 - LEVEL) / max(1, len(sound) - 1)
     return Best(
         row=winner,
@@ -121,17 +122,6 @@ def _best(rows: list[Row]) -> Best | None:
         margin=None if winner is default else ratio(winner.rates, default.rates, level),
         tried=len(sound),
         skipped=tuple(row for row in rows if not row.comparable),
-        unusual=tuple(name for name in _differing(default.case, usual) if name not in CHOSEN),
+        unusual=tuple(name for name in unusual[default.id] if name not in CHOSEN),
         ahead=all(ratio(winner.rates, row.rates, level).low > 1.0 for row in sound if row.rates and row is not winner),
     )
-
-
-def _differing(case: Case, usual: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in settings(case).items() if usual.get(name) != value]
-
-
-def _distance(case: Case, usual: Mapping[str, Any]) -> tuple[int, int]:
-    """How many settings of its own, and how many others, are not the usual ones."""
-    differing = _differing(case, usual)
-    others = sum(name in CHOSEN for name in differing)
-    return len(differing) - others, others

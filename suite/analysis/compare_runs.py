@@ -1,4 +1,4 @@
-"""Two runs of the same cases, before and after a change: which case is which, what may be compared, what differs."""
+"""Two runs of the same cases, before and after a change: which cases are equal, comparable, and different in what."""
 
 import math
 from collections import Counter
@@ -25,21 +25,21 @@ EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
 
 @dataclass(frozen=True)
 class Compared:
-    """A case that both runs have, or one of them."""
+    """A case that at least one of the runs has."""
 
     before: Row | None
     after: Row | None
-    bars: Sequence[str] = ()  # why it is not comparable
-    differs: Sequence[str] = ()  # what else is not the same
+    bars: Sequence[str] = ()  # reasons that make it not comparable
+    differs: Sequence[str] = ()  # other conditions that differ
     runs: Noise | None = None  # how much runs of it differ
     found: Judged | None = None  # None: not comparable
 
     @property
     def case(self) -> Case:
-        """As the later run has it, if it does."""
-        there = self.after or self.before
-        assert there
-        return there.case
+        """The later run's case, or else the earlier one's."""
+        row = self.after or self.before
+        assert row
+        return row.case
 
     @property
     def verdict(self) -> str:
@@ -47,23 +47,23 @@ class Compared:
 
     @property
     def sides(self) -> Sides:
-        """Of a case that is comparable."""
+        """The speeds of a case that is comparable."""
         before, after = (row.rates if row else None for row in (self.before, self.after))
         assert before
         assert after
         return Sides(before, after, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
-        found = self.found
+        judgement = self.found
         values = {
             "label": self.case.label,
             "case": self.case,
             "before": self.before and self.before.id,
             "after": self.after and self.after.id,
             "verdict": self.verdict,
-            "ratio": found and found.ratio,
-            "resolution": found and found.resolution,
-            "processes_needed": found and found.needs,
+            "ratio": judgement and judgement.ratio,
+            "resolution": judgement and judgement.resolution,
+            "processes_needed": judgement and judgement.needs,
             "not_comparable_because": self.bars,
             "differs": self.differs,
             "deviation_of_runs": self.runs and self.runs.deviation,
@@ -79,15 +79,15 @@ class Comparison:
     after: Path
     threshold: float
     cases: Sequence[Compared]
-    unused: Sequence[str] = ()  # which runs of the history say nothing of which cases, and why
+    unused: Sequence[str] = ()  # runs of the history that are not used for some cases, and the reasons
 
     @cached_property
     def verdict(self) -> str:
-        """Of the whole. A slow-down outweighs all else, then a case of the first run that has no verdict."""
-        verdicts = {one.verdict for one in self.cases}
+        """The verdict of the whole: a slow-down outweighs all else, then a case of the first run without a verdict."""
+        verdicts = {compared.verdict for compared in self.cases}
         if SLOWER in verdicts:
             return SLOWER
-        if verdicts == {REFUSED} or any(one.verdict == REFUSED and one.before for one in self.cases):
+        if verdicts == {REFUSED} or any(each.verdict == REFUSED and each.before for each in self.cases):
             return REFUSED
         return FASTER if FASTER in verdicts else SAME
 
@@ -97,7 +97,7 @@ class Comparison:
             "after": str(self.after),
             "threshold": self.threshold,
             "verdict": self.verdict,
-            "cases": [one.to_dict() for one in self.cases],
+            "cases": [compared.to_dict() for compared in self.cases],
             "history_unused": list(self.unused),
         }
 
@@ -109,9 +109,9 @@ def compare(
     history: Sequence[MeasuredRun] = (),
     allowed: Collection[str] = (),
 ) -> Comparison:
-    """Every case that either run has a speed of; RequestError where one has none at all, or both are the same run.
+    """Compare every case that either run has a speed of; RequestError if one has none, or if both are the same run.
 
-    `threshold` is the smallest change that matters (0.03: 3 %), `history` further runs that say how much runs differ,
+    `threshold` is the smallest change that matters (0.03: 3 %), `history` further runs that show how much runs differ,
     `allowed` the kinds of conditions that may differ.
     """
     if before.key == after.key:
@@ -122,15 +122,15 @@ def compare(
             raise RequestError(f"{run.path} has measured no speed; `{command}` says why")
     earlier = {run.key: run for run in (*history, before) if run.key != after.key}
     pairs = [_pair(before, after, one, other, allowed) for one, other in paired(before, after)]
-    pairs = [replace(pair, runs=_between(before, earlier.values(), pair, allowed)) for pair in pairs]
-    found = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
-    cases = [replace(pair, found=found.get(at)) for at, pair in enumerate(pairs)]
+    pairs = [replace(pair, runs=_noise_of_runs(before, earlier.values(), pair, allowed)) for pair in pairs]
+    judgements = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
+    cases = [replace(pair, found=judgements.get(at)) for at, pair in enumerate(pairs)]
     unused = [line for run in history for line in _unused(before, after, run, pairs, allowed)]
     return Comparison(before.path, after.path, threshold, cases, unused)
 
 
 def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Row | None]]:
-    """Rows of the same case: by id; else by all but how they were measured; else by all but their knobs, too."""
+    """Pair rows of equal cases: by id; else by all but how they were measured; else by all but their knobs, too."""
     ours, theirs = dict(before.measured), dict(after.measured)
     partners: dict[str, Row] = {}
     keys: tuple[Callable[[Case], object], ...] = (lambda case: case.id, same_but_sampling, same_but_knobs)
@@ -143,43 +143,47 @@ def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Ro
 
 
 def _unique(rows: Mapping[str, Row], key: Callable[[Case], object]) -> dict[str, Row]:
-    """By key, those that share it with no other row."""
-    found = grouped(rows.values(), lambda row: str(key(row.case)))
-    return {name: several[0] for name, several in found.items() if len(several) == 1}
+    """Return by key the rows whose key no other row has."""
+    by_key = grouped(rows.values(), lambda row: str(key(row.case)))
+    return {name: same[0] for name, same in by_key.items() if len(same) == 1}
 
 
 def _pair(
     before: MeasuredRun, after: MeasuredRun, one: Row | None, other: Row | None, allowed: Collection[str]
 ) -> Compared:
-    """What bars a comparison of two rows, and what else differs."""
+    """Return two rows with the reasons that bar their comparison, and their other differences."""
     if one is None or other is None:
-        there, without = (one, after) if one else (other, before)
-        assert there
-        return Compared(one, other, bars=[_why_missing(without, there)])
+        row, without = (one, after) if one else (other, before)
+        assert row
+        return Compared(one, other, bars=[_why_missing(without, row)])
     ours, theirs = before.conditions(one), after.conditions(other)
     bars = differing(ours, theirs, barring(allowed))
     for run, row in ((before, one), (after, other)):
-        bars += [f"{run.path}: {mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+        bars += [f"{run.path}: {words}" for words in _disqualified(row)]
         if len(row.measured) < 2:
             bars.append(f"{run.path}: one process, and noise shows from two on; measure more")
     return Compared(one, other, bars, differing(ours, theirs, others(allowed)))
 
 
+def _disqualified(row: Row) -> list[str]:
+    return [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
+
+
 def _why_missing(run: MeasuredRun, row: Row) -> str:
-    key = same_but_sampling(row.case)
-    there = next((each for each in run.rows if same_but_sampling(each.case) == key), None)
-    if there is not None:
-        return f"{run.path}: {there.outcome}{': ' if there.reason else ''}{there.reason}"
-    other_networks = (replace(same_but_sampling(each.case), graph_digest=key.graph_digest) for each in run.rows)
-    if key in other_networks:
+    wanted = same_but_sampling(row.case)
+    cases = [same_but_sampling(each.case) for each in run.rows]
+    if wanted in cases:
+        same = run.rows[cases.index(wanted)]
+        return f"{run.path}: {same.outcome}{': ' if same.reason else ''}{same.reason}"
+    if any(replace(case, graph_digest=wanted.graph_digest) == wanted for case in cases):
         return f"{run.path} has another network by the name {row.case.workload}"
     return f"{run.path} has no such case"
 
 
-def _between(
+def _noise_of_runs(
     before: MeasuredRun, runs: Collection[MeasuredRun], pair: Compared, allowed: Collection[str]
 ) -> Noise | None:
-    """How much runs of a case differ, on logarithms, under the conditions of `before`."""
+    """Return how much runs of a case differ, on logarithms, under the conditions of `before`."""
     if pair.before is None:
         return None
     of_case = [(run, row) for run in runs for row in _same_case(run, pair.before)]
@@ -192,20 +196,19 @@ def _between(
 
 
 def _same_case(run: MeasuredRun, row: Row) -> list[Row]:
-    key = same_but_sampling(row.case)
-    return [each for each in run.measured.values() if same_but_sampling(each.case) == key]
+    wanted = same_but_sampling(row.case)
+    return [each for each in run.measured.values() if same_but_sampling(each.case) == wanted]
 
 
 def _unlike(before: MeasuredRun, own: Row, run: MeasuredRun, row: Row, allowed: Collection[str]) -> list[str]:
-    """Why a row of a further run says nothing of how much runs of `own` differ."""
-    marks = [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
-    return marks or differing(before.conditions(own), run.conditions(row), barring(allowed))
+    """Return the reasons for which a row of a further run does not show how much runs of `own` differ."""
+    return _disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed))
 
 
 def _unused(
     before: MeasuredRun, after: MeasuredRun, run: MeasuredRun, pairs: Sequence[Compared], allowed: Collection[str]
 ) -> Iterator[str]:
-    """What a run of the history says nothing of, a sentence for each reason."""
+    """Yield a sentence for each reason that keeps a run of the history from being used for some cases."""
     for which, other in (("second", after), ("first", before)):
         if run.key == other.key:
             yield f"--history {run.path} is the {which} run itself"

@@ -1,11 +1,8 @@
-"""Under which conditions a row was measured, and in which of them two rows differ, in words.
-
-The runs of months as one series per case, and the first run of each new level, with what else changed there.
-"""
+"""Runs side by side: the conditions that two rows differ in, and the runs of months as one series per case."""
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +21,9 @@ from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import json_ready
 
-# What keeps two rows from being compared where it differs; a person may allow the latter two: they may be the question.
+# Kinds of conditions that bar a comparison if they differ; a person may allow the latter two, as the question.
 METHOD, ALLOWED = "method", ("machine", "knobs")
-# What is named beside a comparison where it differs.
+# Kinds that are named next to a comparison if they differ.
 NAMED = ("versions", "code", "system", "sampling")
 
 Conditions = Mapping[str, Mapping[str, str]]  # by kind and name
@@ -43,7 +40,7 @@ class MeasuredRun:
 
     @classmethod
     def read(cls, path: Path) -> "MeasuredRun":
-        """RequestError for what is no run of trainings, or cannot be read: nothing is concluded then."""
+        """Read a run of trainings; RequestError for another folder, or if it cannot be read."""
         try:
             folder = RunFolder.open(path)
             return cls(path, folder.about, tuple(summarise(folder)), folder.hosts())
@@ -52,7 +49,7 @@ class MeasuredRun:
 
     @property
     def key(self) -> str:
-        """Tells runs from each other; a copy of one is the same run."""
+        """An identity that a copy of the run shares."""
         return self.about.id or str(real(self.path))
 
     @cached_property
@@ -61,7 +58,7 @@ class MeasuredRun:
         return {row.id: row for row in self.rows if row.rates}
 
     def conditions(self, row: Row) -> Conditions:
-        """Of a row of this run; without what nobody kept."""
+        """Return the known conditions of a row of this run."""
         kinds: dict[str, dict[str, Any]] = {
             METHOD: {"method": self.about.method},
             "machine": {},
@@ -76,41 +73,44 @@ class MeasuredRun:
             kinds["versions"] |= {"Python": about.interpreter.version, **about.interpreter.packages, **about.versions}
             kinds["code"]["adapter"] = about.bundle[:12]
             kinds["system"] |= {"hosts": ", ".join(about.hosts), "transport": about.transport}
-            for name in about.hosts:
-                _of_host(self.hosts.get(name), kinds)
+            for host in (self.hosts[name] for name in about.hosts if name in self.hosts):
+                kinds["machine"] |= {
+                    "CPU": host.cpu,
+                    "cores": host.cores,
+                    "GPUs": ", ".join(gpu.partition(" (")[0] for gpu in host.gpus),  # without serial numbers
+                    "CPU quota": host.cpu_quota,
+                }
+                kinds["system"] |= {
+                    "memory": f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes else None,
+                    "kernel": host.kernel,
+                    "governor": host.governor,
+                    "OS": host.os,
+                    "GPU driver": host.gpu_driver,
+                    "GPU limits": limited(host, "cuda"),
+                }
         return {
             kind: {name: str(value) for name, value in values.items() if value not in (None, "", ())}
             for kind, values in kinds.items()
         }
 
 
-def _of_host(host: Host | None, kinds: dict[str, dict[str, Any]]) -> None:
-    if host is None:
-        return
-    gpus = ", ".join(gpu.partition(" (")[0] for gpu in host.gpus)  # without what tells one from another of its model
-    kinds["machine"] |= {"CPU": host.cpu, "cores": host.cores, "GPUs": gpus, "CPU quota": host.cpu_quota}
-    memory = f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes else None
-    system = {"memory": memory, "kernel": host.kernel, "governor": host.governor, "OS": host.os}
-    kinds["system"] |= {**system, "GPU driver": host.gpu_driver, "GPU limits": limited(host, "cuda")}
-
-
 def differing(before: Conditions, after: Conditions, kinds: Collection[str]) -> list[str]:
-    """In which of these kinds two rows differ, in words; what one of them did not keep is no difference."""
-    return [
-        f"{kind}: {name} {value} → {after[kind][name]}" if name != kind else f"{kind} {value} → {after[kind][name]}"
-        for kind in kinds
-        for name, value in before[kind].items()
-        if after[kind].get(name, value) != value
-    ]
+    """Return in words the conditions of these kinds that differ; a condition that is unknown in one does not."""
+    words = []
+    for kind in kinds:
+        for name, value in before[kind].items():
+            if after[kind].get(name, value) != value:
+                words.append(f"{kind}{f': {name}' if name != kind else ''} {value} → {after[kind][name]}")
+    return words
 
 
 def others(allowed: Collection[str]) -> list[str]:
-    """The kinds that are named, and bar nothing."""
+    """Return the kinds that are named, and bar nothing."""
     return [*allowed, *NAMED]
 
 
 def barring(allowed: Collection[str]) -> list[str]:
-    """The kinds that bar a comparison; RequestError where something cannot be allowed."""
+    """Return the kinds that bar a comparison; RequestError if one cannot be allowed."""
     for kind in allowed:
         if kind not in ALLOWED:
             raise RequestError(f"--across {kind!r}: what may differ is {' or '.join(ALLOWED)}; name one")
@@ -118,13 +118,13 @@ def barring(allowed: Collection[str]) -> list[str]:
 
 
 def same_but_sampling(case: Case) -> Case:
-    """The case with how, and on which hosts, it was measured forgotten."""
+    """Return the case without how, and on which hosts, it was measured."""
     place = replace(case.placement, hosts=())
     return replace(case, placement=place, sampling=Sampling(), passes=(), time_limit=0.0, silence_limit=0.0)
 
 
 def same_but_knobs(case: Case) -> Case:
-    """The case with its knobs forgotten, too."""
+    """Return `same_but_sampling` without knobs."""
     return replace(same_but_sampling(case), knobs={})
 
 
@@ -138,8 +138,7 @@ class Point:
     @property
     def rate(self) -> float:
         """Samples/s."""
-        assert self.row.rates
-        return self.row.rates.value
+        return self.row.speed
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Change:
 
     at: int  # the first point of it
     ratio: float  # of its median speed to that of the level before
-    # In what that run is unlike the one before it; if in nothing, what changed a run earlier, or later.
+    # Conditions in which that run differs from the one before it; without any, those that changed a run off.
     differs: tuple[str, ...]
 
 
@@ -161,7 +160,7 @@ class Series:
 
     @property
     def case(self) -> Case:
-        """As the latest run has it."""
+        """The latest run's case."""
         return self.points[-1].row.case
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,40 +178,45 @@ class Series:
 
 
 def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
-    """Every case with a sound speed; RequestError for fewer than two different runs.
+    """Return every case with a sound speed; RequestError for fewer than two different runs.
 
-    Runs are ordered by when they began; figures of different methods are different series. A change that
-    is surely smaller than `threshold` (0.03: 3 %) is none.
+    Runs are ordered by when they began; figures of different methods are different series. A change that is surely
+    smaller than `threshold` (0.03: 3 %) is none.
     """
     different = {run.key: run for run in runs}
     if len(different) < 2:
-        raise RequestError(
-            f"{', '.join(str(run.path) for run in runs)}: a history takes two runs or more; name another one"
-        )
+        paths = ", ".join(str(run.path) for run in runs)
+        raise RequestError(f"{paths}: a history takes two runs or more; name another one")
     ordered = sorted(different.values(), key=lambda run: run.about.created)
-    found = series_of(ordered, threshold)
-    if not found:
+    series = series_of(ordered, threshold)
+    if not series:
         raise RequestError(
             f"{' and '.join(str(run.path) for run in ordered)} have no case for a history; "
             f"{'; '.join(left_out(ordered)) or 'nothing was measured'}; name runs with a case in common, and its proof"
         )
-    return found
+    return series
 
 
 def series_of(ordered: Sequence[MeasuredRun], threshold: float) -> list[Series]:
-    """Every case with a sound speed in one of the different runs, the oldest of which is first."""
-    found: dict[object, list[Point]] = {}
-    ambiguous = {key for run in ordered for key, count in Counter(map(_loosely, _sound(run))).items() if count > 1}
-    for run in ordered:
-        for row in _sound(run):
-            loosely = _loosely(row)
-            key = same_but_sampling(row.case).id if loosely in ambiguous else loosely
-            found.setdefault((key, run.about.method), []).append(Point(run, row))
-    return [_series(points, threshold) for points in found.values()]
+    """Return every case with a sound speed in one of the different runs, of which the oldest is first."""
+    sound = [(run, [row for row in run.measured.values() if row.comparable]) for run in ordered]
+    # A new version of an adapter may have another knob, which makes no other case, unless a run has several.
+    ambiguous = set()
+    for _, rows in sound:
+        counts = Counter(same_but_knobs(row.case).id for row in rows)
+        ambiguous |= {key for key, count in counts.items() if count > 1}
+    points: dict[object, list[Point]] = {}
+    for run, rows in sound:
+        for row in rows:
+            key = same_but_knobs(row.case).id
+            if key in ambiguous:
+                key = same_but_sampling(row.case).id
+            points.setdefault((key, run.about.method), []).append(Point(run, row))
+    return [_series(each, threshold) for each in points.values()]
 
 
 def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
-    """What a history does not show, a sentence for each mark that speaks against it."""
+    """Return a sentence for each mark that keeps rows out of a history."""
     marks = Counter(
         mark for run in runs for row in run.measured.values() for mark in row.marks if mark in DISQUALIFYING
     )
@@ -220,15 +224,6 @@ def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
         f"{count} row{'s' if count > 1 else ''} left out, {mark}: {DISQUALIFYING[mark]}"
         for mark, count in marks.items()
     ]
-
-
-def _sound(run: MeasuredRun) -> Iterable[Row]:
-    return (row for row in run.measured.values() if row.comparable)
-
-
-def _loosely(row: Row) -> str:
-    """A new version of an adapter may have a knob more, which is no other case."""
-    return same_but_knobs(row.case).id
 
 
 def _series(points: Sequence[Point], threshold: float) -> Series:
@@ -242,17 +237,16 @@ def _series(points: Sequence[Point], threshold: float) -> Series:
 
 
 def _changed_with(points: Sequence[Point], at: int) -> list[str]:
-    """What else changed at a new level's first run; if nothing, beside it, since that place may be one run off.
+    """Return the conditions that changed at a new level's first run; if none did, those of its neighbours.
 
-    Every level has two runs or more, so that both neighbours are there.
+    The place of a change may be one run off. Every level has two runs or more, so both neighbours exist.
     """
-    beside = (("a run earlier", at - 1), ("a run later", at + 1))
-    return _unlike_before(points, at) or [
-        f"{when}: {what}" for when, place in beside for what in _unlike_before(points, place)
-    ]
+    earlier = [f"a run earlier: {words}" for words in _unlike_before(points, at - 1)]
+    later = [f"a run later: {words}" for words in _unlike_before(points, at + 1)]
+    return _unlike_before(points, at) or [*earlier, *later]
 
 
 def _unlike_before(points: Sequence[Point], at: int) -> list[str]:
-    """In what a run is unlike the one before it."""
-    old, new = (each.run.conditions(each.row) for each in points[at - 1 : at + 1])
+    """Return the conditions in which a run differs from the one before it."""
+    old, new = (point.run.conditions(point.row) for point in points[at - 1 : at + 1])
     return differing(old, new, (*ALLOWED, *NAMED))
