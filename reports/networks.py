@@ -10,8 +10,6 @@ from suite.plan.networks import network_of
 from suite.results.run_folder import RunFolder
 from workloads.graph import Graph
 
-WEIGHTED = ("conv", "dense")
-
 
 @dataclass(frozen=True)
 class Network:
@@ -43,5 +41,5 @@ def depth(graph: Graph) -> int:
     behind: dict[str, int] = {}
     for layer in graph.layers:
         before = max((behind.get(name, 0) for name in layer.inputs), default=0)
-        behind[layer.name] = before + (layer.kind in WEIGHTED)
+        behind[layer.name] = before + layer.has_weights
     return max(behind.values())

@@ -1,68 +1,22 @@
 """A network as a layer graph: shapes, parameters, multiply-accumulates, gradient bytes.
 
-Everything a framework could choose for itself is written out here: padding, the
-rounding of pooling, whether padding counts in an average, the form of LRN, the
-momentum of batch normalisation. `KINDS` in `workloads.kinds` lists the layer kinds
-and their attributes; `workloads.build` is the convenient way to make a graph.
+Everything a framework could choose for itself is written out here: padding, the rounding of pooling, whether padding
+counts in an average, the form of LRN, the momentum of batch normalisation. `workloads.kinds` has the layer kinds;
+`workloads.build` is the convenient way to make a graph.
 
 Standard library only.
 """
 
 import hashlib
 import json
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from workloads import attributes, kinds
+from workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
 
-MOST = 10**15  # numbers of a tensor: what is counted of a network stays a number
-Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
-
-Parameter = NamedTuple(
-    "Parameter",
-    [
-        ("name", str),  # "conv1.weight": layer, dot, role
-        ("shape", Shape),  # OIHW for convolutions, (out, in) for dense layers
-        ("init", dict),  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
-    ],
-)
+__all__ = ["Graph", "Head", "Layer", "Parameter", "Shape", "size"]
 
 Head = NamedTuple("Head", [("layer", str), ("weight", float)])  # logits and their share of the loss
-
-
-class Layer:
-    """One node: its kind, its inputs by name, its attributes, what follows from them."""
-
-    def __init__(self, name: str, kind: str, inputs: Tuple[str, ...], attrs: dict, input_shapes: List[Shape]) -> None:
-        """Infer shape, parameters and arithmetic; ValueError names the layer and what is wrong."""
-        self.name, self.kind, self.inputs, self.attrs = name, kind, tuple(inputs), dict(attrs)
-        self.input_shapes = list(input_shapes)
-        try:
-            self.shape: Shape = kinds.output_shape(kind, self.attrs, self.input_shapes)
-        except ValueError as error:
-            raise ValueError("layer %r (%s): %s" % (name, kind, error))
-        found = kinds.parameter_shapes(kind, self.attrs, self.input_shapes)
-        inits = self.attrs.get("init", {})
-        if max([size(shape) for shape in (self.shape, *(shape for _, shape in found))]) > MOST:
-            raise ValueError("layer %r (%s): a tensor of it has more than %d numbers" % (name, kind, MOST))
-        self.parameters = [
-            Parameter("%s.%s" % (name, role), shape, inits.get(role, kinds.DEFAULT_INIT[(kind, role)]))
-            for role, shape in found
-        ]
-        self.buffers = [("%s.%s" % (name, role), shape) for role, shape in kinds.buffer_shapes(kind, self.input_shapes)]
-
-    @property
-    def parameter_count(self) -> int:
-        """Trainable numbers in this layer."""
-        return sum(size(parameter.shape) for parameter in self.parameters)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of one sample's forward pass (convolutions and dense layers)."""
-        return kinds.macs(self.kind, self.attrs, self.input_shapes, self.shape)
-
-    def gradient_bytes(self, itemsize: int = 4) -> int:
-        """Bytes that this layer adds to a gradient exchange."""
-        return self.parameter_count * itemsize
 
 
 class Graph:
@@ -73,27 +27,27 @@ class Graph:
     """
 
     def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
-        """An empty graph whose only node is "input"; ValueError for extents or classes that nothing can have."""
+        """Make an empty graph whose only node is "input"; ValueError for impossible extents or classes."""
         self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
         if not isinstance(name, str) or not self.input_shape or not all(map(attributes.whole, (*input_shape, classes))):
             raise ValueError(
                 "%r takes inputs of %r and tells %r classes apart; a name and whole numbers from 1 are wanted"
                 % (name, self.input_shape, classes)
             )
-        if size((*self.input_shape, classes)) > MOST:
-            raise ValueError("%r takes inputs, or tells classes apart, of more than %d numbers" % (name, MOST))
+        if size((*self.input_shape, classes)) > MAX_SIZE:
+            raise ValueError("%r takes inputs, or tells classes apart, of more than %d numbers" % (name, MAX_SIZE))
         self.layers: List[Layer] = []
         self.heads: List[Head] = []
         self._shapes: Dict[str, Shape] = {"input": self.input_shape}
 
-    def add(self, name: str, kind: str, inputs: Tuple[str, ...], **attrs: object) -> str:
+    def add(self, name: str, kind: str, inputs: Tuple[str, ...], **attrs: Any) -> str:
         """Append a layer and return its name; ValueError for a name taken, a kind or an input unknown."""
         if name in self._shapes:
             raise ValueError("graph %r has two layers named %r" % (self.name, name))
-        missing = [wanted for wanted in inputs if wanted not in self._shapes]
-        if missing:
-            raise ValueError("layer %r reads %r, which no earlier layer writes" % (name, missing[0]))
-        layer = Layer(name, kind, inputs, kinds.checked(name, kind, attrs), [self._shapes[i] for i in inputs])
+        for wanted in inputs:
+            if wanted not in self._shapes:
+                raise ValueError("layer %r reads %r, which no earlier layer writes" % (name, wanted))
+        layer = kinds.layer(name, kind, inputs, attrs, [self._shapes[wanted] for wanted in inputs])
         self.layers.append(layer)
         self._shapes[name] = layer.shape
         return name
@@ -115,7 +69,7 @@ class Graph:
 
     @property
     def buffers(self) -> List[Tuple[str, Shape]]:
-        """Every running statistic (name, shape), in forward order."""
+        """(name, shape) of every running statistic, in forward order."""
         return [buffer for layer in self.layers for buffer in layer.buffers]
 
     @property
@@ -133,11 +87,10 @@ class Graph:
         return sum(layer.gradient_bytes(itemsize) for layer in self.layers)
 
     def without_dropout(self) -> "Graph":
-        """The same graph with every dropout rate 0: what a proof runs, since masks are not comparable."""
+        """Return this graph with no random numbers, every dropout rate 0: a proof cannot compare masks."""
         data = self.to_dict()
-        for layer in data["layers"]:
-            if layer["kind"] == "dropout":
-                layer["attrs"]["rate"] = 0.0
+        for layer, made in zip(data["layers"], self.layers):
+            layer["attrs"].update(made.deterministic)
         return Graph.from_dict(data)
 
     def to_dict(self) -> dict:
@@ -154,7 +107,7 @@ class Graph:
 
     @classmethod
     def from_dict(cls, data: dict) -> "Graph":
-        """Rebuild a graph written by `to_dict`, checking everything again; ValueError names the place that is wrong."""
+        """Rebuild a graph from `to_dict`'s result, with every check; ValueError names the place that is wrong."""
         place = "the graph"
         try:
             graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
@@ -173,14 +126,6 @@ class Graph:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the description: equal digests mean the same network."""
+        """SHA-256 over the description: networks with equal digests are equal."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def size(shape: Shape) -> int:
-    """The number of elements of a shape."""
-    product = 1
-    for extent in shape:
-        product *= extent
-    return product

@@ -1,184 +1,321 @@
-"""The layer kinds: their attributes, shapes, parameters and arithmetic.
+"""The layer kinds, a class each: attributes, shape, parameters, arithmetic, and the properties that adapters ask for.
 
-| kind | attributes | meaning |
-|---|---|---|
-| conv | out, kernel, stride, pad, groups, bias | cross-correlation, zero padding on both sides |
-| dense | out, bias | y = W x + b over a flat input |
-| relu | | max(x, 0); the gradient at 0 is 0 |
-| max_pool | kernel, stride, pad, ceil | padding never wins |
-| avg_pool | kernel, stride, pad, ceil, count_padding | count_padding: padded zeros count in the divisor |
-| lrn | size, alpha, beta, k | x * (k + alpha/size * sum of squares over the window) ** -beta |
-| batch_norm | eps, momentum | normalises by the batch's biased variance; see below |
-| dropout | rate | zero with probability rate, else scale by 1/(1 - rate) |
-| concat | | along channels |
-| add | | element by element |
-| flatten | | in C, H, W order |
-
-Any kind with parameters may carry `init`: {"weight": {...}, "bias": {...}}.
-Running statistics of batch_norm: momentum * running + (1 - momentum) * batch, with the
-batch's unbiased variance (divided by n - 1).
-With `ceil`, a last window that would begin beyond the input and its left padding is
-dropped, as Caffe and PyTorch do.
+Any kind with parameters may carry the attribute `init`: {"weight": {...}, "bias": {...}}. A new kind is a class here
+and its computation in each adapter (`lower.py`); no other file lists the kinds.
 
 Standard library only.
 """
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple, Type
 
 from workloads import attributes
+from workloads.attributes import Attribute
 
-Shape = Tuple[int, ...]
+Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
 
-# attribute name -> default; REQUIRED marks those without one
-REQUIRED = object()
-_WINDOW = {"kernel": REQUIRED, "stride": REQUIRED, "pad": 0, "ceil": False}
-KINDS: Dict[str, Dict[str, Any]] = {
-    "conv": {"out": REQUIRED, "kernel": REQUIRED, "stride": 1, "pad": 0, "groups": 1, "bias": True, "init": {}},
-    "dense": {"out": REQUIRED, "bias": True, "init": {}},
-    "relu": {},
-    "max_pool": dict(_WINDOW),
-    "avg_pool": dict(_WINDOW, count_padding=False),
-    "lrn": {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0},
-    "batch_norm": {"eps": 1e-5, "momentum": 0.9, "init": {}},
-    "dropout": {"rate": REQUIRED},
-    "concat": {},
-    "add": {},
-    "flatten": {},
-}
+MAX_SIZE = 10**15  # numbers of a tensor: sums over a network stay exact
+HE: Dict[str, Any] = {"kind": "he"}
+ZERO: Dict[str, Any] = {"kind": "constant", "value": 0.0}
+ONE: Dict[str, Any] = {"kind": "constant", "value": 1.0}
 
-JOINING = ("concat", "add")  # kinds of several inputs
-
-_HE = {"kind": "he"}
-_ZERO = {"kind": "constant", "value": 0.0}
-DEFAULT_INIT = {
-    ("conv", "weight"): _HE,
-    ("conv", "bias"): _ZERO,
-    ("dense", "weight"): _HE,
-    ("dense", "bias"): _ZERO,
-    ("batch_norm", "weight"): {"kind": "constant", "value": 1.0},
-    ("batch_norm", "bias"): _ZERO,
-}
+Parameter = NamedTuple(
+    "Parameter",
+    [
+        ("name", str),  # "conv1.weight": layer, dot, role
+        ("shape", Shape),  # OIHW for convolutions, (out, in) for dense layers
+        ("init", dict),  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
+    ],
+)
 
 
-def checked(name: str, kind: str, attrs: dict) -> dict:
-    """The attributes with defaults filled in; ValueError for an unknown kind or attribute, a wrong one, or none."""
+class Layer:
+    """One node of a graph: its inputs by name, its attributes, and what follows from them.
+
+    A subclass is a kind. Its docstring says what a layer of that kind computes, its class attributes what is true of
+    every such layer.
+    """
+
+    kind = ""  # its name in graphs
+    attributes: Dict[str, Attribute] = {}
+    initialisers: Dict[str, Dict[str, Any]] = {}  # of its parameters, by role: the default
+    statistics: Tuple[str, ...] = ()  # roles of running statistics, a number per channel each
+    several_inputs = False
+    takes_images = False  # its input is (channels, height, width)
+    has_weights = False  # it counts where a network is named by its depth
+    differs_in_inference = False
+    draws_random = False  # in training
+    deterministic: Dict[str, Any] = {}  # the attribute values with which a random kind draws nothing
+    mixes_samples = False  # in training, a sample's output depends on the whole batch
+    elementwise = False  # each output comes from one input in the same place: any layout will do
+    overwritable = False  # no backward reads its output, so the next layer may write over it
+    linear = False  # its backward reads no input
+    is_view = False  # its output is its input's memory
+
+    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if kind:
+            cls.kind, KINDS[kind] = kind, cls
+
+    def __init__(self, name: str, inputs: Tuple[str, ...], attrs: Dict[str, Any], input_shapes: List[Shape]) -> None:
+        """Check the attributes, infer shapes; ValueError names the layer and what is wrong."""
+        self.name, self.inputs, self.input_shapes = name, tuple(inputs), list(input_shapes)
+        self.attrs = self._checked(attrs)
+        try:
+            self.shape = self._inferred()
+        except ValueError as error:
+            raise ValueError("layer %r (%s): %s" % (name, self.kind, error))
+        roles = self.parameter_shapes()
+        if max(size(shape) for shape in (self.shape, *roles.values())) > MAX_SIZE:
+            raise ValueError("layer %r (%s): a tensor of it has more than %d numbers" % (name, self.kind, MAX_SIZE))
+        inits = dict(self.initialisers, **self.attrs.get("init", {}))
+        self.parameters = [Parameter("%s.%s" % (name, role), shape, inits[role]) for role, shape in roles.items()]
+        self.buffers = [("%s.%s" % (name, role), self.input_shapes[0][:1]) for role in self.statistics]
+
+    # --- what a kind may override -------------------------------------------
+
+    def output_shape(self) -> Shape:
+        """Return the shape without the batch; ValueError when the inputs do not fit."""
+        return self.input_shapes[0]
+
+    def parameter_shapes(self) -> Dict[str, Shape]:
+        """Return the shape of each trainable tensor by its role, in order."""
+        return {}
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass, of convolutions and matrix products."""
+        return 0
+
+    # --- what follows --------------------------------------------------------
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers."""
+        return sum(size(parameter.shape) for parameter in self.parameters)
+
+    def gradient_bytes(self, itemsize: int = 4) -> int:
+        """Bytes that this layer adds to a gradient exchange."""
+        return self.parameter_count * itemsize
+
+    def _checked(self, attrs: Dict[str, Any]) -> Dict[str, Any]:
+        for key in attrs:
+            if key not in self.attributes:
+                known = ", ".join(sorted(self.attributes))
+                raise ValueError("layer %r (%s) has no attribute %r; known: %s" % (self.name, self.kind, key, known))
+        full = {}
+        for key, attribute in self.attributes.items():
+            value = full[key] = attrs.get(key, attribute.default)
+            if value is attributes.REQUIRED:
+                raise ValueError("layer %r (%s) needs the attribute %r" % (self.name, self.kind, key))
+            if not attribute.fits(value):
+                raise ValueError(
+                    "layer %r (%s) has %s = %s; it wants %s"
+                    % (self.name, self.kind, key, repr(value)[:80], attribute.wanted)
+                )
+        return full
+
+    def _inferred(self) -> Shape:
+        shapes = self.input_shapes
+        if not shapes or (len(shapes) > 1 and not self.several_inputs):
+            wanted = "inputs" if self.several_inputs else "one input"
+            raise ValueError("wants %s, not %d" % (wanted, len(shapes)))
+        if self.takes_images and len(shapes[0]) != 3:
+            raise ValueError("wants (channels, height, width), not %r" % (shapes[0],))
+        shape = self.output_shape()
+        if any(extent < 1 for extent in shape):
+            raise ValueError("input %r leaves nothing: %r" % (shapes[0], shape))
+        return shape
+
+
+KINDS: Dict[str, Type[Layer]] = {}
+
+
+def layer(name: str, kind: str, inputs: Tuple[str, ...], attrs: Dict[str, Any], input_shapes: List[Shape]) -> Layer:
+    """Make a layer of the kind of that name; ValueError for an unknown kind, or for what the kind refuses."""
     if kind not in KINDS:
         raise ValueError("layer %r has the unknown kind %r; known: %s" % (name, kind, ", ".join(sorted(KINDS))))
-    known = KINDS[kind]
-    for key in attrs:
-        if key not in known:
-            raise ValueError(
-                "layer %r (%s) has no attribute %r; known: %s" % (name, kind, key, ", ".join(sorted(known)))
-            )
-    full = dict(known, **attrs)
-    for key, value in full.items():
-        if value is REQUIRED:
-            raise ValueError("layer %r (%s) needs the attribute %r" % (name, kind, key))
-        wrong = attributes.problem(key, value)
-        if wrong:
-            raise ValueError("layer %r (%s) has %s" % (name, kind, wrong))
-    return full
+    return KINDS[kind](name, inputs, attrs, input_shapes)
+
+
+class Conv(Layer, kind="conv"):
+    """Cross-correlation, zero padding on both sides."""
+
+    attributes = {
+        "out": attributes.count(),
+        "kernel": attributes.count(),
+        "stride": attributes.count(1),
+        "pad": attributes.padding(),
+        "groups": attributes.count(1),
+        "bias": attributes.flag(True),
+        "init": attributes.initialisers(),
+    }
+    initialisers = {"weight": HE, "bias": ZERO}
+    takes_images = has_weights = overwritable = True
+
+    def output_shape(self) -> Shape:
+        attrs, (channels, *extents) = self.attrs, self.input_shapes[0]
+        if channels % attrs["groups"] or attrs["out"] % attrs["groups"]:
+            raise ValueError("%d groups do not divide %d -> %d channels" % (attrs["groups"], channels, attrs["out"]))
+        window = attrs["kernel"], attrs["stride"], attrs["pad"]
+        return (attrs["out"], *(pooled(extent, *window, ceil=False) for extent in extents))
+
+    def parameter_shapes(self) -> Dict[str, Shape]:
+        attrs = self.attrs
+        kernel = (attrs["out"], self.input_shapes[0][0] // attrs["groups"], attrs["kernel"], attrs["kernel"])
+        return weight_and_bias(kernel, attrs["bias"])
+
+    @property
+    def macs(self) -> int:
+        return size(self.shape) * (self.input_shapes[0][0] // self.attrs["groups"]) * self.attrs["kernel"] ** 2
+
+
+class Dense(Layer, kind="dense"):
+    """y = W x + b over a flat input."""
+
+    attributes = {"out": attributes.count(), "bias": attributes.flag(True), "init": attributes.initialisers()}
+    initialisers = {"weight": HE, "bias": ZERO}
+    has_weights = overwritable = True
+
+    def output_shape(self) -> Shape:
+        if len(self.input_shapes[0]) != 1:
+            raise ValueError("wants a flat input, not %r" % (self.input_shapes[0],))
+        return (self.attrs["out"],)
+
+    def parameter_shapes(self) -> Dict[str, Shape]:
+        return weight_and_bias((self.attrs["out"], self.input_shapes[0][0]), self.attrs["bias"])
+
+    @property
+    def macs(self) -> int:
+        return self.shape[0] * self.input_shapes[0][0]
+
+
+class ReLU(Layer, kind="relu"):
+    """max(x, 0); the gradient at 0 is 0."""
+
+    elementwise = True
+
+
+class Pool(Layer):
+    """A window that slides over rows and columns.
+
+    With `ceil`, a last window that would begin beyond the input and its left padding is dropped, as Caffe and PyTorch
+    do.
+    """
+
+    attributes = {
+        "kernel": attributes.count(),
+        "stride": attributes.count(),
+        "pad": attributes.padding(),
+        "ceil": attributes.flag(False),
+    }
+    takes_images = True
+
+    def output_shape(self) -> Shape:
+        channels, *extents = self.input_shapes[0]
+        window = tuple(self.attrs[name] for name in ("kernel", "stride", "pad", "ceil"))
+        return (channels, *(pooled(extent, *window) for extent in extents))
+
+
+class MaxPool(Pool, kind="max_pool"):
+    """The largest of each window; padding never wins."""
+
+
+class AveragePool(Pool, kind="avg_pool"):
+    """The mean of each window; count_padding: padded zeros count in the divisor."""
+
+    attributes = dict(Pool.attributes, count_padding=attributes.flag(False))
+    linear = True
+
+
+class LocalResponseNorm(Layer, kind="lrn"):
+    """x * (k + alpha/size * sum of squares over the window) ** -beta, across channels."""
+
+    attributes = {
+        "size": attributes.count(5),
+        "alpha": attributes.real(1e-4),
+        "beta": attributes.real(0.75),
+        "k": attributes.real(1.0),
+    }
+    takes_images = True
+
+
+class BatchNorm(Layer, kind="batch_norm"):
+    """Normalises each channel by the batch's biased variance.
+
+    Running statistics: momentum * running + (1 - momentum) * batch, with the batch's unbiased variance (divided by
+    n - 1).
+    """
+
+    attributes = {
+        "eps": attributes.positive(1e-5),
+        "momentum": attributes.share(0.9),
+        "init": attributes.initialisers(),
+    }
+    initialisers = {"weight": ONE, "bias": ZERO}
+    statistics = ("running_mean", "running_var")
+    differs_in_inference = mixes_samples = overwritable = True
+
+    def parameter_shapes(self) -> Dict[str, Shape]:
+        return weight_and_bias(self.input_shapes[0][:1])
+
+
+class Dropout(Layer, kind="dropout"):
+    """Zero with probability rate, else scale by 1/(1 - rate)."""
+
+    attributes = {"rate": attributes.share()}
+    differs_in_inference = draws_random = elementwise = True
+    deterministic = {"rate": 0.0}
+
+
+class Concat(Layer, kind="concat"):
+    """Joins its inputs along channels."""
+
+    several_inputs = overwritable = linear = True
+
+    def output_shape(self) -> Shape:
+        first, *_ = shapes = self.input_shapes
+        if any(shape[1:] != first[1:] for shape in shapes):
+            raise ValueError("cannot join %r" % (shapes,))
+        return (sum(shape[0] for shape in shapes),) + first[1:]
+
+
+class Add(Layer, kind="add"):
+    """The sum of its inputs, element by element."""
+
+    several_inputs = overwritable = linear = True
+
+    def output_shape(self) -> Shape:
+        if any(shape != self.input_shapes[0] for shape in self.input_shapes):
+            raise ValueError("cannot add %r" % (self.input_shapes,))
+        return self.input_shapes[0]
+
+
+class Flatten(Layer, kind="flatten"):
+    """(channels, height, width) to (features,), in C, H, W order."""
+
+    linear = is_view = True
+
+    def output_shape(self) -> Shape:
+        return (size(self.input_shapes[0]),)
+
+
+def weight_and_bias(weight: Shape, bias: bool = True) -> Dict[str, Shape]:
+    """Return the shapes of a weight and of a bias with a number per output channel."""
+    return {"weight": weight, "bias": weight[:1]} if bias else {"weight": weight}
 
 
 def pooled(extent: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
-    """Output extent of a pooling window along one axis."""
+    """Return the number of places of a window along one axis."""
     span = extent + 2 * pad - kernel
-    count = (-(-span // stride) if ceil else span // stride) + 1
-    if ceil and (count - 1) * stride >= extent + pad:
-        count -= 1
-    return count
+    places = (-(-span // stride) if ceil else span // stride) + 1
+    if ceil and (places - 1) * stride >= extent + pad:
+        places -= 1
+    return places
 
 
-def output_shape(kind: str, attrs: dict, inputs: List[Shape]) -> Shape:
-    """Shape without the batch; ValueError when the inputs do not fit."""
-    if not inputs or (len(inputs) > 1 and kind not in JOINING):
-        raise ValueError("wants %s, not %d" % ("inputs" if kind in JOINING else "one input", len(inputs)))
-    if kind in ("conv", "max_pool", "avg_pool", "lrn") and len(inputs[0]) != 3:
-        raise ValueError("wants (channels, height, width), not %r" % (inputs[0],))
-    shape = _SHAPES.get(kind, _same)(attrs, inputs)
-    if any(extent < 1 for extent in shape):
-        raise ValueError("input %r leaves nothing: %r" % (inputs[0], shape))
-    return shape
-
-
-def _same(attrs: dict, inputs: List[Shape]) -> Shape:
-    return inputs[0]
-
-
-def _conv(attrs: dict, inputs: List[Shape]) -> Shape:
-    channels, groups = inputs[0][0], attrs["groups"]
-    if channels % groups or attrs["out"] % groups:
-        raise ValueError("%d groups do not divide %d -> %d channels" % (groups, channels, attrs["out"]))
-    window = attrs["kernel"], attrs["stride"], attrs["pad"]
-    return (attrs["out"],) + tuple(pooled(extent, *window, ceil=False) for extent in inputs[0][1:])
-
-
-def _pool(attrs: dict, inputs: List[Shape]) -> Shape:
-    window = attrs["kernel"], attrs["stride"], attrs["pad"], attrs["ceil"]
-    return inputs[0][:1] + tuple(pooled(extent, *window) for extent in inputs[0][1:])
-
-
-def _dense(attrs: dict, inputs: List[Shape]) -> Shape:
-    if len(inputs[0]) != 1:
-        raise ValueError("wants a flat input, not %r" % (inputs[0],))
-    return (attrs["out"],)
-
-
-def _concat(attrs: dict, inputs: List[Shape]) -> Shape:
-    if any(shape[1:] != inputs[0][1:] for shape in inputs):
-        raise ValueError("cannot join %r" % (inputs,))
-    return (sum(shape[0] for shape in inputs),) + inputs[0][1:]
-
-
-def _add(attrs: dict, inputs: List[Shape]) -> Shape:
-    if any(shape != inputs[0] for shape in inputs):
-        raise ValueError("cannot add %r" % (inputs,))
-    return inputs[0]
-
-
-def _flatten(attrs: dict, inputs: List[Shape]) -> Shape:
+def size(shape: Shape) -> int:
+    """Return the number of elements of a shape."""
     product = 1
-    for extent in inputs[0]:
+    for extent in shape:
         product *= extent
-    return (product,)
-
-
-_SHAPES = {
-    "conv": _conv,
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "dense": _dense,
-    "concat": _concat,
-    "add": _add,
-    "flatten": _flatten,
-}
-
-
-def parameter_shapes(kind: str, attrs: dict, inputs: List[Shape]) -> List[Tuple[str, Shape]]:
-    """(role, shape) of each trainable tensor."""
-    if kind == "conv":
-        weight: Shape = (attrs["out"], inputs[0][0] // attrs["groups"], attrs["kernel"], attrs["kernel"])
-    elif kind == "dense":
-        weight = (attrs["out"], inputs[0][0])
-    elif kind == "batch_norm":
-        return [("weight", (inputs[0][0],)), ("bias", (inputs[0][0],))]
-    else:
-        return []
-    return [("weight", weight)] + ([("bias", (attrs["out"],))] if attrs["bias"] else [])  # type: ignore[list-item]
-
-
-def buffer_shapes(kind: str, inputs: List[Shape]) -> List[Tuple[str, Shape]]:
-    """(role, shape) of each running statistic."""
-    if kind != "batch_norm":
-        return []
-    return [("running_mean", (inputs[0][0],)), ("running_var", (inputs[0][0],))]
-
-
-def macs(kind: str, attrs: dict, inputs: List[Shape], output: Shape) -> int:
-    """Multiply-accumulates of one sample's forward pass."""
-    if kind == "conv":
-        per_output = (inputs[0][0] // attrs["groups"]) * attrs["kernel"] ** 2
-        return output[0] * output[1] * output[2] * per_output
-    if kind == "dense":
-        return output[0] * inputs[0][0]
-    return 0
+    return product

@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, Tuple
 import numpy as np
 
 from workloads.graph import Graph, Parameter
+from workloads.kinds import Add
 
 SEED = 20120906
 
@@ -56,7 +57,7 @@ def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
 
 
 def for_proof(graph: Graph, seed: int = SEED) -> Dict[str, np.ndarray]:
-    """The initial weights, better conditioned: the last gamma of every residual branch is a quarter.
+    """Return the initial weights, better conditioned: the last gain of every residual branch is a quarter.
 
     As initialised, every block of a residual network doubles its variance and the gradient
     at ResNet-50's first layer has norm 300: rounding is amplified tenfold and three updates
@@ -66,8 +67,9 @@ def for_proof(graph: Graph, seed: int = SEED) -> Dict[str, np.ndarray]:
     by_name = {layer.name: layer for layer in graph.layers}
     for layer in graph.layers:
         branch = by_name.get(layer.inputs[0])
-        if layer.kind == "add" and branch is not None and branch.kind == "batch_norm":
-            drawn[branch.name + ".weight"] *= np.float32(0.25)
+        gain = branch.name + ".weight" if branch is not None and isinstance(layer, Add) else ""
+        if gain in drawn and drawn[gain].ndim == 1:  # a normalisation's
+            drawn[gain] *= np.float32(0.25)
     return drawn
 
 

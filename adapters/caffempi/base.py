@@ -189,3 +189,12 @@ class CaffeMPITrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), memory_format=self._layout)
+
+
+class Single(CaffeMPITrainer):
+    """The strategy `single`: one rank, without MPI."""
+
+    step = CaffeMPITrainer.step_alone
+
+    def communicate(self) -> None:
+        """No-op: there is no other rank."""

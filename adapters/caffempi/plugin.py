@@ -19,15 +19,17 @@ ON_HOST = {
 }
 
 STRATEGIES = (
-    Strategy("single", "One rank without MPI.", distributed=False, changing_rate=True),
+    Strategy("single", "adapters.caffempi.base:Single", "One rank without MPI.", distributed=False, changing_rate=True),
     Strategy(
         "data_parallel",
+        "adapters.caffempi.strategies.data_parallel:DataParallel",
         "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
         mpi=True,
         changing_rate=True,
     ),
     Strategy(
         "two_level",
+        "adapters.caffempi.strategies.two_level:TwoLevel",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         mpi=True,
         changing_rate=True,
@@ -35,6 +37,7 @@ STRATEGIES = (
     ),
     Strategy(
         "parameter_server",
+        "adapters.caffempi.strategies.parameter_server:ParameterServer",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         mpi=True,
         changing_rate=True,
@@ -42,6 +45,7 @@ STRATEGIES = (
     ),
     Strategy(
         "parameter_server_async",
+        "adapters.caffempi.strategies.parameter_server_async:ParameterServerAsync",
         "Rank 0 updates by each rank's gradients as they come, and sends the weights back: one stage (dist_async).",
         mpi=True,
         synchronous=False,
@@ -129,7 +133,7 @@ class CaffeMPI(Adapter):
     contract = 2
     name = "caffempi"
     title = "Caffe-MPI style"
-    trainer = "adapters.caffempi.worker:trainer"
+    package = "adapters.caffempi"
     requires = ("torch", "mpi4py", "lmdb")
     # CXX compiles TorchInductor's kernels.
     arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")

@@ -21,10 +21,19 @@ from suite.processes.query import ask
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update
 
 STRATEGIES = (
-    Strategy("single", "One process without MPI.", distributed=False, changing_rate=True),
-    Strategy("data_parallel", "32-bit gradients summed over MPI in every step.", mpi=OPEN_MPI, changing_rate=True),
+    Strategy(
+        "single", "adapters.cntk.base:CNTKTrainer", "One process without MPI.", distributed=False, changing_rate=True
+    ),
+    Strategy(
+        "data_parallel",
+        "adapters.cntk.strategies.data_parallel:DataParallel",
+        "32-bit gradients summed over MPI in every step.",
+        mpi=OPEN_MPI,
+        changing_rate=True,
+    ),
     Strategy(
         "one_bit_sgd",
+        "adapters.cntk.strategies.one_bit_sgd:OneBitSGD",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         synchronous=False,
         separable=INSIDE_UPDATE,
@@ -33,6 +42,7 @@ STRATEGIES = (
     ),
     Strategy(
         "block_momentum",
+        "adapters.cntk.strategies.block_momentum:BlockMomentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
         synchronous=False,
         separable=INSIDE_UPDATE,
@@ -84,7 +94,7 @@ class CNTK(Adapter):
     contract = 2
     name = "cntk"
     title = "CNTK"
-    trainer = "adapters.cntk.worker:trainer"
+    package = "adapters.cntk"
     requires = ("cntk", "PIL")  # Pillow tells what CNTK's image reader would decode otherwise than everybody else
     environment = "cntk"
     backends = BACKENDS

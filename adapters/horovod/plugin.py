@@ -1,7 +1,7 @@
-"""Horovod as the controller sees it: one adapter for every engine that it runs over, each with an environment."""
+"""Horovod as the controller sees it: one adapter, with its own environment, per engine that it runs over."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from adapters.mxnet.plugin import MXNet
 from adapters.open_mpi import OPEN_MPI
@@ -14,22 +14,19 @@ from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
+PRECISIONS = ("float32", "float64")  # on CPUs
 # Variables by which its ranks find each other.
 MEETING = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_", "CROSS_", "HOSTNAME", "GLOO_RENDEZVOUS_"))
 
-STRATEGIES = (
-    Strategy(
-        "allreduce",
-        "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI; NCCL on GPUs) "
-        "during the backward.",
-        changing_rate=True,
-    ),
+ALLREDUCE = (
+    "Horovod's ring: gradients that are ready at the same time are fused and all-reduced (gloo, MPI; NCCL on GPUs) "
+    "during the backward."
 )
 
 BACKEND = Backend(
     "horovod",
     "Horovod's collectives (gloo; MPI under mpiexec), on MXNet's arrays.",
-    "adapters.horovod.over_mxnet.comm:RingCommunicator",
+    "adapters.horovod.over_mxnet:RingCommunicator",
     "allreduce",
     ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "all-to-all"),
     (FLOAT32, "float16"),
@@ -58,30 +55,31 @@ KNOBS = {
 }
 
 
-ON_CPUS = Capabilities(
-    strategies=STRATEGIES,
-    precisions=("float32", "float64"),
-    knobs=KNOBS,
-    optimisers=("sgd", "adam"),
-)
-REFUSED = "its CPU wheel is what Horovod is built for here, over gloo and MPI, without NCCL; horovod-pytorch has GPUs"
+NO_GPUS = "its CPU wheel is what Horovod is built for here, over gloo and MPI, without NCCL; horovod-pytorch has GPUs"
 
 
 class Horovod(Adapter):
-    """Over one engine. What is true of the engine's framework its own adapter declares."""
+    """Horovod over one engine, whose adapter declares what is true of its framework."""
 
     contract = 2
     exchange_variables = ("HOROVOD_",)
 
     def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = (), on_gpus: bool = False) -> None:
-        """`on_gpus`: whether it is built for them, over NCCL."""
+        """`on_gpus`: Horovod is built for GPUs too, over NCCL."""
         self._engine, self.backends = engine, backends
-        self._capabilities = over_nccl(engine) if on_gpus else replace(ON_CPUS, refuses={("device", "cuda"): REFUSED})
+        trainer = f"adapters.horovod.over_{engine.name}:AllReduce"
+        self._capabilities = Capabilities(
+            strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True),),
+            precisions=PRECISIONS,
+            knobs=KNOBS,
+            optimisers=("sgd", "adam"),
+            **over_nccl(engine) if on_gpus else {"refuses": {("device", "cuda"): NO_GPUS}},
+        )
         self.name = self.environment = f"horovod-{engine.name}"
         self.title = f"Horovod over {engine.title}"
-        self.trainer = f"adapters.horovod.over_{engine.name}.worker:trainer"
+        self.package = f"adapters.horovod.over_{engine.name}"
         self.requires, self.optional = ("horovod", *engine.requires), engine.optional
-        self.builds_on = ("adapters.horovod.ring", f"adapters.{engine.name}")
+        self.builds_on = ("adapters.horovod.ranks", f"adapters.{engine.name}")
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables
         self.other_variables = (*MEETING, *engine.other_variables)
@@ -93,30 +91,29 @@ class Horovod(Adapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything of CPUs; of GPUs what the engine has."""
+        """All on CPUs; on GPUs the engine's precisions."""
         return self._capabilities
 
     def unsupported(self, case: Configuration) -> str | None:
-        """What NCCL does not do, and what the engine does not."""
+        """Return what NCCL refuses, or the engine."""
         placement = case.placement
         if placement.device == "cuda" and placement.share_devices and placement.ranks > 1:
             return "NCCL refuses ranks that share a GPU; ask for share_devices = false and fewer ranks per node"
-        return self._engine.unsupported(self._as_engine_s(case))
+        return self._engine.unsupported(self._of_engine(case))
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        return self._engine.environ(self._as_engine_s(case), interpreter)
+        return self._engine.environ(self._of_engine(case), interpreter)
 
-    def _as_engine_s(self, case: Configuration) -> Configuration:
-        """The case as the engine's own adapter knows it: its plainest strategy, its knobs as they come."""
-        able = self._engine.capabilities
-        return case.on(strategy=able.strategies[0].name, knobs=declared.values(able.knobs))
+    def _of_engine(self, case: Configuration) -> Configuration:
+        """Return the case for the engine's adapter: its first strategy, its knobs at their defaults."""
+        engine = self._engine.capabilities
+        return case.on(strategy=engine.strategies[0].name, knobs=declared.values(engine.knobs))
 
 
-def over_nccl(engine: Adapter) -> Capabilities:
-    """With GPUs, in all precisions that the engine has there."""
-    able = engine.capabilities
-    more = tuple(name for name in able.precisions_on("cuda") if name not in ON_CPUS.precisions)
-    return replace(ON_CPUS, devices=("cpu", "cuda"), device_precisions={"cuda": more})
+def over_nccl(engine: Adapter) -> dict[str, Any]:
+    """Return the capabilities that GPUs add: the device, and all precisions that the engine has there."""
+    more = tuple(name for name in engine.capabilities.precisions_on("cuda") if name not in PRECISIONS)
+    return {"devices": ("cpu", "cuda"), "device_precisions": {"cuda": more}}
 
 
 @hookimpl

@@ -26,8 +26,29 @@ def lower(layer: Layer, ways: Ways) -> Operation:
     return made
 
 
+def lower_inference(layer: Layer) -> Callable[[Dict[str, Any], Any, List[Any]], Any]:
+    """Return a layer that differs in inference as a function of its parameters, input and running statistics."""
+    made: Callable[..., Any] = getattr(Inference(layer), layer.kind)
+    return made
+
+
+class Inference:
+    """One layer in inference; the method that bears its kind's name computes it."""
+
+    def __init__(self, layer: Layer) -> None:
+        self._attrs = layer.attrs
+
+    def dropout(self, own: Dict[str, Any], x: Any, running: List[Any]) -> Any:
+        return x
+
+    def batch_norm(self, own: Dict[str, Any], x: Any, running: List[Any]) -> Any:
+        mean, variance = running
+        y = (x - mean) * (lax.rsqrt(variance + self._attrs["eps"]) * own["weight"]) + own["bias"]
+        return y.astype(x.dtype)
+
+
 class Lowering:
-    """One layer; the method that bears its kind's name makes the operation."""
+    """One layer in training; the method that bears its kind's name makes the operation."""
 
     def __init__(self, layer: Layer, ways: Ways) -> None:
         self._layer, self._attrs, self._ways = layer, layer.attrs, ways

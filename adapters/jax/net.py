@@ -1,13 +1,12 @@
 """A graph as one pure function, its tensors to and from the canonical layouts, its multiply-accumulates."""
 
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from adapters.jax.lower import Operation, lower
+from adapters.jax.lower import Operation, lower, lower_inference
 from adapters.jax.precision import wide
 from adapters.jax.ways import Ways
 from workloads.graph import Graph, Layer, size
@@ -20,8 +19,9 @@ class Net:
 
     def __init__(self, graph: Graph, ways: Ways) -> None:
         self.graph, self.ways = graph, ways
-        self.drops = any(layer.kind == "dropout" and layer.attrs["rate"] for layer in graph.layers)
+        self.drops = any(layer.draws_random for layer in graph.layers)
         self._operations = [lower(layer, ways) for layer in graph.layers]
+        self._inference = {layer.name: lower_inference(layer) for layer in graph.layers if layer.differs_in_inference}
 
     def own(self, layer: Layer, params: Tensors) -> Tensors:
         """A layer's parameters by role."""
@@ -33,19 +33,20 @@ class Net:
     def forward(self, params: Tensors, stats: Tensors, images: Any, key: Any) -> Tuple[List[Any], Tensors]:
         """Logits of every head for images (samples, height, width, channels), and the new running statistics.
 
-        Without a key the network is in use: nothing is dropped, running statistics normalise and stay.
+        Without a key it is inference: nothing is dropped, running statistics normalise and stay.
         """
         values, stats = {"input": images}, dict(stats)
         for index, (layer, operation) in enumerate(zip(self.graph.layers, self._operations)):
             own = self.own(layer, params)
             inputs = [values[name] for name in layer.inputs]
-            if key is None and layer.kind in IN_USE:
-                made = IN_USE[layer.kind](layer, own, inputs[0], stats)
-            elif layer.kind == "batch_norm":
-                made, *found = operation(own, inputs, None)
-                stats.update(moved(layer, stats, found))
+            if key is None and layer.differs_in_inference:
+                running = [stats[name] for name, _ in layer.buffers]
+                made = self._inference[layer.name](own, inputs[0], running)
+            elif layer.buffers:
+                made, *batch = operation(own, inputs, None)
+                stats.update(moved(layer, stats, batch))
             else:
-                made = operation(own, inputs, jax.random.fold_in(key, index) if layer.kind == "dropout" else None)
+                made = operation(own, inputs, jax.random.fold_in(key, index) if layer.draws_random else None)
             values[layer.name] = made
         return [values[head.layer] for head in self.graph.heads], stats
 
@@ -66,21 +67,10 @@ class Net:
         return {name: np.full(shape, name.endswith("_var"), np.float32) for name, shape in self.graph.buffers}
 
 
-def moved(layer: Layer, stats: Tensors, found: List[Any]) -> Tensors:
-    """A layer's running statistics after a batch with these: momentum is the share of what was there."""
-    names, momentum = [layer.name + ".running_mean", layer.name + ".running_var"], layer.attrs["momentum"]
-    return {name: momentum * stats[name] + (1 - momentum) * value for name, value in zip(names, found)}
-
-
-def normalised(layer: Layer, own: Tensors, x: Any, stats: Tensors) -> Any:
-    """Batch normalisation in use, by the running statistics."""
-    mean, variance = (stats[layer.name + "." + role] for role in ("running_mean", "running_var"))
-    y = (x - mean) * (lax.rsqrt(variance + layer.attrs["eps"]) * own["weight"]) + own["bias"]
-    return y.astype(x.dtype)
-
-
-# What means something else in use than in training: (layer, its parameters, its input, running statistics) -> output
-IN_USE: Dict[str, Callable[..., Any]] = {"dropout": lambda layer, own, x, stats: x, "batch_norm": normalised}
+def moved(layer: Layer, stats: Tensors, batch: List[Any]) -> Tensors:
+    """Return a layer's running statistics after a batch with these; momentum is the old value's share."""
+    momentum = layer.attrs["momentum"]
+    return {name: momentum * stats[name] + (1 - momentum) * value for (name, _), value in zip(layer.buffers, batch)}
 
 
 def native(tensor: np.ndarray) -> np.ndarray:

@@ -14,12 +14,14 @@ from suite.contracts.knobs import Knob, Need
 STRATEGIES = (
     Strategy(
         "single",
+        "adapters.jax.base:JaxTrainer",
         "One process, one device: a jitted step.",
         distributed=False,
         changing_rate=True,
     ),
     Strategy(
         "pmap",
+        "adapters.jax.strategies.pmap:Pmap",
         "Data parallel over the devices of one process: the jitted step as a shard_map over a mesh, which is what "
         "jax.pmap has become; gradients are averaged by pmean. On a CPU the devices are threads of the process.",
         distributed=False,
@@ -62,7 +64,7 @@ class Jax(Adapter):
     contract = 2
     name = "jax"
     title = "JAX"
-    trainer = "adapters.jax.worker:trainer"
+    package = "adapters.jax"
     requires = ("jax", "jaxlib")
     arithmetic_variables = ("JAX_", "TF_", "XLA_")  # XLA's own begin with TF_ where it shares code with TensorFlow
     other_variables = ("JAX_COMPILATION_CACHE_DIR", "TF_CLI_", "TF_CPP_", "TF_VAR_")  # TF_CLI_, TF_VAR_: Terraform's

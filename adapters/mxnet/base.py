@@ -5,7 +5,6 @@ for the update of the step before, so the interpreter is never more than a step 
 """
 
 import gc
-from abc import abstractmethod
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import mxnet as mx
@@ -43,7 +42,7 @@ LRN_NOTES = {
 class MXNetTrainer(Trainer):
     """Synchronous training; `default` with gluon.Trainer, `tuned` with the operators beneath it.
 
-    A strategy says in `_connect` how gradients are exchanged.
+    As it is, the strategy `single`; another one overrides `_connect`.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -56,9 +55,9 @@ class MXNetTrainer(Trainer):
         self._contexts: List[Any] = []
         self._release()
 
-    @abstractmethod
     def _connect(self) -> None:
-        """When the network stands: `_exchange_by` a store, unless nothing is exchanged, and `_train_by` one."""
+        """Set up the exchange of a built network: `_exchange_by` a store, and `_train_by` it. Here: no exchange."""
+        self._train_by(None)
 
     # --- life ---------------------------------------------------------------
 

@@ -16,9 +16,16 @@ from suite.contracts.knobs import Knob, Need
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package
 
 STRATEGIES = (
-    Strategy("single", "One process, one device, no exchange.", distributed=False, changing_rate=True),
+    Strategy(
+        "single",
+        "adapters.mxnet.base:MXNetTrainer",
+        "One process, one device, no exchange.",
+        distributed=False,
+        changing_rate=True,
+    ),
     Strategy(
         "kvstore_local",
+        "adapters.mxnet.strategies.kvstore_local:KVStoreLocal",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
         distributed=False,
         several_devices=True,
@@ -26,6 +33,7 @@ STRATEGIES = (
     ),
     Strategy(
         "kvstore_device",
+        "adapters.mxnet.strategies.kvstore_device:KVStoreDevice",
         "Several devices of one process; the key-value store 'device' sums gradients on the devices.",
         distributed=False,
         several_devices=True,
@@ -33,17 +41,20 @@ STRATEGIES = (
     ),
     Strategy(
         "dist_sync",
+        "adapters.mxnet.strategies.dist_sync:DistSync",
         "Parameter servers sum the workers' gradients; every worker updates.",
         changing_rate=True,
     ),
     Strategy(
         "dist_device_sync",
+        "adapters.mxnet.strategies.dist_sync:DistSync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         several_devices=True,
         changing_rate=True,
     ),
     Strategy(
         "dist_async",
+        "adapters.mxnet.strategies.dist_async:DistAsync",
         "Parameter servers update as each worker's gradients come, and send the weights back: one stage.",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
@@ -119,7 +130,7 @@ class MXNet(Adapter):
     contract = 2
     name = "mxnet"
     title = "MXNet"
-    trainer = "adapters.mxnet.worker:trainer"
+    package = "adapters.mxnet"
     requires = ("mxnet", "PIL")  # Pillow decodes what is packed as RecordIO
     arithmetic_variables = ("MXNET_",)
     # src/storage: cpu_device_storage.h, pooled_storage_manager.h

@@ -17,9 +17,6 @@ from workloads.graph import Graph, Layer
 
 Operation = Callable[..., torch.Tensor]
 
-# Kinds whose output no backward reads, so that what follows may write over it.
-OVERWRITABLE = ("conv", "dense", "batch_norm", "add", "concat")
-
 
 def lower(layer: Layer, fast: bool, exclusive: bool) -> Operation:
     """The layer as something to call with its inputs: an nn.Module where it has state or a mode.
@@ -37,7 +34,7 @@ def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
     return frozenset(
         layer.name
         for layer in graph.layers
-        if layer.kind in OVERWRITABLE and readers.get(layer.name, 0) == 1 and layer.name not in heads
+        if layer.overwritable and readers.get(layer.name, 0) == 1 and layer.name not in heads
     )
 
 

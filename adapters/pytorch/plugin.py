@@ -17,17 +17,22 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of single, ddp and dp"
 
 
-def _strategy(name: str, words: str, **more: Any) -> Strategy:
+def _strategy(name: str, trainer: str, words: str, **more: Any) -> Strategy:
     refuses = {} if name in ("single", "ddp", "dp") else {("precision", "float16"): UNSCALED}
     refuses.update(more.pop("refuses", {}))
-    return Strategy(name, words, **{"changing_rate": True, **more}, refuses=refuses)
+    return Strategy(name, trainer, words, **{"changing_rate": True, **more}, refuses=refuses)
 
 
 STRATEGIES = (
-    _strategy("single", "One process, no exchange.", distributed=False),
-    _strategy("ddp", "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward."),
+    _strategy("single", "adapters.pytorch.replica:Single", "One process, no exchange.", distributed=False),
+    _strategy(
+        "ddp",
+        "adapters.pytorch.strategies.ddp:DDP",
+        "DistributedDataParallel: buckets are all-reduced (gloo, NCCL) during the backward.",
+    ),
     _strategy(
         "dp",
+        "adapters.pytorch.strategies.dp:DP",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
         distributed=False,
         several_devices=True,
@@ -41,23 +46,27 @@ STRATEGIES = (
     ),
     _strategy(
         "accumulate",
+        "adapters.pytorch.strategies.accumulate:Accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards first.",
         microbatches="microbatches",
     ),
     _strategy(
         "zero1",
+        "adapters.pytorch.strategies.zero1:Zero1",
         "DistributedDataParallel with ZeroRedundancyOptimizer: each rank keeps a share of the optimiser's state, "
         "updates those parameters and sends them to the others; the sending counts as update, in every pass.",
     ),
     _strategy(
         "fsdp",
+        "adapters.pytorch.strategies.fsdp:FSDP",
         "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
         "and the backward, which also sums up their gradients.",
         separable=NO_COMMUNICATION,
     ),
     _strategy(
         "pipeline",
+        "adapters.pytorch.strategies.pipeline:Pipeline",
         "All ranks hold one network, each some of its layers (torch.distributed.pipelining); what they wait for each "
         "other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
@@ -67,6 +76,7 @@ STRATEGIES = (
     ),
     _strategy(
         "tensor_parallel",
+        "adapters.pytorch.strategies.tensor_parallel:TensorParallel",
         "All ranks hold one network: every dense layer is cut over them (parallelize_module), the others are whole on "
         "each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
@@ -74,6 +84,7 @@ STRATEGIES = (
     ),
     _strategy(
         "branch_parallel",
+        "adapters.pytorch.strategies.branch_parallel:BranchParallel",
         "All ranks hold one network: the branches of every block (GoogLeNet's four) are distributed over them, the "
         "other layers are whole on each; what they wait for each other, transfers included, is the stage bubble.",
         separable=NO_COMMUNICATION,
@@ -82,6 +93,7 @@ STRATEGIES = (
     ),
     _strategy(
         "hybrid",
+        "adapters.pytorch.strategies.hybrid:Hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
         cut="layers where one value crosses",
@@ -89,6 +101,7 @@ STRATEGIES = (
     ),
     _strategy(
         "parameter_server",
+        "adapters.pytorch.strategies.parameter_server:ParameterServer",
         "Ranks serve a share of the parameters each (torch.distributed.rpc): gradients go there, weights come back, "
         "all within the update.",
         separable=NO_COMMUNICATION,
@@ -97,6 +110,7 @@ STRATEGIES = (
     ),
     _strategy(
         "local_sgd",
+        "adapters.pytorch.strategies.local_sgd:LocalSGD",
         "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
         synchronous=False,
         separable=NO_COMMUNICATION,
@@ -245,7 +259,7 @@ class PyTorch(Adapter):
     contract = 2
     name = "pytorch"
     title = "PyTorch"
-    trainer = "adapters.pytorch.worker:trainer"
+    package = "adapters.pytorch"
     requires = ("torch",)
     optional = ("PIL", "torchvision")  # to decode files on GPUs
     # CXX compiles TorchInductor's kernels.

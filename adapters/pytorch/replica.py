@@ -175,6 +175,12 @@ class SharedTrainer(ReplicaTrainer):
         torch.manual_seed(dropout_seed(self.setup.seed, 0))
 
 
+class Single(ReplicaTrainer):
+    """The strategy `single`: one process, no process group, no exchange."""
+
+    grouped = False
+
+
 def counted_macs(network: Any, *samples: torch.Tensor) -> int:
     """Multiply-accumulates of a forward pass, one being two of FlopCounterMode's operations."""
     counter = FlopCounterMode(display=False)

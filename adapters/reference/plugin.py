@@ -12,14 +12,22 @@ class Reference(Adapter):
     contract = 2
     name = "reference"
     title = "NumPy float64 reference"
-    trainer = "adapters.reference.worker:trainer"
+    package = "adapters.reference"
     requires = ("numpy",)
     environment = None
     oracle = True
     remedy = "pip install numpy"
 
     capabilities = Capabilities(
-        strategies=(Strategy("single", "one process", distributed=False, changing_rate=True),),
+        strategies=(
+            Strategy(
+                "single",
+                "adapters.reference.base:ReferenceTrainer",
+                "one process",
+                distributed=False,
+                changing_rate=True,
+            ),
+        ),
         precisions=("float64",),
         tunings=("default",),
         optimisers=("sgd", "adam"),

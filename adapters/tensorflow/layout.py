@@ -19,7 +19,6 @@ class Layout:
 
     def __init__(self, graph: Graph, images: str) -> None:
         """`images` is "NHWC" or "NCHW"."""
-        self._kinds = {layer.name: layer.kind for layer in graph.layers}
         read, unfoldable = readers_of_flat(graph)
         folding = images == "NHWC"
         self.folded: FrozenSet[str] = frozenset(set(read.values()) - unfoldable) if folding else frozenset()
@@ -52,7 +51,7 @@ class Layout:
 def readers_of_flat(graph: Graph) -> Tuple[Dict[str, str], Set[str]]:
     """({dense layer: the flatten of an image that it reads}, flattens of an image that something else reads).
 
-    Pointwise layers may stand between.
+    Layers that work element by element may be between them.
     """
     origin: Dict[str, str] = {}
     read: Dict[str, str] = {}
@@ -63,7 +62,7 @@ def readers_of_flat(graph: Graph) -> Tuple[Dict[str, str], Set[str]]:
             origin[layer.name] = layer.name
         elif layer.kind == "dense" and origins:
             read[layer.name] = origins[0]
-        elif layer.kind in ("relu", "dropout") and origins:
+        elif layer.elementwise and origins:
             origin[layer.name] = origins[0]
         else:
             otherwise.update(origins)

@@ -28,7 +28,7 @@ class Net:
         """
         layers = graph.layers if layers is None else layers
         self.graph, self._seed = graph, seed
-        self._drops = style.training and any(layer.kind == "dropout" and layer.attrs["rate"] for layer in layers)
+        self._drops = style.training and any(layer.draws_random for layer in layers)
         self._count = variables[COUNT]
         # By layer; `trainable` in the graph's order.
         self.weights = {layer.name: [variables[each.name] for each in layer.parameters] for layer in layers}

@@ -16,9 +16,16 @@ OWN_OPTIMISERS = "the servers update, and the rate is a constant of the function
 SERVERS_UPDATE = {("xla", "update"): NO_KERNELS, ("xla", "step"): NO_KERNELS}
 
 STRATEGIES = (
-    Strategy("single", "One device, no exchange.", distributed=False, changing_rate=True),
+    Strategy(
+        "single",
+        "adapters.tensorflow.replicas:Replicas",
+        "One device, no exchange.",
+        distributed=False,
+        changing_rate=True,
+    ),
     Strategy(
         "mirrored",
+        "adapters.tensorflow.strategies.mirrored:Mirrored",
         "MirroredStrategy: one process drives several devices (CPU: logical ones) and sums by the knob cross_device.",
         distributed=False,
         several_devices=True,
@@ -26,6 +33,7 @@ STRATEGIES = (
     ),
     Strategy(
         "keras_fit",
+        "adapters.tensorflow.strategies.keras_fit:KerasFit",
         "The same by Keras: its model.fit and its optimiser, on a data set that MirroredStrategy distributes.",
         distributed=False,
         several_devices=True,
@@ -35,11 +43,13 @@ STRATEGIES = (
     ),
     Strategy(
         "multiworker_mirrored",
+        "adapters.tensorflow.strategies.multiworker_mirrored:MultiWorkerMirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         changing_rate=True,
     ),
     Strategy(
         "parameter_server",
+        "adapters.tensorflow.strategies.parameter_server:ParameterServer",
         "Parameter servers update as each worker's gradients come, and send weights back (between-graph replication).",
         synchronous=False,
         separable=("io", "h2d", "forward", "backward", "communication"),
@@ -48,6 +58,7 @@ STRATEGIES = (
     ),
     Strategy(
         "coordinator",
+        "adapters.tensorflow.strategies.coordinator:Coordinator",
         "ParameterServerStrategy with its ClusterCoordinator: one process schedules a function for each share of the "
         "batch, worker processes (CPUs) run them beside each other, parameter servers update as they come.",
         distributed=False,
@@ -63,6 +74,7 @@ STRATEGIES = (
     ),
     Strategy(
         "model_parallel",
+        "adapters.tensorflow.strategies.model_parallel:ModelParallel",
         "One process, one network: its layers over several devices, alike in multiply-accumulates; they take turns, or "
         "work side by side on the microbatches of the knob.",
         distributed=False,
@@ -147,7 +159,7 @@ class TensorFlow(Adapter):
     contract = 2
     name = "tensorflow"
     title = "TensorFlow"
-    trainer = "adapters.tensorflow.worker:trainer"
+    package = "adapters.tensorflow"
     requires = ("tensorflow", "keras")
     arithmetic_variables = ("KERAS_", "TF2_", "TF_", "XLA_")
     other_variables = ("TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TF_CLI_", "TF_VAR_")  # the latter two: Terraform's

@@ -7,7 +7,7 @@ and once for the input's, where one is wanted. Bytes are those of every tensor t
 | | reads | writes |
 |---|---|---|
 | forward | inputs, parameters | output |
-| backward | output's gradient, parameters, inputs (LINEAR: none) | gradients of inputs and of parameters |
+| backward | output's gradient, parameters, inputs (linear layers: none) | gradients of inputs and of parameters |
 | update | parameters, gradients, the optimiser's state | parameters, state |
 
 A framework that fuses layers, or whose tensors stay in a cache, moves fewer and can be faster than this.
@@ -28,8 +28,6 @@ from workloads.graph import Graph, Layer, size
 
 OPERATIONS = 2  # of a multiply-accumulate
 BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
-LINEAR = ("concat", "add", "avg_pool")  # whose backward needs no input
-FREE = ("flatten",)  # another view of the same bytes
 
 
 @dataclass(frozen=True)
@@ -105,13 +103,13 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
 
 def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float] | None:
     """(operations, bytes) of forward and backward; None where they are none."""
-    if layer.kind in FREE:
+    if layer.is_view:
         return None
     inputs = [size(shape) for shape in layer.input_shapes]
     passed_on = sum(values for values, gradient in zip(inputs, wanted, strict=True) if gradient)
     trained = bool(layer.parameters or passed_on)
     forward = sum(inputs) + size(layer.shape)
-    backward = trained * (size(layer.shape) + passed_on + (layer.kind not in LINEAR) * sum(inputs))
+    backward = trained * (size(layer.shape) + passed_on + (not layer.linear) * sum(inputs))
     macs = layer.macs * (1 + bool(layer.parameters) + any(wanted))
     numbers = batch * (forward + backward) + layer.parameter_count * (3 if any(wanted) else 2)
     return OPERATIONS * batch * macs, itemsize * numbers

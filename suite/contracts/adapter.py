@@ -25,6 +25,7 @@ class Strategy:
     __pydantic_config__ = DEEP
 
     name: str
+    trainer: str  # "adapters.pytorch.strategies.ddp:DDP": its class, imported inside the bundle
     help: str
     # Names of the only launchers that can start it, the first for a plan's "auto"; (): all that have what it wants.
     launchers: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class Adapter(ABC):
     contract: int  # the version of suite.contracts.versions that it was written for
     name: str  # also its folder and its tox environment
     title: str  # "PyTorch"
-    trainer: str  # "adapters.pytorch.worker:trainer", resolved inside the bundle
+    package: str  # "adapters.pytorch": its worker half, which the bundle holds
     requires: tuple[str, ...] = ()  # modules that its interpreter must have
     optional: tuple[str, ...] = ()  # modules that it may have; what imports one raises Unavailable where it is missing
     environment: str | None = None  # tox environment; None: any interpreter with NumPy does

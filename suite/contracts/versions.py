@@ -25,8 +25,8 @@ CHANGES = {
         "suite.case, suite.hooks and suite.launcher is in suite.contracts",
         "plugin.py: the methods that took a Case take a Configuration (suite.contracts.case), which has the same "
         "fields but those of measuring; Adam's beta 1 is `beta1`, no longer `momentum`",
-        "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`; `trainer` "
-        "may name a function that returns a strategy's trainer",
+        "plugin.py: `exact` is `synchronous`, `parts` is `model_parallel_size`, `companions` are `sidecars`",
+        "plugin.py: in place of `trainer`, `package` names the worker half, and each Strategy its own trainer's class",
         "plugin.py: a knob that belongs to some strategies, or has bounds, says so itself: "
         "Knob(..., strategies=(...), least=..., most=...)",
         "plugin.py: a Strategy that leaves `launchers` out is started by every launcher that fits; mpi=True wants one "

@@ -62,7 +62,7 @@ def write(adapter: Adapter, folder: Path) -> Path:
             for name, source in found.items():
                 (whole / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, whole / name)
-            about = {"format": FORMAT, "adapter": adapter.name, "trainer": adapter.trainer, "digest": combined(now)}
+            about = {"format": FORMAT, "adapter": adapter.name, "package": adapter.package, "digest": combined(now)}
             (whole / "bundle.json").write_text(json.dumps({**about, "files": now}, indent=1) + "\n")
             whole.rename(folder)
     return folder.absolute()
@@ -101,32 +101,29 @@ def sources(adapter: Adapter) -> dict[str, Path]:
 
 def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
     """The adapter's package and those that it builds on, found without importing the worker."""
-    module = adapter.trainer.partition(":")[0]
-    package = module.rpartition(".")[0]
-    if not package:
-        yield f"{module}.py", located(adapter, module, ".py file")
-    for name in filter(None, (package, *adapter.builds_on)):
+    for name in (adapter.package, *adapter.builds_on):
         yield from packaged(adapter, name.split("."))
 
 
 def packaged(adapter: Adapter, names: list[str]) -> Iterator[tuple[str, Path]]:
-    """The files of a package, and the __init__ files above it."""
+    """The files of a package, or the file of a module, and the __init__ files above it."""
     for depth in range(1, len(names)):
-        init = located(adapter, ".".join(names[:depth]), "package") / "__init__.py"
+        init = located(adapter, ".".join(names[:depth])) / "__init__.py"
         if init.is_file():  # a namespace package has none
             yield "/".join((*names[:depth], "__init__.py")), init
-    yield from below("/".join(names), located(adapter, ".".join(names), "package"))
+    path, place = "/".join(names), located(adapter, ".".join(names))
+    yield from [(f"{path}.py", place)] if place.is_file() else below(path, place)
 
 
-def located(adapter: Adapter, module: str, kind: str) -> Path:
-    """A package's folder or a module's file; RequestError when there is none on disk."""
-    spec = find_spec(module)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    place = Path(places[0] if places else (spec.origin or "") if spec else "")
-    if spec is None or not (place.is_dir() if kind == "package" else place.is_file()):
+def located(adapter: Adapter, name: str) -> Path:
+    """A package's folder or a module's file; RequestError when neither is on disk."""
+    spec = find_spec(name)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    place = Path(folders[0] if folders else (spec.origin or "") if spec else "")
+    if spec is None or not (place.is_dir() if folders else place.is_file()):
         raise RequestError(
-            f"the adapter {adapter.name!r} names the trainer {adapter.trainer!r}, but {module!r} is not a {kind} "
-            "on this machine; correct `trainer` or `builds_on` in its plugin.py, or install the package unzipped"
+            f"the adapter {adapter.name!r} names the package {name!r}, which is not on this machine; "
+            "correct `package` or `builds_on` in its plugin.py, or install the package unzipped"
         )
     return place
 

@@ -16,7 +16,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         ranks=placement.ranks,
         ranks_per_node=placement.ranks_per_node,
         binding=placement.binding,
-        trainer=adapter.trainer,
+        trainer=adapter.strategy(configuration).trainer,
         strategy=configuration.strategy,
         device=placement.device,
         devices=placement.devices,

@@ -80,12 +80,12 @@ class Oracles:
 def configuration_of_oracle(proven: Launch) -> Configuration:
     """How the oracle trains what is to be proven."""
     adapter, case = oracle(), proven.configuration
-    normalises = any(layer.kind == "batch_norm" for layer in proven.workload.graph().layers)
+    mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
     found = plain(
         adapter,
         proven.workload,
         batch=case.global_batch,
-        knobs=pieces(proven.adapter, case) if normalises else {},
+        knobs=pieces(proven.adapter, case) if mixed else {},
         **{name: getattr(case, name) for name in UPDATE},
     )
     return found.on(placement=replace(found.placement, threads=len(os.sched_getaffinity(0))))

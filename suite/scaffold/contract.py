@@ -9,7 +9,6 @@ from suite.worker.trainer import Trainer
 from workloads import kinds
 
 SECTION = re.compile(r"    # --- ")
-ROW = re.compile(r"\| (\w+) \|([^|]*)\|([^|]*)\|")
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,15 @@ def optional() -> list[str]:
 
 
 def layer_kinds() -> list[Kind]:
-    """Every kind, in the words of `workloads.kinds`."""
-    rows = {name: (attrs.strip(), meaning.strip()) for name, attrs, meaning in ROW.findall(kinds.__doc__ or "")}
-    return [Kind(name, _words(name, *rows[name])) for name in kinds.KINDS]
+    """Every kind, in the words of its class."""
+    return [Kind(name, _words(kind)) for name, kind in kinds.KINDS.items()]
 
 
-def _words(kind: str, attrs: str, meaning: str) -> str:
-    parameters = [role for owner, role in kinds.DEFAULT_INIT if owner == kind]
-    parameters += [role for role, _ in kinds.buffer_shapes(kind, [(1, 1, 1)])]
-    lines = [f"The kind `{kind}`: {meaning.removesuffix('; see below') or 'what its name says'}."]
-    details = [f"Attributes: {attrs}." if attrs else "", f"Holds {', '.join(parameters)}." if parameters else ""]
-    if any(details):
-        lines += ["", " ".join(filter(None, details)), ""]
-    return "\n    ".join(lines).replace("    \n", "\n")
+def _words(kind: type[kinds.Layer]) -> str:
+    meaning, *more = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    parameters = [*kind.initialisers, *kind.statistics]
+    details = [f"Attributes: {', '.join(kind.attributes)}." if kind.attributes else ""]
+    details += [f"Holds {', '.join(parameters)}." if parameters else ""]
+    lines = [f"The kind `{kind.kind}`: {meaning[0].lower()}{meaning[1:]}", *more, " ".join(filter(None, details))]
+    text = "\n\n".join(filter(None, lines)) + ("\n" if len(lines) > 2 or any(details) else "")
+    return text.replace("\n", "\n    ").replace("    \n", "\n")

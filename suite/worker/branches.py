@@ -70,7 +70,7 @@ def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:
 
 def _links(graph: Graph, index: int) -> bool:
     layer = graph.layers[index]
-    return len(layer.inputs) == 1 and layer.kind != "dropout"
+    return len(layer.inputs) == 1 and not layer.draws_random
 
 
 def _owners(graph: Graph, branches: Tuple[Stage, ...], count: int) -> Tuple[int, ...]:

@@ -12,7 +12,6 @@ A native iteration is `step` alone. A staged one is `forward`, `backward`,
 on the device.
 """
 
-import importlib
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
@@ -297,16 +296,3 @@ class Trainer(ABC):
         (`suite.worker.staleness`). The default names the reader.
         """
         return {} if self._reader is None else {"reader": self._reader.words}
-
-
-def by_strategy(package: str) -> Callable[[Setup], Trainer]:
-    """For an adapter's `worker.py`: makes the TRAINER of the module that bears the strategy's name in a package.
-
-    No other strategy's module is imported, nor what that needs of the framework.
-    """
-
-    def trainer(setup: Setup) -> Trainer:
-        made: Trainer = importlib.import_module(package + "." + setup.strategy).TRAINER(setup)
-        return made
-
-    return trainer

@@ -21,7 +21,6 @@ from workloads.graph import Graph
 
 EVERY_STEP, THEN_EVERY = 100, 10  # losses kept: of the first steps all, later one in ten
 CONSTANT = Schedule()
-CHANGING = ("dropout", "batch_norm")  # layers that compute another thing in use than in training
 
 
 class Training:
@@ -112,10 +111,10 @@ def improving(rows: List[messages.Epoch], patience: int) -> bool:
 
 
 def untold(trainer: Trainer, graph: Graph) -> List[str]:
-    """The kinds of a network's layers that compute another thing in use, of a trainer that does not tell them apart."""
+    """Return the kinds of layers that differ in inference, if the trainer's `predict` does not tell them apart."""
     if type(trainer).predict is not Trainer.predict:
         return []
-    return sorted({layer.kind for layer in graph.layers} & set(CHANGING))
+    return sorted({layer.kind for layer in graph.layers if layer.differs_in_inference})
 
 
 def test_batches(trainer: Trainer, testing: Source) -> Any:

@@ -17,8 +17,8 @@ from suite.contracts.hooks import hookimpl
 
 class Lumen(Adapter):
     contract = 2
-    name, title, trainer = "lumen", "Lumen", "adapters.lumen.worker:trainer"
-    capabilities = Capabilities((Strategy("single", "one rank"),))
+    name, title, package = "lumen", "Lumen", "adapters.lumen"
+    capabilities = Capabilities((Strategy("single", "adapters.lumen.base:LumenTrainer", "one rank"),))
 
 
 @hookimpl
@@ -58,12 +58,11 @@ def test_a_new_folder_is_found_without_a_change_elsewhere(root, tmp_path, monkey
     assert done.stdout.split() == ["lumen"], done.stderr
 
 
-def test_every_strategy_has_a_file_of_its_name(made, root):
+def test_every_file_of_a_strategy_is_one_s_trainer(made, root):
     for adapter in made:
-        folder = (root / adapter.trainer.partition(":")[0].replace(".", "/")).parent / "strategies"
-        assert {path.stem for path in folder.glob("[!_]*.py")} == {
-            each.name for each in adapter.capabilities.strategies
-        }
+        named = {each.trainer.partition(":")[0].rpartition(".")[2] for each in adapter.capabilities.strategies}
+        folder = root / adapter.package.replace(".", "/") / "strategies"
+        assert {path.stem for path in folder.glob("[!_]*.py")} <= named
 
 
 def test_a_lowering_is_short(root):

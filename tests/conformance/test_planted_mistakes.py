@@ -17,8 +17,8 @@ import pytest
 from stagebench_conformance import probe
 from stagebench_conformance.measured import DECAY, SQUARES, Measured, squares, strayed
 
+from adapters.reference.base import ReferenceTrainer
 from adapters.reference.layers.pointwise import Dropout
-from adapters.reference.strategies.single import Single
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
@@ -37,13 +37,13 @@ HALVES = 2 * [bytes(1 << 24)]  # of a step's work
 RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
 
 
-class Right(Single):
+class Right(ReferenceTrainer):
     """Two shards stand for two devices; the step of one alone trains with its share."""
 
     def step_alone(self, batch):
         half, shards = len(batch.labels) // 2, self._shards
         self._shards = 1
-        Single.step(self, Batch(batch.images[:half], batch.labels[:half]))
+        ReferenceTrainer.step(self, Batch(batch.images[:half], batch.labels[:half]))
         self._shards = shards
 
 

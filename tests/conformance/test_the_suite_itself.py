@@ -14,8 +14,8 @@ from suite.plugins import manager
 
 class Odd(Adapter):
     contract = 2
-    name, title, trainer, environment, remedy = "odd", "Odd", "odd.worker:OddTrainer", "odd", "tox run -e odd"
-    one = Strategy("single", "one", ("local",), distributed=False)
+    name, title, package, environment, remedy = "odd", "Odd", "odd", "odd", "tox run -e odd"
+    one = Strategy("single", "odd.worker:{trainer}", "one", ("local",), distributed=False)
     capabilities = Capabilities(strategies=(one,), formats=({formats}))
     {body}
 
@@ -45,6 +45,7 @@ PLAIN = {
     "refusals": "()",
     "more": "pass",
     "formats": "",
+    "trainer": "OddTrainer",
 }
 
 
@@ -92,9 +93,9 @@ def test_an_adapter_that_is_what_it_says_passes(tmp_path):
         ({"extra": "torch"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
         ({"core": "case"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
         (
-            {"body": "trainer = 'odd.worker:EvenTrainer'"},
-            "test_its_declared_trainer_is_in_its_bundle",
-            "odd.worker has no 'EvenTrainer' but ['OddTrainer']",
+            {"trainer": "EvenTrainer"},
+            "test_its_declared_trainers_are_in_its_bundle",
+            "odd.worker has no class 'EvenTrainer' but ['OddTrainer']",
         ),
         (
             {"body": "unsupported = lambda self, case: 'no' if case.batch == 3 else None"},
@@ -162,16 +163,17 @@ def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(tmp
 REFERENCE = """from dataclasses import replace
     from adapters.reference.plugin import Reference
     builds_on, requires, environment = ("adapters.reference",), ("numpy",), None
-    capabilities = replace(Reference.capabilities, precisions=("float32",))"""
+    strategies = (replace(Reference.capabilities.strategies[0], trainer=one.trainer),)
+    capabilities = replace(Reference.capabilities, precisions=("float32",), strategies=strategies)"""
 PROMISED = """
 import hashlib
 
-from adapters.reference.strategies.single import Single
+from adapters.reference.base import ReferenceTrainer
 from suite.worker import behaviour, busy_threads
 
-class Promised(Single):
+class Promised(ReferenceTrainer):
     def __init__(self, setup):
-        Single.__init__(self, setup._replace(precision="float64"))
+        ReferenceTrainer.__init__(self, setup._replace(precision="float64"))
 """
 FORGETS_DECAY = """
 class OddTrainer(Promised):

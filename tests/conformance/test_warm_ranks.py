@@ -32,9 +32,7 @@ def start(tmp_path):
     worker = bundle / "suite" / "worker"
     worker.mkdir(parents=True)
     servers.folder.mkdir()
-    (bundle / "bundle.json").write_text(
-        json.dumps({"digest": "d", "adapter": "nobody", "trainer": "framework:Trainer"})
-    )
+    (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "package": "framework"}))
     (bundle / "__main__.py").write_text("import sys; from suite.worker.main import main; sys.exit(main(sys.argv[1:]))")
     (bundle / "suite" / "__init__.py").touch()
     (worker / "__init__.py").touch()
@@ -71,20 +69,16 @@ def test_ranks_of_several_tests_share_an_import(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "x"
 
 
-def test_what_a_factory_imports_late_is_imported_beforehand_but_what_joins_an_mpi():
-    about = {"adapter": "caffempi", "trainer": "adapters.caffempi.worker:trainer"}
-    assert modules(about) == [
-        "adapters.caffempi.worker",
-        *adapters()["caffempi"].requires,
-        "adapters.caffempi.strategies.single",
-    ]
+def test_the_trainers_are_imported_beforehand_but_those_that_join_an_mpi():
+    about = {"adapter": "caffempi", "package": "adapters.caffempi"}
+    assert modules(about) == [*adapters()["caffempi"].requires, "adapters.caffempi.base"]
 
 
 def test_an_engine_and_a_sidecar_get_a_stand_in_and_other_programs_stay(tmp_path):
     bundle, servers = tmp_path / "bundle", Servers(tmp_path / "servers")
     for folder in (bundle, servers.folder):
         folder.mkdir()
-    (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "trainer": "json:T"}))
+    (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "package": "json"}))
     for program in (str(bundle), str(bundle / "adapters" / "server.py")):
         tokens = servers.tokens(Process(("mpiexec", "-n", "2", sys.executable, "-B", "-u", program, "job")))
         assert tokens[:3] == ("mpiexec", "-n", "2")

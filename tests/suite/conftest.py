@@ -24,18 +24,18 @@ from tests.reports.made_run import MadeRun
 
 class Alpha(Adapter):
     contract = 2
-    name, title, trainer = "alpha", "Alpha", "toys.alpha.worker:AlphaTrainer"
+    name, title, package, trainer = "alpha", "Alpha", "toys.alpha", "toys.alpha.worker:AlphaTrainer"
     requires, environment, remedy = ("no_such_framework",), "alpha", "tox run -e alpha"
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             strategies=(
-                Strategy("single", "one rank", ("local", "many"), distributed=False),
-                Strategy("ddp", "all-reduce", ("local", "many")),
-                Strategy("mirror", "one process", ("local",), distributed=False, several_devices=True),
-                Strategy("free", "asynchronous", ("local",), synchronous=False),
-                Strategy("pipe", "a network in two parts", ("local",)),
+                Strategy("single", self.trainer, "one rank", ("local", "many"), distributed=False),
+                Strategy("ddp", self.trainer, "all-reduce", ("local", "many")),
+                Strategy("mirror", self.trainer, "one process", ("local",), distributed=False, several_devices=True),
+                Strategy("free", self.trainer, "asynchronous", ("local",), synchronous=False),
+                Strategy("pipe", self.trainer, "a network in two parts", ("local",)),
             ),
             devices=("cpu", "cuda"),
             precisions=("float32", "bfloat16"),
@@ -62,12 +62,15 @@ class Alpha(Adapter):
 
 class Beta(Adapter):
     contract = 2
-    name, title, trainer = "beta", "Beta", "toys.beta.worker:BetaTrainer"
+    name, title, package, trainer = "beta", "Beta", "toys.beta", "toys.beta.worker:BetaTrainer"
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            strategies=(Strategy("single", "one rank", ("local",), distributed=False), Strategy("ring", "", ("many",))),
+            strategies=(
+                Strategy("single", self.trainer, "one rank", ("local",), distributed=False),
+                Strategy("ring", self.trainer, "", ("many",)),
+            ),
             tunings=("default",),
             layer_kinds=("conv", "dense", "relu", "max_pool", "flatten"),
             knobs={"overlap": Knob(("none", "merged"), "merged", "hides communication")},
@@ -162,7 +165,7 @@ def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleN
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
     toys.launchers["local"].processes = cluster.local.Local().processes
     for adapter in toys.adapters.values():
-        adapter.trainer = "toy:ToyTrainer"
+        adapter.package, adapter.trainer = "toy", "toy:ToyTrainer"
         adapter.requires = ("json",)  # every Python has it: it is really looked for and found
     return toys
 
@@ -171,7 +174,7 @@ class Gamma(Adapter):
     """Packs and reads records by the worker tests' trainer; `slip` says what its reader gets wrong."""
 
     contract = 2
-    name, title, trainer = "gamma", "Gamma", "toy:PackingToy"
+    name, title, package = "gamma", "Gamma", "toy"
     requires, environment, remedy = ("PIL",), "gamma", "tox run -e gamma"
     slip = "none"
     lacks = ""  # the format whose reader lacks a library here
@@ -180,7 +183,7 @@ class Gamma(Adapter):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            strategies=(Strategy("single", "one rank", ("local",), distributed=False),),
+            strategies=(Strategy("single", "toy:PackingToy", "one rank", ("local",), distributed=False),),
             optimisers=("adam", "sgd"),
             knobs={"slip": Knob(str, self.slip, "what goes wrong"), "room": Knob(int, self.room, "samples")},
             formats=(

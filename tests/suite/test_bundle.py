@@ -29,7 +29,7 @@ class Vendor(Adapter):
     contract = 2
     name = "vendor"
     title = "Vendor"
-    trainer = "vendor.fast.worker:Trainer"
+    package = "vendor.fast"
     capabilities = None
 
 
@@ -77,7 +77,7 @@ def test_what_it_builds_on_travels_with_it_and_counts(vendor, tmp_path):
     assert {"vendor/fast/worker.py", "vendor/other/worker.py"} < set(found)
     assert bundle.digest(vendor) != alone
     vendor.builds_on = ("vendor.gone",)
-    with pytest.raises(RequestError, match=r"'vendor\.gone' is not a package .* correct `trainer` or `builds_on`"):
+    with pytest.raises(RequestError, match=r"'vendor\.gone', which is not on .* correct `package` or `builds_on`"):
         bundle.sources(vendor)
 
 
@@ -125,9 +125,9 @@ def test_a_bundle_that_is_damaged_is_to_be_removed_and_then_written_again(vendor
     assert bundle.write(vendor, tmp_path / "vendor") == there
 
 
-def test_a_trainer_that_is_nowhere_is_an_error_of_the_adapter(vendor, tmp_path):
-    vendor.trainer = "vendor.slow.worker:Trainer"
-    with pytest.raises(RequestError, match=r"adapter 'vendor' names the trainer 'vendor\.slow\.worker:Trainer', but"):
+def test_a_package_that_is_nowhere_is_an_error_of_the_adapter(vendor, tmp_path):
+    vendor.package = "vendor.slow"
+    with pytest.raises(RequestError, match=r"adapter 'vendor' names the package 'vendor\.slow', which is not on"):
         bundle.write(vendor, tmp_path / "vendor")
 
 

@@ -30,7 +30,7 @@ FAST = ("--sizes", "4:64", "--seconds", "0")
 def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Alpha offers communicators of the worker's tests, in this interpreter."""
     monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", sys.executable)
-    startable.adapters["alpha"].trainer = "wires:Wire"
+    startable.adapters["alpha"].package = "wires"
     kinds = {"wire": "Wire", "wrong": "FlippedWire", "beginning": "BeginningWire"}
     startable.adapters["alpha"].backends = (
         *(Backend(name, "text over TCP", f"wires:{kind}", "ddp") for name, kind in kinds.items()),

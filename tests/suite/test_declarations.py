@@ -31,12 +31,12 @@ class Toy(Adapter):
     name = "toy"
     capabilities = Capabilities(
         (
-            Strategy("ddp", "", START, refuses={("device", "cuda"): "no GPUs", ("rounding", "half"): "no halves"}),
-            Strategy("pipeline", "", START, model_parallel=True, microbatches="pieces"),
-            Strategy("hybrid", "", START, model_parallel="held"),
-            Strategy("blocks", "", START, synchronous=False, periodic=True),
-            Strategy("mpi", "", START, mpi="MPICH", changing_rate=True),
-            Strategy("servers", "", START, keeps_rate="the servers update"),
+            Strategy("ddp", "", "", START, refuses={("device", "cuda"): "no GPUs", ("rounding", "half"): "no halves"}),
+            Strategy("pipeline", "", "", START, model_parallel=True, microbatches="pieces"),
+            Strategy("hybrid", "", "", START, model_parallel="held"),
+            Strategy("blocks", "", "", START, synchronous=False, periodic=True),
+            Strategy("mpi", "", "", START, mpi="MPICH", changing_rate=True),
+            Strategy("servers", "", "", START, keeps_rate="the servers update"),
         ),
         devices=("cpu", "cuda"),
         knobs=KNOBS,

@@ -53,9 +53,9 @@ def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stage
     state = doctor.adapter_state(startable.adapters["alpha"], [])
     assert not state["ready"]
     assert state["missing"].startswith("alpha does not start: on cpu: rank 0: AttributeError: ")
-    startable.adapters["alpha"].trainer = "nowhere.worker:X"
+    startable.adapters["alpha"].package = "nowhere.below"
     told = stagebench("doctor")
-    assert "alpha does not start: on cpu: the adapter 'alpha' names the trainer 'nowhere.worker:X'" in told.out
+    assert "alpha does not start: on cpu: the adapter 'alpha' names the package 'nowhere', which is not" in told.out
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_doctor_makes_a_damaged_environment_anew(
     alpha = startable.adapters["alpha"]
     (tmp_path / "damaged.py").write_text(body + "\n")
     monkeypatch.syspath_prepend(tmp_path)
-    alpha.trainer = "damaged:Trainer"
+    alpha.package, alpha.trainer = "damaged", "damaged:Trainer"
     assert doctor.adapter_state(alpha, [])["remedy"] is None, "the running interpreter is nobody's to make"
     python = tmp_path / alpha.environment / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_doctor_makes_a_damaged_environment_anew(
 
 def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespace) -> None:
     class ForGPUs(type(startable.adapters["alpha"])):  # type: ignore[misc]
-        trainer = "toy:ToyTrainer"
+        package, trainer = "toy", "toy:ToyTrainer"
         requires = ("json",)
 
         @property

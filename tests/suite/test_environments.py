@@ -22,7 +22,7 @@ class Wanting(Adapter):
     contract = 2
     name = "wanting"
     title = "Wanting"
-    trainer = "x.worker:X"
+    package = "x"
     environment = "wanting"
     remedy = "tox run -e wanting"
     capabilities = None

@@ -350,7 +350,7 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
 
 def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
     apart = ("io", "h2d", "forward", "backward", "communication", "update")
-    found = [measurable(Strategy("s", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
+    found = [measurable(Strategy("s", "", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
     lost = [set(PASSES) - set(each) for each in found]
     assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
 

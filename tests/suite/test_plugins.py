@@ -115,11 +115,11 @@ def raising() -> Alpha:
         (lambda: [declaring(devices="cpu")], "devices is 'cpu'; it should be a valid tuple"),
         (lambda: [declaring(knobs={"a": 3})], "knobs.a is 3; it should be an instance of Knob"),
         (lambda: [with_(oracle="no")], "its oracle is 'no'; it should be a valid boolean"),
-        (lambda: [declaring(strategies=(Strategy("a/b", ""),))], "its strategy is called 'a/b'; take letters"),
+        (lambda: [declaring(strategies=(Strategy("a/b", "", ""),))], "its strategy is called 'a/b'; take letters"),
         (lambda: [declaring(formats=(Format("../x", ""),))], "its format is called '../x'; take letters"),
         (lambda: [declaring(strategies=())], "its capabilities name no strategy; it needs one at least"),
         (
-            lambda: [declaring(strategies=(Strategy("pipe", "parts", microbatches="pieces"),))],
+            lambda: [declaring(strategies=(Strategy("pipe", "", "parts", microbatches="pieces"),))],
             "its strategy 'pipe' names the knob 'pieces'; known: format, bucket",
         ),
         (

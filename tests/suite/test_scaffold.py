@@ -65,7 +65,7 @@ def test_the_command_says_what_comes_next(tmp_path):
 
 
 def test_every_abstract_method_is_a_stub_with_the_contracts_own_words():
-    tree = ast.parse(rendered("lumen")["stagebench_lumen/strategies/single.py"])
+    tree = ast.parse(rendered("lumen")["stagebench_lumen/base.py"])
     (klass,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
     stubs = {node.name: node for node in klass.body if isinstance(node, ast.FunctionDef)}
     assert set(stubs) == set(Trainer.__abstractmethods__)
@@ -88,9 +88,9 @@ def test_every_layer_kind_is_a_stub_that_names_its_attributes():
     tree = ast.parse(rendered("lumen")["stagebench_lumen/lower.py"])
     stubs = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert set(KINDS) | {"lower"} == set(stubs)
-    for kind, attributes in KINDS.items():
-        for attribute in set(attributes) - {"init"}:
-            assert attribute in stubs[kind], f"{kind} does not name {attribute}; see the table in workloads/kinds.py"
+    for name, kind in KINDS.items():
+        for word in (*kind.attributes, *kind.initialisers, *kind.statistics):
+            assert word in stubs[name], f"the stub of {name} does not name {word}"
 
 
 def test_its_conformance_environment_makes_the_framework_s_first():
@@ -152,7 +152,7 @@ def test_a_fresh_scaffold_is_listed_and_shown_by_doctor(installed):
     found = subprocess.run([python, "-m", "suite.cli", "doctor", "--json"], cwd="/", capture_output=True, text=True)
     (row,) = (row for row in json.loads(found.stdout)["adapters"] if row["name"] == "lumen")
     assert not row["ready"], "any Python with NumPy does, until it names its framework; but it is a stub"
-    assert "LumenTrainer.start in stagebench_lumen/strategies/single.py is a stub still" in row["missing"]
+    assert "LumenTrainer.start in stagebench_lumen/base.py is a stub still" in row["missing"]
 
 
 def test_a_fresh_scaffold_is_clean(installed):
@@ -167,7 +167,7 @@ def test_a_fresh_scaffold_is_clean(installed):
 def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_so(installed):
     folder, python = installed
     told = call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, code=1)
-    stub = "LumenTrainer.start in stagebench_lumen/strategies/single.py is a stub still; write what its docstring says"
+    stub = "LumenTrainer.start in stagebench_lumen/base.py is a stub still; write what its docstring says"
     lines = [line for line in told.splitlines() if line.startswith("E ")]
     assert any(stub in line for line in lines), told
     failed = {line.split("::")[-1].split(" ")[0] for line in told.splitlines() if line.startswith("FAILED")}

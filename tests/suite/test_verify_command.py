@@ -85,7 +85,7 @@ def test_verify_keeps_what_it_proved_when_it_is_stopped(
 def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
     stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    startable.adapters["alpha"].trainer = "nowhere.worker:X"
+    startable.adapters["alpha"].package = "nowhere"
 
     def proving(*_: object) -> Proving[Proof]:
         yield True
@@ -94,7 +94,7 @@ def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
     monkeypatch.setattr(Proofs, "proving", proving)
     told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
     assert told.code == 1
-    assert "names the trainer 'nowhere.worker:X'" in told.out
+    assert "names the package 'nowhere'" in told.out
     assert told.out.rstrip().endswith("1 FAILED, 1 proven")
 
 

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from adapters.reference.strategies.single import Single
+from adapters.reference.base import ReferenceTrainer
 from suite.worker import evidence
 from suite.worker.contract import Adam
 from suite.worker.feed import synthetic
@@ -17,7 +17,7 @@ COMPARED = ("logits", "gradient", "staged parameter", "native parameter")
 
 def reference(**changes):
     """The reference's trainer in float64, started."""
-    trainer = Single(setup(**dict({"precision": "float64"}, **changes)))
+    trainer = ReferenceTrainer(setup(**dict({"precision": "float64"}, **changes)))
     trainer.start()
     return trainer
 

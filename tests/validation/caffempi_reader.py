@@ -22,14 +22,15 @@ import numpy as np
 from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
-from adapters.caffempi.worker import trainer as caffempi
 from suite.worker.job import DataSet
 from suite.worker.packed_set import RecordSource
 from suite.worker.packing import record
 from suite.worker.sources import open_source
 from suite.worker.view import View
 from tests.support.jobs import READ_ONCE, mark
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
+
+caffempi = by_strategy("caffempi")
 
 PREFETCH = 2
 

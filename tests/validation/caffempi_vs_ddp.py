@@ -30,6 +30,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.trainers import by_strategy
+
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = ("alexnet", "mnist_small", "resnet50")
 RATIO = 1.0  # at least
@@ -133,8 +135,8 @@ def trainers(
     options: argparse.Namespace, rank: Any, optimiser: tuple[float, float, float], strategy: str, knobs: dict[str, Any]
 ) -> tuple[Any, Any]:
     """The two trainers of this rank."""
-    from adapters.caffempi.worker import trainer as caffempi
-    from adapters.pytorch.worker import trainer as pytorch
+    caffempi = by_strategy("caffempi")
+    pytorch = by_strategy("pytorch")
     from suite.worker.contract import SGD
     from tests.support.trainers import setup
 

@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.trainers import by_strategy
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
@@ -85,7 +87,8 @@ def measure(name, rounds):
     from cntk_plain import Tricks, Usual, trainer
 
     from adapters.cntk.framework import cntk
-    from adapters.cntk.worker import trainer as cntk_trainer
+
+    cntk_trainer = by_strategy("cntk")
     from suite.worker.contract import SGD
     from suite.worker.dropout_masks import dropout_seed
     from suite.worker.feed import synthetic

@@ -26,12 +26,13 @@ from alternating import ratio
 
 from adapters.cntk import libraries
 from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.worker import trainer as cntk_trainer
 from suite.worker.packed_set import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support.jobs import READ_ONCE
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
+
+cntk_trainer = by_strategy("cntk")
 
 WANTED = 0.95
 WARM = 32  # batches: more than any queue holds, and once through the photographs

@@ -30,12 +30,14 @@ import numpy as np
 from alternating import interval
 from figures import figure, told
 
-from adapters.caffempi.worker import trainer
 from suite.worker.job import Sampling
 from suite.worker.loop import BLOCK_STEPS, FIRST, Loop, Side
 from tests.support import processes, rank
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.networks import by_name
+
+trainer = by_strategy("caffempi")
 
 WORLD = 2
 BOUND = 5.0  # percent

@@ -16,10 +16,10 @@ import time
 from alternating import interval
 from figures import figure, told
 
-from adapters.pytorch import worker
 from suite.worker import peaks
 from suite.worker.feed import ResidentFeed, own_synthetic
 from tests.support import trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.networks import by_name
 
@@ -58,7 +58,9 @@ def measured(way, graph, initial, samples, device, known):
     """Seconds of a step, a figure a block; the peak of its format is put into `known`."""
     precision, tuning, knobs = WAYS[way]
     batch = len(samples[0].labels)
-    with trainers.started(worker.trainer, tuning=tuning, device=device, precision=precision, knobs=knobs) as make:
+    with trainers.started(
+        by_strategy("pytorch"), tuning=tuning, device=device, precision=precision, knobs=knobs
+    ) as make:
         trainer = make(batch=batch)
         trainer.build(graph, dict(initial))
         feed = ResidentFeed(trainer, samples)

@@ -32,13 +32,14 @@ from figures import figure, told
 from jax import lax
 
 from adapters.jax import fast
-from adapters.jax.worker import trainer as jax_trainer
 from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.networks import by_name
+
+jax_trainer = by_strategy("jax")
 
 BATCH = {"mnist_small": 64, "mnist_large": 16, "alexnet": 8}
 OPTIMISER = SGD(1e-4, 0.9, 5e-4)

@@ -6,7 +6,6 @@ Stages and layers take turns on one thread; a ratio is the median over the round
 the other anyway stay near 1. It informs, and has no bound. Oldest Python: 3.6.
 """
 
-import importlib
 import statistics
 import sys
 import time
@@ -26,9 +25,8 @@ REPEATS = 3  # staged iterations a round
 
 def main():
     adapter, cases = sys.argv[1], [each.split(":") for each in sys.argv[2:]]
-    made = importlib.import_module(f"adapters.{adapter}.worker").trainer
     figures = []
-    with trainers.started(in_processor_time(made), tuning="tuned") as make:
+    with trainers.started(in_processor_time(trainers.by_strategy(adapter)), tuning="tuned") as make:
         for name, batch in cases:
             figures += compared(adapter, name, by_name()[name].graph(), make(batch=int(batch)))
     return told(figures)

@@ -36,13 +36,14 @@ from alternating import BLOCK_SECONDS, alternated, block, ratio
 from figures import figure, told
 from mxnet_plain import Criterion, plain, trainable
 
-from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.networks import by_name
+
+trainer_of = by_strategy("mxnet")
 
 BATCH = {"alexnet": 8, "googlenet": 4, "resnet50": 4, "mnist_small": 64, "mnist_large": 16}
 OPTIMISER = SGD(1e-4, 0.9, 5e-4)

@@ -36,7 +36,6 @@ import numpy as np
 from alternating import ratio
 
 from adapters.mxnet.record_files import files_of
-from adapters.mxnet.worker import trainer as trainer_of
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.packed_set import RecordSource
 from suite.worker.packing import pack
@@ -45,7 +44,9 @@ from suite.worker.view import View
 from tests.support import jobs
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
+
+trainer_of = by_strategy("mxnet")
 
 SHAPES = {"recordio": (3, 224, 224), "files": (3, 224, 224), "threads": (3, 224, 224), "digits": (1, 28, 28)}
 BATCH = {"recordio": 8, "files": 8, "threads": 8, "digits": 64}

@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from alternating import interval
 from figures import figure, told
 
-from adapters.pytorch.worker import trainer as trainer_of
 from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.job import Sampling
 from suite.worker.loop import Loop
@@ -35,9 +34,11 @@ from suite.worker.messages import Progress
 from suite.worker.noise import Meter
 from suite.worker.outbox import Outbox
 from suite.worker.passes import Passes
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.networks import by_name
+
+trainer_of = by_strategy("pytorch")
 
 NETWORK, BATCH, STEPS = "mnist_small", 16, 8  # STEPS of a block
 MOST = 0.5  # per cent

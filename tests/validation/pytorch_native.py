@@ -38,14 +38,13 @@ from pytorch_plain import criterion, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch import worker
 from adapters.pytorch.arithmetic import MIXED
 from adapters.pytorch.lrn import FastLRN
 from suite.contracts.allocator import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.networks import by_name
 
@@ -137,7 +136,7 @@ def measure(asked):
     strategy = "ddp" if asked.ranks > 1 else "single"
     how = {"device": asked.device, "precision": asked.precision, "knobs": MODES[asked.mode]}
     ours = setup(**rank._asdict(), strategy=strategy, batch=asked.batch, tuning="tuned", optimiser=OPTIMISER, **how)
-    trainer = worker.trainer(ours)
+    trainer = by_strategy("pytorch")(ours)
     trainer.start()
     graph = by_name()[asked.network].graph()
     initial = dict(weights.initial(graph))

@@ -19,12 +19,11 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from adapters.pytorch import worker
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from suite.worker.view import View
 from tests.support.jobs import READ_ONCE
-from tests.support.trainers import setup
+from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.build import Builder
 
@@ -73,7 +72,7 @@ def plain(data, path, readers, batch):
 
 def ours(path, readers, batch, shape):
     """(trainer, its readers open)."""
-    trainer = worker.trainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = by_strategy("pytorch")(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("small", shape, 10)  # what `to_device` has to know: a network with convolutions
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 1, 7, stride=7)), 10))

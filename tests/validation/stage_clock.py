@@ -11,7 +11,7 @@ import time
 
 from figures import figure, told
 
-from adapters.reference.strategies.single import Single
+from adapters.reference.base import ReferenceTrainer
 from suite.worker.clock import STAGES, StageClock
 from tests.support.trainers import setup
 
@@ -22,7 +22,7 @@ ROUNDS = 2000
 
 def border_costs() -> "list[float]":
     """Seconds of a lap, averaged over an iteration's borders, for every round, fastest first."""
-    clock = StageClock(Single(setup(precision="float64")))
+    clock = StageClock(ReferenceTrainer(setup(precision="float64")))
     costs = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()

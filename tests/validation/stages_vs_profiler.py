@@ -13,7 +13,6 @@ it has the gaps between kernels, and is not held against a bound.
 
 import argparse
 import glob
-import importlib
 import statistics
 import sys
 import tempfile
@@ -41,8 +40,9 @@ def main():
     words.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     words.add_argument("--precision", default="float32")
     asked, figures = words.parse_args(), []
-    worker = importlib.import_module(f"adapters.{asked.framework}.worker")
-    with trainers.started(worker.trainer, tuning="tuned", device=asked.device, precision=asked.precision) as make:
+    with trainers.started(
+        trainers.by_strategy(asked.framework), tuning="tuned", device=asked.device, precision=asked.precision
+    ) as make:
         for name, batch in (each.split(":") for each in asked.cases):
             trainer, graph = make(batch=int(batch)), by_name()[name].graph()
             trainer.build(graph, dict(weights.initial(graph)))

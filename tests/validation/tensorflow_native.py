@@ -104,9 +104,11 @@ def measure(asked):
     """All ways in one process."""
     from alternating import alternated, ratio
 
-    from adapters.tensorflow import worker
+    from tests.support.trainers import by_strategy
 
-    trainer = worker.trainer(setup(batch=asked.batch, tuning="tuned", knobs={"xla": asked.xla}, optimiser=OPTIMISER))
+    trainer = by_strategy("tensorflow")(
+        setup(batch=asked.batch, tuning="tuned", knobs={"xla": asked.xla}, optimiser=OPTIMISER)
+    )
     trainer.start()
     graph = by_name()[asked.network].graph()
     batch = synthetic(graph, asked.batch, 1)

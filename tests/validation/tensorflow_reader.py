@@ -135,14 +135,13 @@ def ways(what, data, readers, folder):
 def ours(source, shape, batch, readers, folder):
     """The adapter's own reader, as a case opens it."""
 
-    from adapters.tensorflow import worker
     from suite.worker.view import View
     from tests.support.jobs import READ_ONCE
-    from tests.support.trainers import setup
+    from tests.support.trainers import by_strategy, setup
     from workloads import weights
     from workloads.build import Builder
 
-    trainer = worker.trainer(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
+    trainer = by_strategy("tensorflow")(setup(batch=batch, tuning="tuned", readers=readers, prefetch=PREFETCH))
     trainer.start()
     b = Builder("none", shape, 10)
     b.head(b.dense("fc", b.flatten("flat", "input"), 10))
@@ -157,15 +156,14 @@ def ours(source, shape, batch, readers, folder):
 
 def packed(source, folder):
     """The set as TFRecord, by the adapter."""
-    from adapters.tensorflow import worker
     from suite.worker import packing
     from suite.worker.packed_set import RecordSource
     from tests.support import jobs
     from tests.support.sent import Nobody
-    from tests.support.trainers import setup
+    from tests.support.trainers import by_strategy, setup
 
     if not (folder / "records.json").exists():
-        packing.pack(worker.trainer(setup()), source, jobs.packing("tfrecord", folder), Nobody())
+        packing.pack(by_strategy("tensorflow")(setup()), source, jobs.packing("tfrecord", folder), Nobody())
     return RecordSource(str(folder))
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from adapters.reference.strategies.single import Single
+from adapters.reference.base import ReferenceTrainer
 from suite.worker import evidence
 from tests.support import trainers
 from workloads.graph import Graph
@@ -22,7 +22,7 @@ def small():
     return graph
 
 
-def reference(kind=Single, **changes):
+def reference(kind=ReferenceTrainer, **changes):
     return kind(trainers.setup(precision="float64", **changes))
 
 
@@ -62,7 +62,7 @@ def test_every_tensor_is_compared(oracle):
     assert set(errors["staged movement"]) == parameters
 
 
-class WithoutDecay(Single):
+class WithoutDecay(ReferenceTrainer):
     """Applies no weight decay in its native step."""
 
     def step(self, batch):
@@ -71,7 +71,7 @@ class WithoutDecay(Single):
         self._rule = proper
 
 
-class WrongConvolution(Single):
+class WrongConvolution(ReferenceTrainer):
     """One gradient is off by a part in a thousand."""
 
     def gradients(self):
@@ -80,7 +80,7 @@ class WrongConvolution(Single):
         return found
 
 
-class Forgetful(Single):
+class Forgetful(ReferenceTrainer):
     """Reports neither one gradient nor a running statistic, and one of another shape."""
 
     def gradients(self):

@@ -14,6 +14,3 @@ class DataParallel(SynchronousTrainer):
         if self._staging == "none":
             return partial(waiting_all_reduce, self.group.comm)
         return partial(all_reduce if self._pace is FAR else library_all_reduce, self.group.comm)
-
-
-TRAINER = DataParallel

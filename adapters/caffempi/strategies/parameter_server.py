@@ -11,6 +11,3 @@ class ParameterServer(SynchronousTrainer):
 
     def transfer(self) -> Transfer:
         return partial(star, self.group.comm)
-
-
-TRAINER = ParameterServer

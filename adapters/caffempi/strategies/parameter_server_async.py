@@ -138,6 +138,3 @@ class ParameterServerAsync(DistributedTrainer):
                 if MPI.Request.Testall(requests):
                     return
             time.sleep(poll_s)
-
-
-TRAINER = ParameterServerAsync

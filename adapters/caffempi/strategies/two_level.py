@@ -11,6 +11,3 @@ class TwoLevel(SynchronousTrainer):
 
     def transfer(self) -> Transfer:
         return partial(two_level, self.group.node, self.group.leaders)
-
-
-TRAINER = TwoLevel

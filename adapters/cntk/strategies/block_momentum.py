@@ -54,6 +54,3 @@ class BlockMomentum(ExchangeInUpdate):
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), block_steps=self.setup.knobs["block_steps"])
-
-
-TRAINER = BlockMomentum

@@ -31,6 +31,3 @@ class DataParallel(DistributedTrainer):
         if self._zeros is None:
             self._zeros = [C.NDArrayView.from_data(np.zeros(each.shape, self._dtype)) for each in self._net.parameters]
         self.group.sum_in_place(self._zeros)
-
-
-TRAINER = DataParallel

@@ -18,6 +18,3 @@ class OneBitSGD(ExchangeInUpdate):
 
     def gradient_bytes(self) -> Optional[int]:
         return -(-self.parameter_count() // 8) if super().gradient_bytes() else None
-
-
-TRAINER = OneBitSGD

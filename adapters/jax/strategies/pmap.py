@@ -94,6 +94,3 @@ class Pmap(JaxTrainer):
         another one needs to join the last, and after 40 s XLA aborts the process (seen with jaxlib 0.10.2).
         """
         return jax.block_until_ready(found) if self.setup.device == "cpu" and self.setup.devices > 1 else found
-
-
-TRAINER = Pmap

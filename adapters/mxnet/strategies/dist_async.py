@@ -107,6 +107,3 @@ class UpdateCount:
         if self._pending:
             self._pending = False
             self._staleness.exchanged(int(self._count.asscalar()))
-
-
-TRAINER = DistAsync

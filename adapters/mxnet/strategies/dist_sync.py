@@ -58,6 +58,3 @@ class Renumbered(mx.kvstore.KVStoreBase):
     def pushpull(self, key: int, value: Any, out: Optional[Any] = None, priority: int = 0) -> None:
         """The sum over all workers, in place unless `out` is given."""
         self._store.pushpull(self._keys[key], value, out=value if out is None else out, priority=priority)
-
-
-TRAINER = DistSync

@@ -7,6 +7,3 @@ class KVStoreDevice(KVStoreLocal):
     """As `kvstore_local`, summed elsewhere."""
 
     kind = "device"
-
-
-TRAINER = KVStoreDevice

@@ -17,6 +17,3 @@ class KVStoreLocal(MXNetTrainer):
                 store.set_gradient_compression(self._compression)
             self._exchange_by(store, range(len(self._parameters)))
         self._train_by(self.kind, self._compression)  # by name: gluon.Trainer makes its own
-
-
-TRAINER = KVStoreLocal

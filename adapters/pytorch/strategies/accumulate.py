@@ -70,6 +70,3 @@ class Accumulate(DDP):
     def _release(self) -> None:
         self._losses = []
         super()._release()
-
-
-TRAINER = Accumulate

@@ -97,6 +97,3 @@ class BranchParallel(SharedTrainer):
     def _release(self) -> None:
         self._exchange = self._gather = None
         super()._release()
-
-
-TRAINER = BranchParallel

@@ -92,6 +92,3 @@ def wrap(net: Any, device: Any, options: Dict[str, Any], group: Any = None) -> A
         options["broadcast_buffers"] = options.pop("forward_sync_buffers")  # its name before torch 2.13
     devices = [device] if device.type == "cuda" else None
     return DistributedDataParallel(net, device_ids=devices, process_group=group, **options)
-
-
-TRAINER = DDP

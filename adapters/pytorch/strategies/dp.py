@@ -20,6 +20,3 @@ class DP(ReplicaTrainer):
     def _wrap(self) -> None:
         # Its staged forward scatters as its native one does: there is no other.
         self._staged_net = self._native_net = DataParallel(self._staged_net, device_ids=list(range(self.setup.devices)))
-
-
-TRAINER = DP

@@ -70,6 +70,3 @@ def grouped(layers: Any) -> List[List[nn.Module]]:
 def gathered(tensor: Any) -> torch.Tensor:
     """The whole of a tensor that ranks have shares of; any other as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-TRAINER = FSDP

@@ -46,6 +46,3 @@ class Hybrid(Averaging, Pipeline):
     def _release(self) -> None:
         self._ddp = self._exchange = self._native_alone = None
         super()._release()
-
-
-TRAINER = Hybrid

@@ -49,6 +49,3 @@ class LocalSGD(ReplicaTrainer):
     def _release(self) -> None:
         self._averager = None
         super()._release()
-
-
-TRAINER = LocalSGD

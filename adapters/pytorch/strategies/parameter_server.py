@@ -126,6 +126,3 @@ class ParameterServer(ReplicaTrainer):
     def _release(self) -> None:
         self._own = None
         super()._release()
-
-
-TRAINER = ParameterServer

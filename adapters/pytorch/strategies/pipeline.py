@@ -158,6 +158,3 @@ class Pipeline(TorchTrainer):
 def loss_of(head_weights: List[float], heads: Any, labels: torch.Tensor) -> torch.Tensor:
     """The joint loss; a schedule hands on a single head as it is."""
     return joint_loss([heads] if isinstance(heads, torch.Tensor) else list(heads), head_weights, labels)
-
-
-TRAINER = Pipeline

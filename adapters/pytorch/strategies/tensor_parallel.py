@@ -47,6 +47,3 @@ class TensorParallel(SharedTrainer):
         for name in dense:
             # The next layer may write into what it is given, and what was gathered is a view that nobody may write to.
             self._net.layers[int(name)].register_forward_hook(lambda layer, images, output: output.clone())
-
-
-TRAINER = TensorParallel

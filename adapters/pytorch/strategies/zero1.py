@@ -34,6 +34,3 @@ class Zero1(DDP):
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
         kind, options = arguments(self.setup.optimiser, self._fused)
         return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **options)
-
-
-TRAINER = Zero1

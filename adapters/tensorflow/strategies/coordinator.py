@@ -157,4 +157,3 @@ SPLIT = (
 )
 H2D = "into the coordinator's memory; on to the workers the samples travel in the stage forward"
 STATISTICS = "every worker writes them on the servers from its own samples: of two that meet the last one's stay"
-TRAINER = Coordinator

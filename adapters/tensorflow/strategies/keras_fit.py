@@ -274,6 +274,3 @@ class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
         adam(self._adam)(variable, moments, gradient, adam_rate(self._adam, learning_rate, self.iterations + 1))
-
-
-TRAINER = KerasFit

@@ -81,6 +81,3 @@ def replica_of(distribution: Any) -> int:
     if len(distribution.extended.worker_devices) == 1:
         return 0
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
-
-
-TRAINER = Mirrored

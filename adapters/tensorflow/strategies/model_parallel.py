@@ -208,4 +208,3 @@ class ModelParallel(TensorFlowTrainer):
 
 BUBBLE = "of forward and backward: the mean over the devices of the time in which a device had nothing to do"
 SPLIT = "staged runs a thread and compiled functions a device, native one function of all devices and microbatches"
-TRAINER = ModelParallel

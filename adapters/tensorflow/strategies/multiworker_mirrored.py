@@ -27,6 +27,3 @@ class MultiWorkerMirrored(Mirrored):
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), pack_mb=self.setup.knobs["pack_mb"])
-
-
-TRAINER = MultiWorkerMirrored

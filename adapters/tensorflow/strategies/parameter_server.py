@@ -107,4 +107,3 @@ class ParameterServer(Replicas):
 EXCHANGE = (
     "by a session beside the network: all gradients to the servers, all weights back, after the backward, not beside it"
 )
-TRAINER = ParameterServer

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from adapters.caffempi.ranks import MPI
-from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
 from tests.adapters.caffempi.late import staged
 from tests.support import trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.networks.mnist import mnist_small
+
+trainer_of = by_strategy("caffempi")
 
 SAMPLES, STEPS = 2, 3
 RULES = {"sgd": SGD(0.05, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.001)}

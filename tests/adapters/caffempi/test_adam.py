@@ -6,9 +6,11 @@ import torch
 
 from adapters.caffempi.arena import Arena, Span
 from adapters.caffempi.optimisers import solver_of
-from adapters.caffempi.worker import trainer
 from suite.worker.contract import Adam
 from tests.support import networks, proofs, trainers
+from tests.support.trainers import by_strategy
+
+trainer = by_strategy("caffempi")
 
 
 # An epsilon as large as the gradients' roots: one that stands in the wrong place shows at once.

@@ -13,13 +13,15 @@ from PIL import Image
 from adapters.caffempi import packing
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.input import Database, Part
-from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.packed_set import Record, RecordSource
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
 from tests.support import trainers
 from tests.support.jobs import READ_ONCE, mark
+from tests.support.trainers import by_strategy
+
+trainer_of = by_strategy("caffempi")
 
 ASKED = READ_ONCE
 

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.caffempi.worker import trainer as trainer_of
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
 from tests.support import networks, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks.mnist import mnist_small
+
+trainer_of = by_strategy("caffempi")
 
 ROOT = Path(__file__).resolve().parents[3]
 POISONED = """
@@ -31,12 +33,14 @@ for place, names in ((torch.autograd, ("backward", "grad")), (torch.Tensor, ("ba
     for name in names:
         setattr(place, name, refuse)
 
-from adapters.caffempi.worker import trainer
 from suite.worker.feed import synthetic
 from suite.worker.contract import SGD
 from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks.mnist import mnist_small
+from tests.support.trainers import by_strategy
+
+trainer = by_strategy("caffempi")
 
 trainer = trainer(setup(tuning="tuned", optimiser=SGD(0.002, 0.9, 0.0)))
 trainer.start()

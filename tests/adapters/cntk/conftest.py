@@ -3,6 +3,7 @@ import sys
 import pytest
 
 from tests.support import trainers
+from tests.support.trainers import by_strategy
 
 # The plugin is the controller's, Python 3.11; all else runs in CNTK's environment, Python 3.6.
 OLD = sys.version_info < (3, 11)
@@ -18,7 +19,7 @@ def pytest_configure(config):
 @pytest.fixture
 def trainer():
     """A function that makes a started trainer without MPI; all are closed at the end."""
-    from adapters.cntk.worker import trainer
+    trainer = by_strategy("cntk")
 
     with trainers.started(trainer, tuning="tuned", batch=2, knobs={"block_steps": 10}) as make:
         yield make

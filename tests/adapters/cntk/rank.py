@@ -6,9 +6,11 @@ The task `steps` takes the steps that FOLDER/steps.json names: native, staged, a
 import json
 import warnings
 
-from adapters.cntk.worker import trainer
 from tests.support import rank, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
+
+trainer = by_strategy("cntk")
 
 
 def averaged(ours, batch, folder):

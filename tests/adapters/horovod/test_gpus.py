@@ -9,7 +9,7 @@ from tests.support import trainers
 if engine() != "pytorch":
     pytest.skip("it has GPUs over PyTorch alone", allow_module_level=True)
 
-from adapters.horovod.over_pytorch.strategies import allreduce
+from adapters.horovod import over_pytorch as allreduce
 
 
 @pytest.fixture

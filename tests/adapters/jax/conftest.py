@@ -4,8 +4,8 @@ pytest.importorskip("jax")
 
 import jax
 
-from adapters.jax import worker
 from tests.support import trainers
+from tests.support.trainers import by_strategy
 
 DEVICES = 2  # of this process: XLA's client is made once, by the first trainer
 
@@ -22,7 +22,9 @@ def trainer():
     """A function that makes a started trainer; all are closed at the end."""
 
     def of_devices(setup):
-        return worker.trainer(setup._replace(devices=max(setup.devices, DEVICES if setup.strategy == "pmap" else 1)))
+        return by_strategy("jax")(
+            setup._replace(devices=max(setup.devices, DEVICES if setup.strategy == "pmap" else 1))
+        )
 
     with trainers.started(of_devices, tuning="tuned", batch=2) as make:
         yield make

@@ -10,13 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from adapters.jax import machine, worker
+from adapters.jax import machine
 from adapters.jax.net import inside
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from suite.worker.step_ends import StepEnds
 from tests.support import proofs, trainers
 from tests.support.networks import perceptron, two_heads
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.networks import by_name
 
@@ -109,7 +110,7 @@ def test_images_may_be_arranged_by_the_device(trainer, tmp_path, strategy):
     ],
 )
 def test_what_is_faster_on_cpus_is_left_to_them(device, tuning, knobs, words):
-    ours = worker.trainer(trainers.setup(device=device, tuning=tuning, knobs=knobs))
+    ours = by_strategy("jax")(trainers.setup(device=device, tuning=tuning, knobs=knobs))
     assert words in ours.notes()["lowering"]
     assert ("threads" in ours.notes(), "input" in ours.notes()) == (device == "cpu", device == "cuda")
 
@@ -150,7 +151,7 @@ def test_the_host_runs_ahead_as_far_as_batches_leave_memory(trainer, batch, step
 def test_a_step_is_waited_for_only_where_devices_would_run_into_the_next_exchange(devices, waits, monkeypatch):
     waited = []
     monkeypatch.setattr(jax, "block_until_ready", lambda found: waited.append(found) or found)
-    with trainers.started(worker.trainer, tuning="tuned", batch=2) as make:
+    with trainers.started(by_strategy("jax"), tuning="tuned", batch=2) as make:
         ours = make(strategy="pmap", batch=8, devices=devices)
         batch = built(ours, perceptron())
         ours._ends = StepEnds(2, id)  # which notes a step that is already done
@@ -270,11 +271,13 @@ def test_more_devices_than_there_are_is_said(trainer):
 THREADS = """
 import time
 import numpy as np
-from adapters.jax.worker import trainer
 from suite.worker.feed import synthetic
 from tests.support.trainers import setup
 from workloads import weights
 from workloads.networks.mnist import mnist_large
+from tests.support.trainers import by_strategy
+
+trainer = by_strategy("jax")
 
 ours = trainer(setup(batch=64, tuning="tuned"))
 ours.start()

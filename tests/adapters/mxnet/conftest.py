@@ -9,9 +9,10 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     pytest.importorskip("mxnet")
 
-from adapters.mxnet import server, worker
+from adapters.mxnet import server
 from suite.worker.contract import SGD
 from tests.support import processes, trainers
+from tests.support.trainers import by_strategy
 
 RANK = Path(__file__).with_name("rank.py")
 
@@ -19,7 +20,7 @@ RANK = Path(__file__).with_name("rank.py")
 @pytest.fixture
 def trainer():
     """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(worker.trainer, tuning="tuned", batch=2) as make:
+    with trainers.started(by_strategy("mxnet"), tuning="tuned", batch=2) as make:
         yield make
 
 

@@ -1,8 +1,10 @@
 """One worker of a real group; tests/support/rank.py says how it is called, and what it leaves."""
 
-from adapters.mxnet.worker import trainer
 from tests.support import rank
+from tests.support.trainers import by_strategy
 from workloads import weights
+
+trainer = by_strategy("mxnet")
 
 STEPS = 20  # of the first worker's training
 

@@ -10,7 +10,6 @@ from PIL import Image
 
 from adapters.mxnet.input import shares
 from adapters.mxnet.record_files import files_of
-from adapters.mxnet.worker import trainer as trainer_of
 from suite.worker.contract import Unsupported
 from suite.worker.jpeg import without_exif
 from suite.worker.packed_set import RecordSource
@@ -20,7 +19,10 @@ from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
 from tests.support import jobs, trainers
 from tests.support.sent import Nobody
+from tests.support.trainers import by_strategy
 from workloads.graph import Graph
+
+trainer_of = by_strategy("mxnet")
 
 SHAPE, COUNT = (3, 224, 224), 24
 

@@ -26,13 +26,15 @@ def test_an_engine_s_own_code_travels_with_it(adapter):
     engine = adapter.name.partition("-")[2]
     names = {name for name in bundle.sources(adapter) if name.startswith("adapters/")}
     ours = {
-        f"adapters/horovod/over_{engine}/worker.py",
-        "adapters/horovod/ring/ranks.py",
+        f"adapters/horovod/over_{engine}.py",
+        "adapters/horovod/ranks.py",
         f"adapters/{engine}/lower.py",
     }
     assert ours <= names
-    others = ("adapters/__init__.py", "adapters/horovod/__init__.py", "adapters/horovod/ring/")
-    assert all(name.startswith((*others, f"adapters/horovod/over_{engine}/", f"adapters/{engine}/")) for name in names)
+    others = ("adapters/__init__.py", "adapters/horovod/__init__.py", "adapters/horovod/ranks.py")
+    assert all(
+        name.startswith((*others, f"adapters/horovod/over_{engine}.py", f"adapters/{engine}/")) for name in names
+    )
     assert not any(name.endswith("plugin.py") for name in names)
     assert adapter.remedy.startswith(f"tox run -e {adapter.name}  #")
 

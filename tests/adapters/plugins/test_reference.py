@@ -16,11 +16,6 @@ def test_it_registers_as_a_third_party_would():
     assert [adapter.name for group in manager.hook.stagebench_adapters() for adapter in group] == ["reference"]
 
 
-def test_its_trainer_is_where_it_says():
-    module, _, name = plugin.Reference.trainer.partition(":")
-    assert name == getattr(pytest.importorskip(module), name).__name__
-
-
 def test_capabilities():
     capabilities = plugin.Reference().capabilities
     assert capabilities.precisions == ("float64",)

@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from adapters.pytorch import worker
 from suite.worker.contract import SGD, Adam
 from suite.worker.view import View
 from tests.support import forked, pictures, processes, proofs, trainers
 from tests.support.jobs import READ_ONCE
+from tests.support.trainers import by_strategy
 
 forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
@@ -18,7 +18,7 @@ RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3
 @pytest.fixture
 def trainer():
     """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(worker.trainer, tuning="tuned", batch=2) as make:
+    with trainers.started(by_strategy("pytorch"), tuning="tuned", batch=2) as make:
         yield make
 
 

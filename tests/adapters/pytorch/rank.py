@@ -4,12 +4,12 @@ import sys
 import time
 from pathlib import Path
 
-from adapters.pytorch import worker
 from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.loop import BLOCK_STEPS
 from suite.worker.passes import Passes
 from suite.worker.ranks import own_rank
 from tests.support import rank, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 
 NAP = 0.5  # seconds that all but a pipeline's first stage sleep before a staged iteration
@@ -147,7 +147,7 @@ TASKS = {
 }
 
 if __name__ == "__main__":
-    rank.main(worker.trainer, TASKS, strategy="ddp", tuning="tuned")
+    rank.main(by_strategy("pytorch"), TASKS, strategy="ddp", tuning="tuned")
     # The names of the threads that outlive the group.
     left = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
     Path(sys.argv[2], f"threads-{own_rank().rank}.txt").write_text(left)

@@ -145,11 +145,11 @@ def test_an_unreadable_image_is_named(trainer, folder, seen, readers, tuning, da
 
 DYING = """
 import os, psutil
-from adapters.pytorch import worker
+from tests.support.trainers import by_strategy
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import jobs, trainers
-trainer = worker.trainer(trainers.setup(readers=2))
+trainer = by_strategy("pytorch")(trainers.setup(readers=2))
 trainer.start()
 trainer.open_input(View(FolderSource({path!r}, (3, 32, 32)), jobs.READ_ONCE, 1, "unused"))
 trainer.next_batch()

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch import machine, worker
+from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
 from adapters.pytorch.recorded import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import networks, played_cuda, proofs, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 from workloads.networks import by_name
@@ -216,7 +217,7 @@ def test_the_peak_of_several_gpus_is_there_when_the_last_is_done(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", awaited.append)
     setup = trainers.setup(strategy="dp", device="cuda", devices=2)
     assert [product.shape for product in machine.yardstick(setup).product(4)()] == [(4, 4), (4, 4)]
-    worker.trainer(setup).synchronize()
+    by_strategy("pytorch")(setup).synchronize()
     assert awaited == [0, 1]
 
 

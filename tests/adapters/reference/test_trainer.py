@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from adapters.reference.worker import trainer as reference
 from suite.worker.contract import SGD, Adam, Unsupported
 from suite.worker.feed import share, synthetic
 from tests.support import networks, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.graph import Graph
+
+reference = by_strategy("reference")
 
 OPTIMISER = SGD(lr=0.1, momentum=0.5, weight_decay=0.25)
 

@@ -2,11 +2,12 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from adapters.tensorflow import machine, worker
+from adapters.tensorflow import machine
 from suite.worker.view import View
 from tests.adapters.tensorflow.pictures import KINDS, of, pack, photograph
 from tests.support import forked, networks, proofs, trainers
 from tests.support.jobs import READ_ONCE
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 
@@ -20,7 +21,7 @@ for pool in ("intra_op", "inter_op"):
 @pytest.fixture
 def trainer():
     """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(worker.trainer, tuning="tuned", batch=2) as make:
+    with trainers.started(by_strategy("tensorflow"), tuning="tuned", batch=2) as make:
         yield make
 
 

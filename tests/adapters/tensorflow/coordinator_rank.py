@@ -4,10 +4,10 @@ import threading
 
 import numpy as np
 
-from adapters.tensorflow import worker
 from suite.worker.contract import Batch
 from suite.worker.feed import synthetic
 from tests.support import rank
+from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 
@@ -80,4 +80,4 @@ def left():
 
 
 if __name__ == "__main__":
-    rank.main(worker.trainer, {"prove": prove, "stages": stages, "learn": learn}, strategy="coordinator")
+    rank.main(by_strategy("tensorflow"), {"prove": prove, "stages": stages, "learn": learn}, strategy="coordinator")

@@ -3,12 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import worker
 from suite.worker.contract import Batch
 from suite.worker.sources import ArraySource
 from suite.worker.view import View
 from tests.support import rank
 from tests.support.jobs import READ_ONCE
+from tests.support.trainers import by_strategy
 from workloads import weights
 
 
@@ -68,4 +68,4 @@ def read_and_train(trainer, graph, folder):
 
 
 if __name__ == "__main__":
-    rank.main(worker.trainer, {"prove_and_exchange": prove_and_exchange, "read_and_train": read_and_train})
+    rank.main(by_strategy("tensorflow"), {"prove_and_exchange": prove_and_exchange, "read_and_train": read_and_train})

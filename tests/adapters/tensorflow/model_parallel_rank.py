@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from adapters.tensorflow import machine, worker
+from adapters.tensorflow import machine
 from suite.worker.feed import synthetic
 from tests.support import proofs, rank, trainers
+from tests.support.trainers import by_strategy
 from workloads import weights
 
 SAMPLES = 8
@@ -20,7 +21,7 @@ def made(tuning="tuned", **options):
     if tuning == "tuned":
         options["xla"] = "off"
     options = {"strategy": "model_parallel", "batch": SAMPLES, "tuning": tuning, **options}
-    ours = worker.trainer(trainers.setup_with_knobs(**options))
+    ours = by_strategy("tensorflow")(trainers.setup_with_knobs(**options))
     joined = ours.start()
     assert (joined.devices, joined.world) == (options["devices"], 1)
     return ours
@@ -89,4 +90,4 @@ def with_dropout(graph):
 
 
 if __name__ == "__main__":
-    rank.main(worker.trainer, {"look": look})
+    rank.main(by_strategy("tensorflow"), {"look": look})

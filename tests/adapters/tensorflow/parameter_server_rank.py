@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from adapters.tensorflow import worker
 from tests.support import rank
+from tests.support.trainers import by_strategy
 from workloads import weights
 
 STALE = 5  # updates that worker 0 makes while worker 1 waits
@@ -72,4 +72,4 @@ def train(trainer, graph, _):
 
 
 if __name__ == "__main__":
-    rank.main(worker.trainer, {"prove": prove, "train": train}, strategy="parameter_server", tuning="tuned")
+    rank.main(by_strategy("tensorflow"), {"prove": prove, "train": train}, strategy="parameter_server", tuning="tuned")

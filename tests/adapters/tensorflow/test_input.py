@@ -233,7 +233,7 @@ def test_closing_ends_the_threads(opened, photographs, packed):
 
 ENDING = """
 import sys
-from adapters.tensorflow import worker
+from tests.support.trainers import by_strategy
 from suite.worker.sources import ArraySource
 from suite.worker.view import InMemory, View
 from tests.support import jobs, trainers
@@ -241,7 +241,7 @@ from workloads import weights
 from workloads.build import Builder
 import adapters.tensorflow.input
 adapters.tensorflow.input.POSITIONS = 1
-trainer = worker.trainer(trainers.setup(readers=2))
+trainer = by_strategy("tensorflow")(trainers.setup(readers=2))
 trainer.start()
 b = Builder("flat", (1, 8, 8), 10)
 b.head(b.dense("out", b.flatten("f", "input"), 10))

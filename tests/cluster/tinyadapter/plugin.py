@@ -4,21 +4,23 @@ from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 
+TRAINER = "tinyadapter.worker:TinyTrainer"
+
 
 class Tiny(Adapter):
     contract = 2
     name = "tiny"
     title = "Tiny"
-    trainer = "tinyadapter.worker:TinyTrainer"
+    package = "tinyadapter"
     requires = ()
 
     @property
     def capabilities(self):
         return Capabilities(
             (
-                Strategy("mpi", "meets over MPI", mpi=True),
-                Strategy("meets", "meets by itself"),
-                Strategy("alone", "meets nobody", ("local", "slurm")),
+                Strategy("mpi", TRAINER, "meets over MPI", mpi=True),
+                Strategy("meets", TRAINER, "meets by itself"),
+                Strategy("alone", TRAINER, "meets nobody", ("local", "slurm")),
             ),
             knobs={
                 "dies": Knob(int, -1, "the rank that ends in its third step"),

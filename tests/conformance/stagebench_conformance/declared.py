@@ -71,20 +71,21 @@ class Declared(Conformance):
         assert "sgd" in optimisers
         assert set(optimisers) <= set(OPTIMISERS)
 
-    def test_its_declared_trainer_is_in_its_bundle(self) -> None:
-        """The factory, a function or the trainer's class, stands in the file that will travel."""
-        module, _, name = self.it().trainer.partition(":")
-        body = ast.parse(bundle.sources(self.it())[module.replace(".", "/") + ".py"].read_text()).body
-        there = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-        targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-        there += [target.id for target in targets if isinstance(target, ast.Name)]
-        assert name in there, f"{module} has no {name!r} but {there}; correct `trainer` in plugin.py"
+    def test_its_declared_trainers_are_in_its_bundle(self) -> None:
+        """Each strategy's class is in a file that will travel."""
+        sources = bundle.sources(self.it())
+        for strategy in self.it().capabilities.strategies:
+            module, _, name = strategy.trainer.partition(":")
+            path = sources.get(module.replace(".", "/") + ".py")
+            assert path, f"{strategy.trainer} is not in the bundle; correct the strategy's trainer, or `package`"
+            classes = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+            assert name in classes, f"{module} has no class {name!r} but {classes}; correct the strategy's trainer"
 
     def test_its_bundle_imports_only_what_it_declares(self) -> None:
         """The standard library, NumPy, the core's worker half, itself, what it builds on, and its declared modules."""
         adapter = self.it()
         own = bundle.own_sources(adapter)
-        others = (adapter.trainer, *adapter.builds_on, *adapter.requires, *adapter.optional)
+        others = (adapter.package, *adapter.builds_on, *adapter.requires, *adapter.optional)
         allowed = EVERYWHERE | {name.split(".")[0] for name in others}
         wrong = [
             f"{place}: {module}"

@@ -15,7 +15,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +97,15 @@ class Servers:
 
 
 def modules(about: dict[str, Any]) -> list[str]:
-    """What a server imports: the trainer's module, what its adapter requires, and strategies.
+    """The modules that a server imports: those that its adapter requires, and its strategies' trainers.
 
-    An adapter's factory imports a strategy's module when a trainer is made. One that only an engine can start is left
-    for then: importing MPI joins it.
+    The trainer of a strategy that only an engine can start is imported by its ranks: importing MPI joins it.
     """
-    trainer = about["trainer"].partition(":")[0]
-    beside = trainer.rpartition(".")[0]
     adapter = adapters().get(about["adapter"])
     if adapter is None:
-        return [trainer]
-    local = [
-        strategy.name for strategy in adapter.capabilities.strategies if "local" in starters(strategy, launchers())
-    ]
-    names = [f"{beside}.strategies.{name}" for name in local]
-    return [trainer, *adapter.requires, *(name for name in names if find_spec(name))]
+        return [about["package"]]
+    strategies = [each for each in adapter.capabilities.strategies if "local" in starters(each, launchers())]
+    return list(dict.fromkeys((*adapter.requires, *(each.trainer.partition(":")[0] for each in strategies))))
 
 
 def bundle_of(program: str) -> Path | None:

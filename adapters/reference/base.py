@@ -15,7 +15,7 @@ from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 
-class Single(Trainer):
+class ReferenceTrainer(Trainer):
     """Trains with the batch cut into `shards`, contiguous and equal, averaged as ranks would.
 
     Each shard is normalised by its own statistics; running statistics are shard 0's, as
@@ -144,6 +144,3 @@ def blas() -> str:
     except TypeError:
         libraries = getattr(np.__config__, "blas_opt_info", {}).get("libraries", ["unknown"])
         return ", ".join(sorted(set(libraries)))
-
-
-TRAINER = Single

@@ -1,9 +1,9 @@
-"""`allreduce`: PyTorch's trainer, its gradients averaged by Horovod's all-reduce.
+"""The strategy `allreduce` over PyTorch: its trainer, its gradients averaged by Horovod's all-reduce.
 
-As hvd.DistributedOptimizer does it: hooks begin an all-reduce for each gradient during the backward,
-and the update waits for all. That class itself wraps only optimisers that are made of parameters
-alone, and always exchanges; here the hooks can be silent, so that stages are told apart.
-On GPUs the gradients stay there: Horovod hands them to NCCL, on a stream of its own.
+As in hvd.DistributedOptimizer, hooks begin an all-reduce for each gradient during the backward, and the update waits
+for all of them. That class wraps only optimisers that are built from parameters alone, and always exchanges; these
+hooks can be switched off, which separates the stages.
+On GPUs the gradients stay on the device: Horovod hands them to NCCL, on a separate stream.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Tuple
 import horovod.torch as hvd
 import torch
 
-from adapters.horovod.ring.ranks import Ring
+from adapters.horovod.ranks import Ring
 from adapters.pytorch.replica import ReplicaTrainer
 from suite.worker.contract import Joined, Unavailable
 
@@ -26,27 +26,26 @@ WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.Di
 
 
 class AllReduce(ReplicaTrainer):
-    """A replica on every rank."""
+    """One replica per rank."""
 
     grouped = False  # Horovod's ring is the group
-
-    _averages: Any = None  # none on a single rank
+    _averages: Any = None  # stays None on a single rank
 
     def start(self) -> Joined:
-        alone = super().start()
+        joined = super().start()
         if self.setup.device == "cuda" and not hvd.nccl_built():
             raise Unavailable(WITHOUT_NCCL)
         self.group = Ring(hvd, self.setup)
-        return self.group.joined(alone.versions)
+        return self.group.joined(joined.versions)
 
     def communicate(self) -> None:
-        """Begin all, wait for all; asked again, the averages are averaged, and stay what they are."""
+        """Begin all, wait for all. A second call averages averages, which changes nothing."""
         if self._averages is not None:
             self._averages.begin()
             self._averages.wait()
 
     def step(self, batch: Any) -> None:
-        """With the exchange during the backward."""
+        """Exchange during the backward."""
         if self._averages is None:
             super().step(batch)
             return
@@ -59,7 +58,7 @@ class AllReduce(ReplicaTrainer):
         self._loss = loss.detach()
 
     def step_alone(self, batch: Any) -> None:
-        """The step with silent hooks."""
+        """Step with the hooks switched off."""
         super().step(batch)
 
     def notes(self) -> Dict[str, Any]:
@@ -72,7 +71,7 @@ class AllReduce(ReplicaTrainer):
             self._averages = Averages(list(self._net.named_parameters()))
 
     def _weights_format(self) -> Any:
-        return torch.contiguous_format  # Horovod takes no other gradients, and a gradient is laid out as its weight
+        return torch.contiguous_format  # the only one that Horovod accepts of gradients, which have their weight's
 
     def _release(self) -> None:
         self._averages = None
@@ -83,19 +82,19 @@ class Averages:
     """The all-reduces of a network's gradients, in place."""
 
     def __init__(self, parameters: Named) -> None:
-        """Their names are the same on all ranks."""
-        self.listening = False  # whether a gradient's all-reduce begins as soon as it is there
+        """`parameters` have the same names on all ranks."""
+        self.listening = False  # True: a gradient's all-reduce begins as soon as the gradient is complete
         self._parameters, self._handles = parameters, []  # type: Named, List[int]
         for name, parameter in parameters:
             parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, name))
 
     def begin(self) -> None:
-        """Of all gradients, the last layers' first, as a backward gives them."""
+        """Begin all of them, the last layer's first: the order of a backward."""
         for name, parameter in reversed(self._parameters):
             self._begin(name, parameter)
 
     def wait(self) -> None:
-        """Until all that was begun is done."""
+        """Wait for all that have begun."""
         for handle in self._handles:
             hvd.synchronize(handle)
         self._handles = []
@@ -106,6 +105,3 @@ class Averages:
 
     def _begin(self, name: str, parameter: torch.Tensor) -> None:
         self._handles.append(hvd.allreduce_async_(parameter.grad, name=name, op=hvd.Average))
-
-
-TRAINER = AllReduce

@@ -1,21 +1,21 @@
-"""`allreduce` over TensorFlow: the replica of adapters/tensorflow, its gradients averaged by Horovod's all-reduce.
+"""The strategy `allreduce` over TensorFlow: its replica, its gradients averaged by Horovod's all-reduce.
 
-One fused tf.function a step, as hvd.DistributedGradientTape makes it. An all-reduce is an
-operation of its graph: the executor begins it when its gradient is there.
+A step is one fused tf.function, as hvd.DistributedGradientTape makes it. An all-reduce is an operation of its graph:
+the executor begins it when its gradient is complete.
 """
 
 from typing import Any, Dict
 
 import horovod.tensorflow as hvd
 
-from adapters.horovod.ring.ranks import Ring
+from adapters.horovod.ranks import Ring
 from adapters.tensorflow.optimisers import Tensors
 from adapters.tensorflow.replicas import Replicas
 from suite.worker.contract import Joined
 
 
 class AllReduce(Replicas):
-    """One device a rank."""
+    """One device per rank."""
 
     one_cluster = False
 
@@ -28,13 +28,10 @@ class AllReduce(Replicas):
         self.rank, self.world, self.transport = ring.rank, ring.world, ring.transport
 
     def average(self, gradients: Tensors) -> Tensors:
-        """Each by a name of its own, the same on all ranks."""
+        """All-reduce each gradient under a name that is equal on all ranks."""
         if self.world == 1:
             return gradients
         return [hvd.allreduce(each, op=hvd.Average, name="gradient.%d" % n) for n, each in enumerate(gradients)]
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), **self.group.notes())
-
-
-TRAINER = AllReduce

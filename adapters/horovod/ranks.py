@@ -1,10 +1,10 @@
-"""Horovod's ranks: how they find each other over gloo or MPI, and with which of its settings they exchange.
+"""Horovod's ranks: how they meet over gloo or MPI, and the settings of their exchange.
 
-On GPUs these two only connect the ranks; NCCL carries the gradients.
+On GPUs gloo or MPI only connects the ranks; NCCL carries the gradients.
 
-Horovod reads its settings from the environment when it starts, and so they are written there.
-Over MPI the ranks know each other already; over gloo rank 0 keeps a store in which everybody
-leaves an address (what horovodrun does from outside).
+Horovod reads its settings from the environment when it starts, so they are written there. Over MPI the ranks know
+each other already; over gloo rank 0 runs a store in which every rank leaves its address, as horovodrun does from
+outside.
 """
 
 import os
@@ -24,14 +24,14 @@ from suite.worker.tuning import chosen
 
 MPI = "libmpi.so.40"  # Open MPI's, of its versions 4 and 5
 BY_MPI = 'join by MPI (knobs.controller = "mpi", launcher mpiexec)'
-PATIENCE = "300"  # seconds that gloo waits for another rank; its 30 pass while a big network is built
+GLOO_TIMEOUT_S = "300"  # for another rank; gloo's default of 30 is too short while a big network is built
 
 
 class Ring(Group):
-    """Horovod as one rank sees it, with a meeting of the ranks for what it does not do."""
+    """One rank's connection to Horovod, and a `Meeting` of the ranks for what Horovod does not offer."""
 
     def __init__(self, hvd: Any, setup: Setup) -> None:
-        """Join; `hvd` is Horovod's module for the engine. Waits for all ranks."""
+        """Join all ranks, and wait for them; `hvd` is Horovod's module for the engine."""
         self._hvd = hvd
         place = meeting_place("Horovod's ranks") if setup.world > 1 else ("127.0.0.1", 0)
         self._meeting = Meeting(setup.rank, setup.world, place)
@@ -48,15 +48,15 @@ class Ring(Group):
         self.rank, self.world = hvd.rank(), hvd.size()
 
     def joined(self, versions: Dict[str, str]) -> Joined:
-        """What the engine made of this process; `versions` of the framework."""
+        """Return what Horovod connected; `versions` are the framework's."""
         return Joined(self.rank, self.world, self.transport, dict(versions, horovod=__version__))
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks, over sockets: Horovod's own thread is in the middle of its work."""
+        """Return the largest value of all ranks, by sockets: Horovod's thread is busy with gradients."""
         return self._meeting.maximum(value)
 
     def close(self) -> None:
-        """Leave together: nobody's connections close while another one still exchanges."""
+        """Leave together, so that no rank closes connections while another rank still exchanges."""
         self._meeting.leave()
         self._hvd.shutdown()
 
@@ -64,14 +64,14 @@ class Ring(Group):
         return {"horovod": dict(self._knobs, controller=self._controller)}
 
     def _start_over_gloo(self, setup: Setup) -> None:
-        meant = meant_by_own_name()
+        address_of_name = own_address()
         hosts = self._meeting.exchange(socket.gethostname())
-        refuse_loopback(hosts, self._meeting.exchange(meant))
-        own = socket.gethostbyname(self._meeting.host)
-        store = Store(own) if setup.rank == 0 and setup.world > 1 else None
+        refuse_loopback(hosts, self._meeting.exchange(address_of_name))
+        host = socket.gethostbyname(self._meeting.host)
+        store = Store(host) if setup.rank == 0 and setup.world > 1 else None
         (place, *_) = self._meeting.exchange("%s:%d" % store.address if store else "")
         os.environ.update(numbers(setup.rank, hosts))
-        interface = interface_of(own)
+        interface = interface_of(host)
         if interface:
             os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
         if place:
@@ -83,11 +83,11 @@ class Ring(Group):
             store.close()
 
 
-def meant_by_own_name() -> str:
-    """The address of this host's own name; ValueError without one: Horovod's gloo looks it up, and crashes there.
+def own_address() -> str:
+    """Return the address of this host's name; ValueError if it has none: Horovod's gloo would crash looking it up.
 
     Horovod 0.28.1 hands HOROVOD_GLOO_IFACE to its global context, but not to those of its process sets, one of which
-    has all ranks (gloo_context.cc, InitializeForProcessSet). Containers may have a name that nobody knows.
+    has all ranks (gloo_context.cc, InitializeForProcessSet). A container's name may be unknown to any resolver.
     """
     name = socket.gethostname()
     try:
@@ -101,21 +101,21 @@ def meant_by_own_name() -> str:
 
 
 def refuse_loopback(hosts: List[str], addresses: List[str]) -> None:
-    """ValueError where ranks of several hosts have loopback addresses (Debian's 127.0.1.1), by what their names mean.
+    """Raise ValueError if ranks are on several hosts and a host's name means a loopback address (Debian's 127.0.1.1).
 
-    Of two such hosts' ranks one would abort, because it connects to its own host, and the other one wait for it.
+    A rank of one such host would connect to its own host and abort, a rank of the other would wait for it.
     """
-    met = [(host, at) for host, at in zip(hosts, addresses) if ip_address(at.partition("%")[0]).is_loopback]
-    if met and len(set(hosts)) > 1:
+    loopbacks = [(host, at) for host, at in zip(hosts, addresses) if ip_address(at.partition("%")[0]).is_loopback]
+    if loopbacks and len(set(hosts)) > 1:
         raise ValueError(
             "Horovod's ranks would wait for each other at what their hosts' own names mean, and no other host reaches "
             "%s: in each host's /etc/hosts give its name the address that the others use, or %s"
-            % (", ".join("%s at %s" % each for each in dict.fromkeys(met)), BY_MPI)
+            % (", ".join("%s at %s" % each for each in dict.fromkeys(loopbacks)), BY_MPI)
         )
 
 
 class Store:
-    """Where ranks leave their gloo addresses while they join: Horovod's own, at a free port of one address."""
+    """Horovod's store in which ranks leave their gloo addresses while they join, at a free port of `host`."""
 
     def __init__(self, host: str) -> None:
         self._server = RendezvousHTTPServer((host, 0), RendezvousHandler, 0)
@@ -131,25 +131,25 @@ class Store:
 
 
 def controller(setup: Setup) -> str:
-    """Which of "gloo" and "mpi"; where the plan leaves it open, MPI for ranks that an MPI's mpiexec has started."""
+    """Return "gloo" or "mpi"; for "auto", MPI if Open MPI's mpiexec has started this rank."""
     by_mpiexec = "OMPI_COMM_WORLD_SIZE" in os.environ and "STAGEBENCH_RANK" not in os.environ
     found: str = chosen(setup, "controller", default="mpi" if by_mpiexec else "gloo")
     return found
 
 
 def settings(knobs: Dict[str, Any], by: str) -> Dict[str, str]:
-    """Horovod's variables for the knobs: https://horovod.readthedocs.io/en/stable/tensor-fusion.html."""
+    """Return Horovod's variables for the knobs: https://horovod.readthedocs.io/en/stable/tensor-fusion.html."""
     return {
         "HOROVOD_CONTROLLER": by,
         "HOROVOD_CPU_OPERATIONS": by,
         "HOROVOD_FUSION_THRESHOLD": str(int(knobs["fusion_threshold_mb"] * 2**20)),
         "HOROVOD_CYCLE_TIME": str(float(knobs["cycle_time_ms"])),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": PATIENCE,
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": GLOO_TIMEOUT_S,
     }
 
 
 def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
-    """Who a rank is, among all, among those of its host, and among the ranks of its number on every host."""
+    """Return Horovod's variables for a rank: its number in the world, on its host, and across hosts."""
     local = hosts[:rank].count(hosts[rank])
     peers = [host for host in dict.fromkeys(hosts) if hosts.count(host) > local]
     found = {"RANK": rank, "SIZE": len(hosts), "LOCAL_RANK": local, "LOCAL_SIZE": hosts.count(hosts[rank])}

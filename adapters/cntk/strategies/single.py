@@ -1,5 +1,0 @@
-"""One process without MPI."""
-
-from adapters.cntk.base import CNTKTrainer
-
-TRAINER = CNTKTrainer

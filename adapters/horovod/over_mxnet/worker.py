@@ -1,5 +1,0 @@
-"""Horovod's trainers over MXNet: strategies/STRATEGY.py holds the one of that name."""
-
-from suite.worker.trainer import by_strategy
-
-trainer = by_strategy("adapters.horovod.over_mxnet.strategies")

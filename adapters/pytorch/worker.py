@@ -1,5 +1,0 @@
-"""PyTorch's trainers: strategies/STRATEGY.py holds the one of that name."""
-
-from suite.worker.trainer import by_strategy
-
-trainer = by_strategy("adapters.pytorch.strategies")

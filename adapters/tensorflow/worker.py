@@ -1,5 +1,0 @@
-"""TensorFlow's trainers: strategies/STRATEGY.py holds the one of that name."""
-
-from suite.worker.trainer import by_strategy
-
-trainer = by_strategy("adapters.tensorflow.strategies")
