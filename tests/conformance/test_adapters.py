@@ -25,7 +25,7 @@ EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
 
 def folder_of(adapter: Adapter) -> str:
     """Its own in adapters/; a third party's has no tests here."""
-    top, _, below = adapter.trainer.partition(".")
+    top, _, below = adapter.package.partition(".")
     return below.partition(".")[0] if top == "adapters" else ""
 
 
