@@ -5,7 +5,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from cluster import agent, daemon_login
+from cluster import logins
 from cluster.dialects import Dialect, filled, knobs
 from cluster.engine import find
 from cluster.local import rendezvous, sidecars
@@ -29,7 +29,7 @@ class Mpiexec(Launcher):
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """An mpiexec that fits the interpreter, and a host for every node."""
         far = not all(map(here, placement.hosts))
-        problem = unnamed(placement) or in_numbers(placement) or (agent.unusable() if far else None)
+        problem = unnamed(placement) or in_numbers(placement) or (logins.unusable() if far else None)
         if problem:
             return problem
         try:
@@ -49,7 +49,7 @@ class Mpiexec(Launcher):
         variables.update(engine.dialect.numbers.environ)
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
-            tokens += filled(engine.dialect.agent, agent=daemon_login.written(request))
+            tokens += filled(engine.dialect.agent, agent=logins.write_daemon_login(request))
         environ, scratch = {**variables, **engine.dialect.environ}, scratch_of(engine.dialect)
         if scratch:
             environ[engine.dialect.scratch[0]] = str(scratch)

@@ -6,12 +6,11 @@ for mpiexec. Ranks on this machine need no login.
 
 import os
 import shlex
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster import agent, lifeline, remote
+from cluster import logins
 from cluster.local import numbers, rendezvous
 from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
@@ -20,13 +19,11 @@ from suite.contracts.launcher import Launcher, Process, Request
 from suite.errors import RequestError, Unavailable
 from suite.processes.hosts import here
 
-BEAT, PATIENCE = 5.0, 20.0  # seconds between two signs of life, and without any before a rank's host gives up
-REMOTE = "remote.py"  # in the attempt's folder
 UNSHARED = 66  # exit code
 # $1: the folder, $2: what proves that it is the same; the rest: variables and the command. New files may take some
 # seconds to be seen on a network file system.
 ENTER = f"""n=0
-until cd "$1" 2>/dev/null && grep -qs "$2" {REMOTE}; do
+until cd "$1" 2>/dev/null && grep -qs "$2" {logins.GUARD}; do
   n=$((n + 1))
   if test $n -gt 5; then
     echo "$(uname -n) does not see $1 of this run: name a folder that all hosts share, at the same path, with -o" >&2
@@ -49,14 +46,14 @@ class Ssh(Launcher):
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
         """A host for every node, a login there, and the interpreter."""
         far = [host for host in dict.fromkeys(placement.hosts) if not here(host)]
-        problem = unnamed(placement) or (agent.unusable() if far else None)
+        problem = unnamed(placement) or (logins.unusable() if far else None)
         if problem:
             return problem
         try:
             meeting_address(placement)
         except Unavailable as error:
             return str(error)
-        found = (agent.missing(agent.login(host), shlex.quote(str(interpreter))) for host in far)
+        found = (logins.missing(logins.login(host), shlex.quote(str(interpreter))) for host in far)
         return next(filter(None, found), None)
 
     def processes(self, request: Request) -> list[Process]:
@@ -67,8 +64,7 @@ class Ssh(Launcher):
         placement, proof = request.placement, uuid.uuid4().hex
         variables = {**request.environ, **rendezvous(meeting_address(placement), request.port), **chosen()}
         if not all(map(here, placement.hosts)):
-            code = Path(remote.__file__).read_text()
-            (request.folder / REMOTE).write_text(f"# {proof}\n{code}")
+            logins.write_guard(request, proof)
         ranks = []
         for rank, (host, local) in enumerate(places(placement)):
             who = {**variables, **numbers(rank, placement.ranks, local)}
@@ -95,11 +91,11 @@ def on(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """(tokens, variables) of the process that runs a command on a host."""
     if here(host):
-        return command, {**variables, **remote.own_variables(variables)}
-    guarded = (str(request.interpreter), "-I", "-S", "-B", str(request.folder / REMOTE), f"{PATIENCE:g}", *command)
+        return command, variables
     assigned = [f"{name}={value}" for name, value in sorted(variables.items())]
-    there = shlex.join(["sh", "-c", ENTER, "stagebench", str(request.folder), proof, *assigned, *guarded])
-    return (sys.executable, "-I", "-S", lifeline.__file__, f"{BEAT:g}", *agent.login(host), there), {}
+    entering = ("sh", "-c", ENTER, "stagebench", str(request.folder), proof)
+    there = shlex.join([*entering, *assigned, *logins.far_end(request), *command])
+    return (*logins.near_end(), *logins.login(host), there), {}
 
 
 @hookimpl

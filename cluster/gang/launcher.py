@@ -6,15 +6,16 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import remote
-from cluster.gang.driver import DEATH, LOST, NAME
-from cluster.gang.node import REMOTE, Gang
+from cluster.gang.driver import DEATH, NAME
+from cluster.gang.node import Gang
 from cluster.local import numbers
+from cluster.logins import far_end, write_guard
 from cluster.queueing import queue_limit
 from suite.contracts.case import Placement
 from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request, sidecar_name
 from suite.errors import RequestError, Unavailable
 from suite.processes.interpreters import survey
+from suite.processes.query import FOREIGN
 
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
 PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
@@ -44,7 +45,8 @@ class GangLauncher(Launcher):
     chooses_hosts = True
     sidecars_on_first_host = True
     package: str  # the module that the driver imports
-    driver: str  # its file beside this one
+    driver: str  # its file, next to this one
+    foreign: tuple[str, ...]  # beginnings of the engine's own variables, which no rank may see
 
     @property
     @abstractmethod
@@ -70,7 +72,7 @@ class GangLauncher(Launcher):
         if problem is not None:
             raise RequestError(problem)
         proof = uuid.uuid4().hex
-        (request.folder / REMOTE).write_text(f"# {proof}\n{Path(remote.__file__).read_text()}")
+        write_guard(request, proof)
         (request.folder / NAME).write_text(json.dumps(self._gang(request, proof), indent=1))
         python, driver = str(self._python()), str(Path(__file__).with_name(self.driver))
         return [
@@ -89,15 +91,16 @@ class GangLauncher(Launcher):
         return {}
 
     def _gang(self, request: Request, proof: str) -> Gang:
-        place, remote_file = request.placement, str(request.folder / REMOTE)
+        place = request.placement
         per_node = range(place.ranks_per_node)
         first = (node * place.ranks_per_node for node in range(place.nodes))
         return Gang(
             folder=str(request.folder),
             proof=proof,
-            guard=[str(request.interpreter), "-I", "-S", "-B", remote_file, f"{LOST:g}"],
+            guard=list(far_end(request)),
             command=list(request.command),
             environ=request.environ,
+            foreign=[*FOREIGN, *self.foreign],
             ranks=[[numbers(start + local, place.ranks, local) for local in per_node] for start in first],
             sidecars=[(sidecar_name(tokens), list(tokens)) for tokens in request.sidecars],
             cores=cores(place),

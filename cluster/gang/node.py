@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import IO, TypedDict
 
-REMOTE = "remote.py"  # in the attempt's folder: cluster/remote.py, under a line that proves whose it is
+GUARD = "guard.py"  # in the attempt's folder: suite/worker/guard.py, under a line that proves whose folder it is
 SAID = "stagebench: "  # begins what a task raises, which engines pass on among words of their own
 STEP = 0.1  # seconds between two looks at the ranks
 REACHED = 20.0  # seconds within which the driver is to answer
@@ -22,18 +22,17 @@ LEAVE = 5.0  # seconds that a guard gets to end its program
 SETTLE = 1.0  # seconds after a first bad end, in which one by a signal is noticed that explains it, here or elsewhere
 SIGN, FAREWELL = b".", b"!"  # of life, from driver and task alike; before a task leaves of itself
 SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file system
-# The engines' own variables, and an MPI's that the engine's daemons may have inherited.
-FOREIGN = ("PYTHON", "PYSPARK_", "SPARK_", "RAY_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_")
 
 
 class Gang(TypedDict):
     """What is to run on the nodes: a plain dictionary, which JSON and every engine can carry."""
 
     folder: str  # the attempt's, which all nodes share
-    proof: str  # in the first line of REMOTE there; what a task says first to the driver
-    guard: list[str]  # the tokens before a program's own: REMOTE ends it when this task ends
+    proof: str  # in the first line of GUARD there; what a task says first to the driver
+    guard: list[str]  # the tokens before a program's own, which end it when this task ends
     command: list[str]  # a rank's
     environ: dict[str, str]  # of every rank and sidecar
+    foreign: list[str]  # beginnings of variables that they must not inherit from the engine
     ranks: list[list[dict[str, str]]]  # by node, then by rank: the variables that say who it is
     sidecars: list[tuple[str, list[str]]]  # what each is called, and its tokens, for the first node
     cores: int  # of a node that its ranks compute with
@@ -54,7 +53,7 @@ def look(gang: Gang, peer: str) -> Place:
 
     RuntimeError when the attempt's folder is not seen here.
     """
-    path = os.path.join(gang["folder"], REMOTE)
+    path = os.path.join(gang["folder"], GUARD)
     for _ in range(SEEN_WITHIN + 1):
         with suppress(OSError), open(path) as stream:
             if gang["proof"] in stream.readline():
@@ -99,7 +98,8 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     the task is ended or the link to the driver cut, nothing that it started goes on.
     """
     (_, address, port), own = places[0], places[number]
-    shared = {**own_variables(), **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    own_variables = {name: value for name, value in os.environ.items() if not name.startswith(tuple(gang["foreign"]))}
+    shared = {**own_variables, **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     ranks: Programs = {}
     beside: Programs = {}
     lifeline = reached(driver, own, gang["proof"])
@@ -117,11 +117,6 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
             lifeline.send(FAREWELL)
         lifeline.close()
         end([*ranks.values(), *beside.values()])
-
-
-def own_variables() -> dict[str, str]:
-    """This node's own variables, without the engine's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 
 def report_begun(gang: Gang, places: list[Place]) -> None:

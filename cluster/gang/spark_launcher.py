@@ -25,6 +25,7 @@ class Spark(GangLauncher):
     order = 40
     package = "pyspark"
     driver = "spark_driver.py"
+    foreign = ("PYSPARK_", "SPARK_")
 
     @property
     def address(self) -> str:

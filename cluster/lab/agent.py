@@ -3,10 +3,10 @@
 import os
 import shlex
 
-from cluster.agent import AGENT, LIKE_SSH
 from cluster.lab.layout import SETTING as NAME
 from cluster.lab.state import SETTING as FOLDER
 from cluster.lab.state import State
+from cluster.logins import AGENT, LIKE_SSH
 
 # Used as `agent [OPTIONS] HOST COMMAND ...`: the words become one line for a shell, in a home, with the
 # variables of a login and no others. What a launcher forgets to hand on is as absent as on a real cluster.

@@ -12,7 +12,7 @@ import typer
 from suite import __version__
 from suite.analysis.machine import moved
 from suite.cli.output import report_next, say
-from suite.processes.commit import commit_of
+from suite.processes.query import commit_of
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import ResultFolder

@@ -21,10 +21,11 @@ from suite.processes.group import Group
 from suite.processes.line_reader import LineReader
 from suite.processes.lost_logins import lost
 from suite.processes.mailbox import Mailbox
-from suite.processes.oom import by_host, oom_kills
+from suite.processes.oom import by_host
 from suite.processes.outcome import judge
 from suite.processes.pipes import Pipes
 from suite.processes.watchdog import Limits, Watchdog
+from suite.worker.guard import oom_kills
 from suite.worker.messages import Message, Waiting
 from suite.worker.turns import PIPE
 

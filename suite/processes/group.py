@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 
 from suite.contracts.launcher import Process
-from suite.processes import guard
-from suite.processes.inherited import inherited
+from suite.processes.query import inherited
+from suite.worker.guard import CANNOT_START
+from suite.worker.guard import guarded as behind_guard
 
 MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
 FORCED = 5.0  # seconds that processes get to be gone after SIGKILL
@@ -57,7 +58,7 @@ class Group:
         self.end()
 
     def start(self) -> None:
-        """Start them all; one that cannot be started ends with guard.CANNOT_START and says why in its log."""
+        """Start them all; one that cannot be started ends with CANNOT_START and says why in its log."""
         for index, process in enumerate(self._processes):
             self._start(index, process)
 
@@ -75,7 +76,7 @@ class Group:
                 )
             except OSError as error:  # as where there are too many processes already
                 log.write(f"cannot start {process.tokens[0]}: {error.strerror}\n".encode())
-                self._deaths.append(Death(index, process.rank, guard.CANNOT_START, time.time(), self._ending))
+                self._deaths.append(Death(index, process.rank, CANNOT_START, time.time(), self._ending))
                 return
         self._started.append(child)
         self._ended.append(ended := threading.Event())
@@ -143,7 +144,7 @@ class Group:
         for tokens in [self._processes[death.index].undo for death in self._deaths if death.code < 0]:
             if tokens:
                 with suppress(OSError, subprocess.TimeoutExpired):
-                    subprocess.run(guard.guarded(tokens, 0.0, 0.0), capture_output=True, timeout=UNDONE, check=False)
+                    subprocess.run(behind_guard(tokens, 0.0, 0.0), capture_output=True, timeout=UNDONE, check=False)
         for process in self._processes:
             if process.scratch:
                 shutil.rmtree(process.scratch, ignore_errors=True)
@@ -165,7 +166,7 @@ class Group:
 def guarded(process: Process) -> list[str]:
     """The tokens to start a process with, so that what it starts ends with it, and all of it with us."""
     left = process.patience if process.rank is None else LEFT
-    return guard.guarded(process.tokens, process.patience, left)
+    return behind_guard(process.tokens, process.patience, left)
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:

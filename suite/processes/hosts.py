@@ -4,7 +4,10 @@ import ipaddress
 import re
 import socket
 
+from suite.processes.query import ask
 from suite.suggest import shown
+from suite.worker.machine import machine
+from suite.worker.messages import Machine
 
 LOOPBACK = "127.0.0.1"
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123
@@ -42,6 +45,17 @@ def elsewhere(host: str) -> bool:
     except OSError:
         return False
     return not ipaddress.ip_address(found).is_loopback and not _own(found)
+
+
+def this_machine() -> Machine:
+    """Return what `suite.worker.machine` knows of this host."""
+
+    def answer(command: list[str]) -> str:
+        done = ask(command, 10.0)
+        done.check_returncode()
+        return done.stdout
+
+    return machine(answer)
 
 
 def _numbers(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

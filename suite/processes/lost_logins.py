@@ -1,4 +1,4 @@
-"""What became of an engine's logins on other hosts, as `cluster/lifeline.py` reports it, a line each."""
+"""What became of an engine's logins on other hosts, as `suite.worker.guard` reports it, a line each."""
 
 from dataclasses import dataclass
 from functools import partial

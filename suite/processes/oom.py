@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from suite.contracts.engine_messages import OomKills
+from suite.worker.guard import control_groups, lines_of
 
 ROOT = Path("/")
 
@@ -31,25 +32,17 @@ def ran_out(text: str, phrases: Iterable[str]) -> bool:
     return any(phrase.lower() in lower for phrase in (*PHRASES, *phrases))
 
 
-def oom_kills(root: Path = ROOT) -> int:
-    """Kills so far in this process's control group (version 2 or 1), else on the whole machine; 0 if nobody counts."""
-    for source in (*_group_files(root), root / "proc/vmstat"):
-        count = _counted(source)
-        if count is not None:
-            return count
-    return 0
-
-
 def ends_all(root: Path = ROOT) -> bool:
-    """Whether, where memory runs out, the kernel ends the whole control group of this process, or one around it.
+    """Whether the kernel, when memory runs out, kills a whole control group that this process is in.
 
-    So it is in version 2, where `memory.oom.group` is 1. A container may see its own group as the root.
+    It does in version 2 if `memory.oom.group` is 1, in the process's own group or in one around it. To a container its
+    own group may look like the root.
     """
     top = root / "sys/fs/cgroup"
-    for number, _, path in _groups(root):
+    for number, _, path in control_groups(f"{root}/"):
         group = top / path.lstrip("/")
-        around = [group, *(each for each in group.parents if each.is_relative_to(top))]
-        if number == "0" and any(_text(each / "memory.oom.group").strip() == "1" for each in around):
+        around = [group, *(parent for parent in group.parents if parent.is_relative_to(top))]
+        if number == "0" and any("1" in lines_of(str(each / "memory.oom.group")) for each in around):
             return True
     return False
 
@@ -63,31 +56,3 @@ def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
     for each in reported:
         found[each.host] = max(each.processes, found.get(each.host, 0))
     return found
-
-
-def _groups(root: Path) -> list[list[str]]:
-    """Of this process: the hierarchy's number (0: version 2), its controllers, the group's path in it."""
-    return [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
-
-
-def _group_files(root: Path) -> list[Path]:
-    files = []
-    for number, controllers, path in _groups(root):
-        if number == "0":
-            files.append(root / "sys/fs/cgroup" / path.lstrip("/") / "memory.events")
-        elif "memory" in controllers.split(","):
-            files.append(root / "sys/fs/cgroup/memory" / path.lstrip("/") / "memory.oom_control")
-    return files
-
-
-def _counted(source: Path) -> int | None:
-    pairs = (line.split() for line in _text(source).splitlines())
-    return next((int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill"), None)
-
-
-def _text(path: Path) -> str:
-    """A file of the system's; nothing where it is not there."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

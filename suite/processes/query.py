@@ -1,21 +1,37 @@
-"""Asks a program a question: short-lived, without input, and nothing left of it, whatever becomes of it or of us."""
+"""Short programs that answer a question, and the variables that any program inherits from the controller.
 
+A program is ended with all that it has started, whatever becomes of it or of the controller.
+"""
+
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from suite.processes.guard import CANNOT_START, guarded
-from suite.processes.inherited import inherited
+from suite.worker.guard import CANNOT_START, guarded
 
-CANNOT = "cannot start "  # begins what the guard says of a program that cannot be started
-FORCED = 5.0  # seconds for its guard to end what is late
+CANNOT = "cannot start "  # opens the guard's message about a program that cannot be started
+FORCED = 5.0  # seconds for its guard to end a program that is late
+# Variables that give one process its rank: if the controller has them, another launcher started the controller, and a
+# library of MPI that sees them would join that launcher's group. PYTHONPATH, PYTHONHOME and their like belong to the
+# controller's interpreter and break another one's.
+FOREIGN = (
+    *("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"),
+    *("OMPI_COMM_WORLD_", "PMIX_", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PYTHON"),
+)  # beginnings of names
+
+
+def inherited(foreign: Iterable[str] = FOREIGN) -> dict[str, str]:
+    """Return this process's variables without the foreign ones."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(tuple(foreign))}
 
 
 def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run it to its end in the root folder; OSError when it cannot be started, TimeoutExpired when it is late."""
+    """Run a program to its end; raise OSError if it cannot be started, TimeoutExpired if it is late."""
     with subprocess.Popen(
         guarded(tokens, 0.0, 0.0),
         env=inherited(),
-        cwd="/",  # `python -c` looks for modules where it stands: nothing of ours may be found there
+        cwd="/",  # `python -c` looks for modules in the working directory: no file of ours may be found there
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -25,7 +41,7 @@ def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[st
     ) as program:
         try:
             out, err = program.communicate(timeout=seconds)
-        except BaseException:  # late, or a person's interrupt: its guard ends it with all it started
+        except BaseException:  # late, or interrupted by a person: the guard ends the program with all it started
             program.terminate()
             try:
                 program.wait(FORCED)
@@ -35,3 +51,16 @@ def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[st
     if program.returncode == CANNOT_START and err.startswith(CANNOT):
         raise OSError(0, err.strip().rpartition(": ")[2], tokens[0])
     return subprocess.CompletedProcess(tokens, program.returncode, out, err)
+
+
+def commit_of(folder: Path) -> str:
+    """Return the full hash of a folder's commit, with "-dirty" if tracked files have changed; "" without git.
+
+    A history of runs is about these commits of a person's own repository.
+    """
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
+    try:
+        done = ask(command, 10.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -22,10 +22,10 @@ from suite.errors import StagebenchError
 from suite.files import write_whole
 from suite.processes import bundle
 from suite.processes.attempt import Limits, in_one_go
-from suite.processes.inherited import inherited
+from suite.processes.hosts import this_machine
 from suite.processes.jobs import variables
 from suite.processes.launch import Launch
-from suite.processes.this_machine import this_machine
+from suite.processes.query import inherited
 from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving

@@ -5,7 +5,7 @@ import platform
 import socket
 
 from suite.files import file_name
-from suite.processes.this_machine import this_machine
+from suite.processes.hosts import this_machine
 from suite.results.records import Host
 
 

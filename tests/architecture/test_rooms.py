@@ -15,7 +15,7 @@ ENGLISH = {"local", "reference"}  # names of plugins that mean something else to
 ENGINES = {"srun", "sbatch", "mpich", "hydra", "open mpi", "ompi", "prterun", "pmi", "pmix", "kubernetes"}
 # What MPI's libraries read, whoever starts them: exchange variables for a record, and what the controller must not
 # hand on where an MPI's engine has started it.
-LIBRARIES = {"suite/worker/variables.py", "suite/processes/inherited.py"}
+LIBRARIES = {"suite/worker/variables.py", "suite/processes/query.py"}
 
 
 @pytest.fixture(scope="module")

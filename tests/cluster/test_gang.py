@@ -10,6 +10,7 @@ from queue import Queue
 
 import pytest
 
+from cluster import logins
 from cluster.gang import driver, launcher, node
 from cluster.gang.driver import NAME, Lifelines, explain
 from cluster.gang.ray_launcher import ADDRESS, Ray, nodes
@@ -127,7 +128,9 @@ def test_the_driver_is_given_ranks_by_node_and_its_own_python(program, tmp_path,
     assert (process.rank, process.queues, process.known_by) == (None, True, ("Spark",))
     gang = json.loads((tmp_path / NAME).read_text())
     assert [[who["RANK"] + who["LOCAL_RANK"] for who in each] for each in gang["ranks"]] == [["00", "11"], ["20", "31"]]
-    assert gang["guard"] == [str(HERE), "-I", "-S", "-B", str(tmp_path / node.REMOTE), "20"]
+    far = ("--lifeline=20", "--patience=1.5", "--left=1.5", f"--report={tmp_path}/engine.jsonl")
+    assert gang["guard"] == [str(HERE), "-I", "-S", "-B", str(tmp_path / node.GUARD), *far]
+    assert {"PYTHON", "PMIX_", "PYSPARK_"} < set(gang["foreign"])
     handed = {key: gang[key] for key in ("command", "environ", "sidecars", "cores", "gpus", "hosts", "address")}
     assert handed == {
         "command": ["worker", "a b"],
@@ -152,7 +155,7 @@ def test_nodes_are_numbered_as_hosts_were_named_or_as_they_come():
 
 WAITS = "import time; time.sleep(600)"
 DIES = "import os, signal, sys; print('the last words', flush=True); "
-MEETS = "import os; open(os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'] + os.environ.get('SPARK_X', ''))"
+MEETS = "import os; open(os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'] + os.environ.get('RAY_X', ''))"
 
 
 @pytest.fixture
@@ -160,7 +163,7 @@ def gang(tmp_path, monkeypatch):
     """What two ranks of one node are given, that run a line of Python each."""
     monkeypatch.setattr(launcher.GangLauncher, "_python", lambda self: HERE)
     monkeypatch.setattr(Ray, "check", lambda self, placement, python: None)
-    monkeypatch.setenv("SPARK_X", "not for ranks")
+    monkeypatch.setenv("RAY_X", "not for ranks")
 
     def make(*lines, sidecar=None):
         beside = ((str(HERE), "-c", sidecar),) if sidecar else ()
@@ -203,7 +206,7 @@ def test_a_node_names_what_failed_and_ends_the_rest(gang, tmp_path, ranks, sidec
 
 
 def test_ranks_end_when_the_driver_falls_silent_as_when_its_link_is_cut(gang, monkeypatch):
-    monkeypatch.setattr(launcher, "LOST", 1.0)
+    monkeypatch.setattr(logins, "SILENCE", 1.0)
     silenced, unreached = (
         r"rank 0 on .* no sign of the controller came for 1 s",
         r"cannot reach the driver at 127.0.0.1",
@@ -329,7 +332,7 @@ driver.main("Ray", "ray start", work)
 def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):
     monkeypatch.setattr(node, "SEEN_WITHIN", 0)
     made = gang(WAITS)
-    (tmp_path / node.REMOTE).write_text("# another run's\n")
+    (tmp_path / node.GUARD).write_text("# another run's\n")
     with pytest.raises(RuntimeError, match=f"does not see {tmp_path} of this run: name a folder that all hosts share"):
         held(made)
 

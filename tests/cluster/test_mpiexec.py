@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cluster import engine
-from cluster.agent import AGENT
 from cluster.dialects import DIALECTS, recognised
+from cluster.logins import AGENT
 from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request

@@ -2,17 +2,16 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cluster import agent, lifeline
-from cluster.agent import AGENT
+from cluster import logins
+from cluster.logins import AGENT, GUARD
 from cluster.nodes import meeting_address
-from cluster.ssh import BEAT, PATIENCE, REMOTE, Ssh, stagebench_launchers
+from cluster.ssh import Ssh, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError, Unavailable
@@ -20,6 +19,7 @@ from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.processes import watchdog
 from suite.processes.evidence import sidecar
+from suite.worker import guard
 from suite.worker.messages import Hello, Joined, of_type
 
 HERE = Path(sys.executable)
@@ -42,11 +42,11 @@ def program(tmp_path, monkeypatch):
     def make(text):
         path = script(tmp_path / "agent", text)
         monkeypatch.setenv(AGENT, str(path))
-        agent.missing.cache_clear()
+        logins.missing.cache_clear()
         return path
 
     yield make
-    agent.missing.cache_clear()
+    logins.missing.cache_clear()
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
     *_, near, far, last = Ssh().processes(request_for(tmp_path, placement))
     assert near.tokens == ("worker", "a b")
     *start, line = far.tokens
-    assert start == [sys.executable, "-I", "-S", lifeline.__file__, f"{BEAT:g}", str(twin), OTHER]
+    assert start == [sys.executable, "-I", "-S", guard.__file__, "--login=5", str(twin), OTHER]
     assert far.environ == {}
     shell, flag, text, name, folder, proof, *rest = shlex.split(line)
     assert (shell, flag, name, folder) == ("sh", "-c", "stagebench", str(tmp_path))
-    assert (tmp_path / REMOTE).read_text().startswith(f"# {proof}\n")
+    assert (tmp_path / GUARD).read_text().startswith(f"# {proof}\n")
     assert text.endswith('exec env "$@"')
     assert rest == [
         "A=x 'y' $z",
@@ -93,7 +93,8 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
         "STAGEBENCH_RANK=2",
         "STAGEBENCH_WORLD=4",
         "WORLD_SIZE=4",
-        *(str(HERE), "-I", "-S", "-B", str(tmp_path / REMOTE), f"{PATIENCE:g}", "worker", "a b"),
+        *(str(HERE), "-I", "-S", "-B", str(tmp_path / GUARD), "--lifeline=20", "--patience=1.5", "--left=1.5"),
+        *(f"--report={tmp_path}/engine.jsonl", "worker", "a b"),
     ]
     assert "LOCAL_RANK=1" in shlex.split(last.tokens[-1])
     assert [far.rank, last.rank] == [2, 3]
@@ -102,7 +103,7 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
 def test_without_an_agent_it_is_ssh_that_never_asks(monkeypatch):
     monkeypatch.delenv(AGENT, raising=False)
     options = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-    assert agent.login("b") == ("ssh", *options.split(), "--", "b")
+    assert logins.login("b") == ("ssh", *options.split(), "--", "b")
 
 
 def test_companions_stand_on_the_first_host_and_keep_their_name(tmp_path, twin):
@@ -157,7 +158,7 @@ def test_a_login_that_is_refused_tells_what_was_said_and_what_must_work(program)
 
 
 def test_a_login_that_never_comes_is_given_up(program, monkeypatch):
-    monkeypatch.setattr(agent, "SECONDS", 0.3)
+    monkeypatch.setattr(logins, "SECONDS", 0.3)
     program("#!/bin/sh\nsleep 60\n")
     assert "timed out after 0.3 seconds" in Ssh().missing(TWO, HERE)
 
@@ -223,7 +224,7 @@ def test_a_folder_that_is_not_shared_is_told(job, launched, twin, monkeypatch):
     monkeypatch.setattr(watchdog, "GRACE", 0.5)
     request = job(TWO, HERE, strategy="meets")
     processes = Ssh().processes(request)
-    (request.folder / REMOTE).unlink()  # as where another folder lies at the same path
+    (request.folder / GUARD).unlink()  # as where another folder lies at the same path
     result = launched(Ssh(), request, processes)
     assert result.outcome == "crash"
     told = f"{os.uname().nodename} does not see {request.folder} of this run: name a folder that all hosts share"
@@ -241,10 +242,6 @@ def running_with(folder):
     """Lines of `ps` that name the attempt's folder, but for the zombies."""
     lines = subprocess.run(["ps", "-eo", "stat=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in lines if str(folder) in line and not line.startswith("Z")]
-
-
-def test_signals_have_the_numbers_that_the_ends_tell_each_other():
-    assert all(128 + number in lifeline.SIGNALLED for number in signal.valid_signals() if number < signal.SIGRTMIN)
 
 
 BLOCK = """

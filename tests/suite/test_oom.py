@@ -1,7 +1,6 @@
 """The proof of an out-of-memory kill: the kernel's count, as it is, and a real kill where groups can be made."""
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -9,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster import remote
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.plugins import adapters
-from suite.processes.oom import oom_kills, ran_out
+from suite.processes.oom import ran_out
+from suite.worker import guard
+from suite.worker.guard import oom_kills
 from tests.support.control_group import small_group
 
 CHECKOUT = Path(__file__).parents[2]
@@ -39,8 +39,7 @@ def test_the_kernel_s_count_is_read_where_it_stands(tmp_path, files, count):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert oom_kills(tmp_path) == count
-    assert remote.oom_kills(f"{tmp_path}/") == count
+    assert oom_kills(f"{tmp_path}/") == count
 
 
 # Whether memory ran out, the adapter, where it was said ("here": under `memory_limit`), the words; after tabs.
@@ -93,10 +92,12 @@ def test_it_is_the_rank_where_the_controller_has_more(group, tmp_path):
 
 
 def test_the_far_end_of_a_login_reports_its_own_kernel_s_kills(group, tmp_path):
-    script = shutil.copy(remote.__file__, tmp_path)
     eats = [sys.executable, "-c", "x = b'x' * (400 << 20)"]
+    options = ["--lifeline=60", "--patience=1", "--left=1", f"--report={tmp_path / FILE}"]
     inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group)]
-    far = subprocess.Popen([*inside, sys.executable, "-I", "-S", script, "60", *eats], stdin=subprocess.PIPE)
+    far = subprocess.Popen(
+        [*inside, sys.executable, "-I", "-S", guard.__file__, *options, *eats], stdin=subprocess.PIPE
+    )
     assert far.wait(timeout=300) == 128 + 9
     assert far.stdin is not None
     far.stdin.close()

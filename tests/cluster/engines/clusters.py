@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from suite.processes.inherited import inherited
+from suite.processes.query import inherited
 from suite.worker.rendezvous import free_port
 
 CORES = 2  # of a node

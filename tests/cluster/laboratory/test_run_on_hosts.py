@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from cluster.agent import AGENT
 from cluster.lab.links import switch_link
 from cluster.lab.people import processes
+from cluster.logins import AGENT
 from suite.comm.records import CommFolder, ExchangeTimes
 from suite.results.run_folder import RunFolder
 from workloads.networks.mnist import mnist_small

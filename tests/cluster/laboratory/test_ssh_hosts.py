@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import remote
-from cluster.agent import AGENT
 from cluster.lab import build, links
 from cluster.lab.agent import entering, environment
 from cluster.lab.people import processes
+from cluster.logins import AGENT
 from suite.contracts.case import Placement
 
 HERE = Path(sys.executable)
@@ -89,13 +88,14 @@ def test_hosts_whose_own_names_mean_themselves_alone_meet_all_the_same(laborator
     assert found["ranks"] == [[host, f"tcp: {laboratory.layout.address(host)}"] for host in hosts], found["reason"]
 
 
-def test_the_interface_for_gloo_is_the_one_that_leads_there(laboratory):
+def test_the_interface_is_the_one_that_leads_there(laboratory):
     first, second = laboratory.layout.hosts
-    ask = "import sys; sys.path.insert(0, sys.argv[1]); import remote; print(remote.interface(sys.argv[2]))"
+    ask = "import sys; from suite.worker.rendezvous import *; print(interface_of(address_towards(sys.argv[1])))"
     for host in (first, second):  # to itself as to the other
-        tokens = [sys.executable, "-c", ask, str(Path(remote.__file__).parent), laboratory.layout.address(first)]
-        done = subprocess.run(entering(laboratory, host, tokens), capture_output=True, text=True, check=True)
-        assert done.stdout == "eth0\n"
+        tokens = [sys.executable, "-c", ask, laboratory.layout.address(first)]
+        place = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        done = subprocess.run(entering(laboratory, host, tokens), env=place, capture_output=True, text=True, check=True)
+        assert done.stdout == ("lo\n" if host == first else "eth0\n")
 
 
 def test_a_frozen_rank_on_the_other_host_is_a_timeout_and_nothing_is_left_there(laboratory, controller):

@@ -24,7 +24,7 @@ from stagebench_conformance import warm_rank, warm_server
 from suite.contracts.launcher import Process, starters
 from suite.plugins import adapters, launchers
 from suite.processes import group as processes
-from suite.processes.inherited import inherited
+from suite.processes.query import inherited
 
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
 OWN = {"PYTEST_CURRENT_TEST", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.agent import AGENT
-from cluster.daemon_login import written
+from cluster.logins import AGENT, write_daemon_login
 from suite.contracts.case import Placement
 from suite.contracts.launcher import LOGINS, Request
 
@@ -21,7 +20,7 @@ def test_options_that_an_engine_or_an_operator_adds_are_not_taken_for_the_host(t
     agent.write_text('#!/bin/sh\necho "to $1"\nshift\nexec /bin/sh -c "$*"\n')
     agent.chmod(0o755)
     monkeypatch.setenv(AGENT, str(agent))
-    login = written(Request(Placement(), (), Path(sys.executable), {}, tmp_path))
+    login = write_daemon_login(Request(Placement(), (), Path(sys.executable), {}, tmp_path))
     tokens = [login, *options, "b", "echo", '"it\'s"', "$((1 + 1));", "exit 3"]
     done = subprocess.run(tokens, capture_output=True, text=True, timeout=20)
     assert done.stdout == "to b\nit's 2\n", done.stderr
