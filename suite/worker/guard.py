@@ -36,7 +36,8 @@ from contextlib import suppress
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CANNOT_START = 127  # a shell's exit code for it
 END = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-AWAITED = END | {signal.SIGCHLD}  # blocked, and taken one at a time: a signal between two waits is not lost
+LIFELINE_ENDED = signal.SIGUSR1  # from a thread of the guard's own
+AWAITED = END | {LIFELINE_ENDED, signal.SIGCHLD}  # blocked, and taken one at a time: none is lost between two waits
 OOM_FIRST = 1000  # the highest score: the kernel kills what is measured before what measures
 LOOK = 0.1  # seconds between two SIGKILLs: a process that is being killed may still have forked
 LOGINS = "STAGEBENCH_LOGINS"  # the variable that names the file of `log_in`
@@ -87,13 +88,15 @@ def guard(tokens: list, options: dict) -> None:
 
         Thread(target=hold_lifeline, args=(float(lifeline),), daemon=True).start()
     children = Children(program)
-    while children.status is None and signal.sigwait(AWAITED) == signal.SIGCHLD:
+    received = signal.SIGCHLD
+    while children.status is None and received == signal.SIGCHLD:
+        received = signal.sigwait(AWAITED)
         children.reap()
     status = children.end(float(options["--patience" if children.status is None else "--left"]))
     if "--report" in options and oom_kills() > kills:
         report_oom_kills(options["--report"], oom_kills() - kills)
-    if lifeline and os.WIFSIGNALED(status):
-        os._exit(128 + os.WTERMSIG(status))
+    if lifeline:
+        os._exit(exit_code(status, received))
     leave(status)
 
 
@@ -188,7 +191,7 @@ def leave(status: int) -> None:
 
 
 def hold_lifeline(seconds: float) -> None:
-    """End this process by SIGTERM when standard input closes, or nothing comes through it for `seconds`."""
+    """Wake the guard when standard input closes, or nothing comes through it for `seconds`."""
     from select import select
 
     try:
@@ -197,7 +200,15 @@ def hold_lifeline(seconds: float) -> None:
                 return
         os.write(2, b"ended: no sign of the controller came for %g s\n" % seconds)
     finally:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), LIFELINE_ENDED)
+
+
+def exit_code(status: int, received: int) -> int:
+    """Return the exit code by which a login reports a program's end; `received` is the last signal to the guard."""
+    if os.WIFSIGNALED(status):
+        return 128 + os.WTERMSIG(status)
+    # A program may answer a signal of another process with 0, and would pass for one that was done.
+    return os.WEXITSTATUS(status) or (128 + received if received in END else 0)
 
 
 def log_in(tokens: list, seconds: float) -> None:

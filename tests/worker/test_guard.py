@@ -93,6 +93,13 @@ def test_a_signal_to_the_guard_ends_the_program(ended, number):
     assert gone(pid)
 
 
+def test_a_program_that_answers_such_a_signal_with_0_does_not_pass_for_one_that_was_done(ended):
+    process = ended(far_end("import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0));" + FOR_EVER))
+    pid_of(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 128 + signal.SIGTERM
+
+
 def test_the_lifeline_is_not_the_program_s_input(ended):
     process = ended(far_end("print(repr(open(0).read()))"))
     assert process.stdout.readline() == b"''\n"
