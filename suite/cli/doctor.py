@@ -178,7 +178,7 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
     import psutil
 
     from suite.processes import oom
-    from suite.processes.this_machine import this_machine
+    from suite.processes.hosts import this_machine
     from suite.results.this_host import load
 
     memory, here = psutil.virtual_memory(), this_machine()

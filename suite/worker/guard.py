@@ -88,9 +88,9 @@ def guard(tokens: list, options: dict) -> None:
 
         Thread(target=hold_lifeline, args=(float(lifeline),), daemon=True).start()
     children = Children(program)
-    received = signal.SIGCHLD
+    received = int(signal.SIGCHLD)
     while children.status is None and received == signal.SIGCHLD:
-        received = signal.sigwait(AWAITED)
+        received = int(signal.sigwait(AWAITED))
         children.reap()
     status = children.end(float(options["--patience" if children.status is None else "--left"]))
     if "--report" in options and oom_kills() > kills:
