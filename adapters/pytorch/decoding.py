@@ -183,7 +183,7 @@ class Decoder:
             words = "cannot decode %s: %s" % (path, first_line(error))
             if status(error) not in (None, *OF_A_FILE):
                 raise RuntimeError(words)
-            raise OSError(words + "; remove or replace it, or use decode = 'host'")
+            raise OSError(words + "; replace it, move it out of the set, or use decode = 'host'")
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""

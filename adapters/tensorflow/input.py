@@ -102,7 +102,9 @@ class Culprit:
             except OSError as found:
                 return found
             except tf.errors.OpError as found:
-                return OSError("cannot read the image %s: %s; remove or replace it" % (path, found.message))
+                return OSError(
+                    "cannot read the image %s: %s; replace it, or move it out of the set" % (path, found.message)
+                )
         return OSError("cannot read a batch of %s: %s" % (self._view.name, error))
 
 

@@ -58,27 +58,34 @@ def check(
 
 def _decoded(source: Path, as_json: bool) -> bool:
     from suite.data.sets import kind_of
+    from suite.worker.image_folder import left_out_words
 
-    total, readable, bad = _images(source) if kind_of(source) == "folder" else _arrays(source)
+    left_out: list[str] = []
+    if kind_of(source) == "folder":
+        total, readable, bad, left_out = _images(source)
+    else:
+        total, readable, bad = _arrays(source)
     if as_json:
-        show_json({"path": str(source), "samples": total, "readable": readable, "problems": bad})
+        counts = {"path": str(source), "samples": total, "readable": readable}
+        show_json({**counts, "problems": bad, "left_out": left_out})
     else:
         for problem in bad:
             say(problem)
         what = "images" if kind_of(source) == "folder" else "samples"
         say(f"{source}: {readable:,} of {total:,} {what} can be read")
+        if left_out:
+            say(left_out_words(left_out))
     return bool(bad)
 
 
-def _images(folder: Path) -> tuple[int, int, list[str]]:
+def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
     from suite.data.check import blank, lone_class, problems
-    from suite.worker.sources import listed
+    from suite.worker.image_folder import listed
 
     try:
-        files, classes = listed(str(folder))
+        files, classes, left_out = listed(str(folder))
     except (OSError, ValueError) as error:
-        remedy = "name a folder with a folder of images for each class, or an .npz file"
-        raise RequestError(f"{folder} is not an image folder: {error}; {remedy}") from error
+        raise RequestError(f"no image folder and no .npz file: {error}") from error
     lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
     bad: list[str] = []
     with bar("decoding", len(paths)) as progress:
@@ -88,7 +95,7 @@ def _images(folder: Path) -> tuple[int, int, list[str]]:
     readable = len(paths) - len(bad)
     if blank(paths):
         bad.append(f"{folder}: each image has the same value in every pixel, which teaches nothing; replace them")
-    return len(paths), readable, [lone, *bad] if lone else bad
+    return len(paths), readable, [lone, *bad] if lone else bad, left_out
 
 
 def _arrays(path: Path) -> tuple[int, int, list[str]]:

@@ -121,13 +121,18 @@ def convert(
     """
     from suite.data.pack import Packing, pack
     from suite.data.record_sets import count
+    from suite.data.sets import kind_of
     from suite.files import scratch
+    from suite.worker.image_folder import left_out_words, listed
 
     settings, source = interpreters_from(python or []), source_of(data)
     if on_error not in ("fail", "skip"):
         raise RequestError(f"--on-error {on_error!r} is neither fail nor skip; give one of them")
     network = workload_for(data, workload)
     _check_resize(resize, source, network)
+    left_out = left_out_words(listed(str(source)).left_out) if kind_of(source) == "folder" else ""
+    if left_out:
+        say(left_out)
     packed = 0
     for adapter, form in _formats(source, to or []):
         interpreter = interpreter_for(adapter, settings, asked=bool(to))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from suite.worker.image_folder import listed
 from suite.worker.photographs import Within, refuse_huge
-from suite.worker.sources import listed
 
 UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError)
 
@@ -22,7 +22,7 @@ def header(path: Path) -> tuple[int, int]:
 
 def images(folder: Path) -> list[Path]:
     """Every image of a class-folder tree; ValueError or OSError names what is missing."""
-    return [Path(path) for path, _ in listed(str(folder))[0]]
+    return [Path(path) for path, _ in listed(str(folder)).files]
 
 
 def lone_class(folder: Path, classes: Sequence[str]) -> str | None:
@@ -64,4 +64,4 @@ def _sentence(path: Path, error: BaseException) -> str:
         why = "not an image that Pillow knows"
     else:
         why = getattr(error, "strerror", None) or str(error)
-    return f"cannot read the image {path}: {why}; remove or replace it"
+    return f"cannot read the image {path}: {why}; replace it, or move it out of the set"

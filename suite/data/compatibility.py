@@ -68,9 +68,9 @@ def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
 def _folder(path: Path, graph: Graph) -> tuple[int, str]:
     """Likewise."""
     from suite.data.check import lone_class
-    from suite.worker.sources import listed
+    from suite.worker.image_folder import listed
 
-    files, classes = listed(str(path))
+    files, classes, _ = listed(str(path))
     _open_one_of_each(files)
     problem = lone_class(path, classes)
     if problem:

@@ -114,13 +114,13 @@ def _refuse_other(wanted: Photographs) -> None:
             raise RequestError(f"{wanted.folder} holds other files; name a new folder with -o") from None
         return
     except (OSError, ValueError) as error:
-        raise RequestError(f"{error}; name another folder with -o, or remove {wanted.folder} first") from error
+        raise RequestError(f"{error}; name another folder with -o") from error
     if found != wanted.recipe:
         asked = wanted.recipe._asdict()
         differ = ", ".join(f"{key} {value!r}" for key, value in found._asdict().items() if value != asked[key])
         raise RequestError(
             f"{wanted.folder} was made with other settings ({differ}); give the same ones, "
-            "name another folder with -o, or remove it first"
+            "or name another folder with -o"
         )
 
 

@@ -8,8 +8,8 @@ from suite.contracts.adapter import Format
 from suite.data.sets import kind_of, records_place
 from suite.worker.array_files import loaded
 from suite.worker.idx import pair
+from suite.worker.image_folder import listed
 from suite.worker.packed_set import read_marker
-from suite.worker.sources import listed
 from workloads.catalogue import Workload
 
 
@@ -32,7 +32,7 @@ def missing(data: str, source: Path, form: Format, workload: Workload) -> str | 
 def listing(source: Path) -> str:
     """Twelve digits that change when samples come, go or are moved to another class; an array file's size and time."""
     if kind_of(source) == "folder":
-        text = "\n".join(f"{Path(path).relative_to(source)} {label}" for path, label in listed(str(source))[0])
+        text = "\n".join(f"{Path(path).relative_to(source)} {label}" for path, label in listed(str(source)).files)
     else:
         files = [Path(file) for file in pair(str(source)) or ()] if source.is_dir() else [source]
         text = "\n".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
@@ -40,4 +40,4 @@ def listing(source: Path) -> str:
 
 
 def count(source: Path) -> int:
-    return len(listed(str(source))[0]) if kind_of(source) == "folder" else len(loaded(str(source))[1])
+    return len(listed(str(source)).files) if kind_of(source) == "folder" else len(loaded(str(source))[1])

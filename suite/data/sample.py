@@ -9,7 +9,7 @@ import numpy as np
 from suite.data.sets import kind_of
 from suite.errors import RequestError
 from suite.worker.array_files import loaded
-from suite.worker.sources import listed
+from suite.worker.image_folder import listed
 
 
 def some(source: Path, samples: int, even: int, folder: Path) -> Path:
@@ -36,7 +36,7 @@ def _even(source: Path, distinct: list[int], even: int) -> list[int]:
 
 
 def _images(source: Path, samples: int, even: int, folder: Path) -> Path:
-    files, _ = listed(str(source))
+    files = listed(str(source)).files
     first: dict[bytes, int] = {}
     for index in _spread(len(files), samples):
         first.setdefault(sha256(Path(files[index][0]).read_bytes()).digest(), index)

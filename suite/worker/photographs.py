@@ -122,7 +122,10 @@ def naming(name: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
-        raise OSError("cannot read the image %s: %s; remove or replace it" % (name, error or type(error).__name__))
+        raise OSError(
+            "cannot read the image %s: %s; replace it, or move it out of the set"
+            % (name, error or type(error).__name__)
+        )
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:

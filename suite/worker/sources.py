@@ -13,11 +13,10 @@ from typing import Any, Iterator, List, Optional, Tuple
 import numpy as np
 
 from suite.worker.array_files import loaded
+from suite.worker.image_folder import left_out_words, listed
 from suite.worker.job import DataSet
 from suite.worker.photographs import Photographs
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 class Source:
@@ -93,9 +92,12 @@ class FolderSource(Source):
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError when it holds no classes or no images."""
         self.photographs = Photographs(how, shape[1])
-        self._files, names = listed(path)
-        self.files, self.classes = self._files, len(names)
-        self.name = "%s (%d images, %d classes)" % (os.path.basename(path), len(self._files), self.classes)
+        found = listed(path)
+        self._files = self.files = found.files
+        self.classes = len(found.classes)
+        counts = "%d images, %d classes" % (len(found.files), len(found.classes))
+        words = [counts] + ([left_out_words(found.left_out)] if found.left_out else [])
+        self.name = "%s (%s)" % (os.path.basename(path), "; ".join(words))
 
     def __len__(self) -> int:
         return len(self._files)
@@ -112,31 +114,6 @@ class FolderSource(Source):
 
     def paths(self) -> List[str]:
         return [path for path, _ in self._files]
-
-
-def listed(path: str) -> Tuple[List[Tuple[str, int]], List[str]]:
-    """((file, label), ...) and class names, both sorted; ValueError names what is missing."""
-    classes = sorted(entry for entry in os.listdir(path) if os.path.isdir(os.path.join(path, entry)))
-    if not classes:
-        raise ValueError("%s has no class folders; it should hold one folder of images per class" % path)
-    files: List[Tuple[str, int]] = []
-    for label, name in enumerate(classes):
-        folder = os.path.join(path, name)
-        with os.scandir(folder) as entries:
-            images = [entry for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)]
-        for entry in images:
-            try:
-                odd = not entry.is_file() and os.path.exists(entry.path)  # reading from a pipe would never end
-            except OSError as error:  # links in a circle
-                raise ValueError("%s: %s; remove it" % (entry.path, error.strerror))
-            if odd:
-                raise ValueError("%s is no file; remove it" % entry.path)
-        found = sorted(entry.name for entry in images)
-        if not found:
-            suffixes = ", ".join(IMAGE_SUFFIXES)
-            raise ValueError("the class folder %s holds no images (%s); fill it or remove it" % (folder, suffixes))
-        files.extend((os.path.join(folder, x), label) for x in found)
-    return files, classes
 
 
 def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:

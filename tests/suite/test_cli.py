@@ -113,6 +113,26 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     assert "1 of 2 images can be read" in told.out
 
 
+def test_data_check_says_once_what_is_neither_class_nor_image(stagebench: Run, tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.png", ".ipynb_checkpoints/1.png", "a/._1.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.linear_gradient("L").save(tmp_path / "photos" / name)
+    told = stagebench("data", "check", str(tmp_path / "photos"))
+    assert (told.code, "2 of 2 images can be read" in told.out) == (0, True)
+    assert told.out.count("left out 2, neither classes nor images: .ipynb_checkpoints/, a/._1.png") == 1
+    found = json.loads(stagebench("data", "check", str(tmp_path / "photos"), "--json").out)
+    assert (found["samples"], found["left_out"]) == (2, [".ipynb_checkpoints/", "a/._1.png"])
+
+
+def test_the_root_of_a_set_is_refused_with_the_folder_to_give(stagebench: Run, tmp_path: Path) -> None:
+    for name in ("train/a", "train/b", "val/a"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.linear_gradient("L").save(tmp_path / "set" / name / "1.png")
+    told = stagebench("data", "check", str(tmp_path / "set"))
+    assert isinstance(told.error, RequestError)
+    assert str(told.error).endswith(f": give {tmp_path / 'set' / 'train'}")
+
+
 def test_data_check_refuses_images_that_show_nothing(stagebench: Run, tmp_path: Path) -> None:
     for name, grey in (("black", 0), ("white", 255)):
         (tmp_path / "photos" / name).mkdir(parents=True)

@@ -15,7 +15,7 @@ import pytest
 
 from suite.worker import unpacking
 from suite.worker.array_files import described, loaded
-from suite.worker.sources import listed
+from suite.worker.image_folder import listed
 from tests.support.memory import little_memory
 
 GOOD = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
@@ -186,9 +186,9 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
         loaded(str(tmp_path / "set.npz"))
     (tmp_path / "a").mkdir()
     os.symlink("round.jpg", str(tmp_path / "a" / "round.jpg"))
-    with pytest.raises(ValueError, match=r"round\.jpg: Too many levels of symbolic links; remove it"):
+    with pytest.raises(ValueError, match=r"round\.jpg: Too many levels of symbolic links; move it out of the set"):
         listed(str(tmp_path))
     os.unlink(str(tmp_path / "a" / "round.jpg"))
     os.mkfifo(str(tmp_path / "a" / "x.jpg"))
-    with pytest.raises(ValueError, match=r"x\.jpg is no file; remove it"):
+    with pytest.raises(ValueError, match=r"x\.jpg is no file; move it out of the set"):
         listed(str(tmp_path))

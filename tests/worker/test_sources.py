@@ -84,7 +84,9 @@ def test_an_unreadable_image_is_named(photographs, damage):
     victim = photographs / "b_ant" / "1.JPG"
     victim.write_bytes(victim.read_bytes()[:400] if damage is None else damage)
     source = FolderSource(str(photographs), (3, 32, 32))
-    with pytest.raises(OSError, match=r"cannot read the image .*b_ant.1\.JPG: .*; remove or replace it"):
+    with pytest.raises(
+        OSError, match=r"cannot read the image .*b_ant.1\.JPG: .*; replace it, or move it out of the set"
+    ):
         source.sample(5)
 
 
@@ -100,13 +102,23 @@ def test_a_part_of_a_folder_tells_how_its_files_are_cut(photographs):
 
 
 def test_a_folder_without_classes_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no class folders; it should hold one folder of images per class"):
+    with pytest.raises(ValueError, match="has no class folders; one level of folders is read, one folder of images"):
         FolderSource(str(tmp_path), (3, 32, 32))
 
 
-def test_an_empty_class_is_named(photographs):
+def test_a_record_says_what_was_left_out(photographs):
+    (photographs / ".ipynb_checkpoints").mkdir()
+    source = FolderSource(str(photographs), (3, 32, 32))
+    assert source.name.endswith("classes; left out 1, neither a class nor an image: .ipynb_checkpoints/)")
+    assert source.sample(0)[1] == 0
+
+
+def test_a_class_without_images_is_named(photographs):
     (photographs / "d_dog").mkdir()
-    with pytest.raises(ValueError, match=r"the class folder .*d_dog holds no images \(\.jpg, \.jpeg, \.png\)"):
+    (photographs / "d_dog" / "dog.webp").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"has no images in d_dog; .* one folder of images \(\.jpg, \.jpeg, \.png\) per"
+    ):
         FolderSource(str(photographs), (3, 32, 32))
 
 

@@ -130,7 +130,7 @@ def test_an_unreadable_file_is_named_by_its_reader(trainer, folder, seen, decode
         path.write_bytes(b"not a picture")
     ours = trainer(readers=1, decode="gpu")
     ours.open_input(seen(FolderSource(str(folder), SHAPE)))
-    with pytest.raises(OSError, match=r"^cannot read the image .*\.jpg: .*remove or replace it$"):
+    with pytest.raises(OSError, match=r"^cannot read the image .*\.jpg: .*replace it, or move it out of the set$"):
         ours.next_batch()
 
 
@@ -172,8 +172,16 @@ def answering(*statuses):
     [
         ((5, None), None, ""),
         ((5, 5), torch.cuda.OutOfMemoryError, r"^nvJPEG is out of memory: Failed to decode batch: 5$"),
-        ((3, 3), OSError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 3; remove or replace it"),
-        ((10, 10), OSError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 10; remove or replace it"),
+        (
+            (3, 3),
+            OSError,
+            r"^cannot decode .*upright\.jpg: Failed to decode batch: 3; replace it, move it out of the set",
+        ),
+        (
+            (10, 10),
+            OSError,
+            r"^cannot decode .*upright\.jpg: Failed to decode batch: 10; replace it, move it out of the set",
+        ),
         ((6, 6), RuntimeError, r"^cannot decode .*upright\.jpg: Failed to decode batch: 6$"),
     ],
 )

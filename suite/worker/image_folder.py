@@ -1,0 +1,163 @@
+"""A folder of images in class folders (ImageNet's layout): the one rule of what in it is a class, and what an image.
+
+One level is read. Names that programs and systems leave in folders, and folders without any file, are neither classes
+nor images: they are left out, and `Images.left_out` names them.
+"""
+
+import os
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+# Besides every name that begins with a dot. In lower case.
+SYSTEM_NAMES = (
+    "$recycle.bin",
+    "#recycle",
+    "#snapshot",
+    "@eadir",
+    "@recently-snapshot",
+    "@recycle",
+    "__macosx",
+    "desktop.ini",
+    "ehthumbs.db",
+    "ehthumbs_vista.db",
+    "lost+found",
+    "network trash folder",
+    "system volume information",
+    "temporary items",
+    "thumbs.db",
+)
+SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")  # parts of a set, the first ones first
+DEEP, MANY = 5, 200  # levels and folders that are searched for the folder that was meant
+NAMED = 3  # of what is left out
+
+Images = NamedTuple(
+    "Images",
+    [
+        ("files", List[Tuple[str, int]]),  # (path, label), by class and name
+        ("classes", List[str]),  # sorted; a label is a place in it
+        ("left_out", List[str]),  # paths in the folder that are neither classes nor images; folders end with a slash
+    ],
+)
+
+
+def left_out_words(names: List[str]) -> str:
+    """A sentence without its full stop; "" if nothing was left out."""
+    if not names:
+        return ""
+    more = " and %d more" % (len(names) - NAMED) if len(names) > NAMED else ""
+    kinds = "neither a class nor an image" if len(names) == 1 else "neither classes nor images"
+    return "left out %d, %s: %s%s" % (len(names), kinds, ", ".join(names[:NAMED]), more)
+
+
+def of_a_system(name: str) -> bool:
+    """Whether a name is one that programs and systems leave in folders, not a person's."""
+    return name.startswith(".") or name.strip().lower() in SYSTEM_NAMES
+
+
+def listed(path: str) -> Images:
+    """What the folder holds; ValueError for a folder of another layout names the folder to give."""
+    names = sorted(os.listdir(path))
+    folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
+    left_out = ["%s/" % name for name in folders if of_a_system(name)]
+    left_out += [name for name in names if _is_image(name) and name not in folders]
+    files: List[Tuple[str, int]] = []
+    classes: List[str] = []
+    for name in folders:
+        if of_a_system(name):
+            continue
+        folder = os.path.join(path, name)
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        images = [entry for entry in found if _is_image(entry.name)]
+        left_out += ["%s/%s" % (name, entry.name) for entry in images if of_a_system(entry.name)]
+        images = [entry for entry in images if not of_a_system(entry.name)]
+        if images:
+            for entry in images:
+                _refuse_pipe(entry)
+            files.extend((entry.path, len(classes)) for entry in images)
+            classes.append(name)
+        elif all(of_a_system(entry.name) for entry in found):
+            left_out.append("%s/" % name)
+        else:
+            raise ValueError(_another_layout(path, name))
+    if not classes or set(map(str.lower, classes)) <= set(SPLITS):
+        raise ValueError(_another_layout(path, None))
+    return Images(files, classes, left_out)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
+    """ValueError for what is no file: reading from a pipe would never end."""
+    try:
+        odd = not entry.is_file() and os.path.exists(entry.path)
+    except OSError as error:  # links in a circle
+        raise ValueError("%s: %s; move it out of the set" % (entry.path, error.strerror))
+    if odd:
+        raise ValueError("%s is no file; move it out of the set" % entry.path)
+
+
+def _another_layout(path: str, name: Optional[str]) -> str:
+    """Why this is no set, and the folder to give; `name` is a folder in it that holds files, but no images."""
+    rule = "one level of folders is read, one folder of images (%s) per class" % ", ".join(IMAGE_SUFFIXES)
+    parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))] if name is None else []
+    if parts:
+        problem = "%s: %s are parts of a set, not classes; %s" % (path, " and ".join(parts), rule)
+        return problem + ": sort the images of each part into such folders, and give one part"
+    problem = "%s %s; %s" % (path, "has no class folders" if name is None else "has no images in %s" % name, rule)
+    below = list(_below(path))
+    meant = [folder for folder in below if folder != path and _is_set(folder)]
+    above = os.path.dirname(os.path.abspath(path))
+    if not meant and name is None and _has_images(path) and _is_set(above):
+        meant = [above]
+    if meant:
+        return "%s: give %s" % (problem, meant[0])
+    deep = [folder for folder in below if folder != path and _has_images(folder)]
+    if deep and name is not None and os.path.dirname(deep[0]) != path:
+        problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
+        return problem + ": move or link the images of each class into its own folder"
+    return problem + (": sort its images into such folders" if name is None and _has_images(path) else "")
+
+
+def _below(path: str) -> Iterator[str]:
+    """`path` and the folders below it, the nearest ones first, of these what is called train; so far and so many."""
+    level, count = [path], 0
+    for _ in range(DEEP):
+        following: List[str] = []
+        for folder in level:
+            count += 1
+            if count > MANY:
+                return
+            yield folder
+            following += [os.path.join(folder, name) for name in _folders(folder)]
+        level = sorted(following, key=_place_of_split)
+
+
+def _place_of_split(path: str) -> int:
+    name = os.path.basename(path).lower()
+    return SPLITS.index(name) if name in SPLITS else len(SPLITS)
+
+
+def _is_set(path: str) -> bool:
+    """Whether the first folders are several and hold images, and are not the parts of a set."""
+    first = _folders(path)[:NAMED]
+    images = all(_has_images(os.path.join(path, name)) for name in first)
+    return len(first) > 1 and images and not set(map(str.lower, first)) <= set(SPLITS)
+
+
+def _folders(path: str) -> List[str]:
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return []
+    return [name for name in names if not of_a_system(name) and os.path.isdir(os.path.join(path, name))]
+
+
+def _has_images(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(_is_image(entry.name) and not of_a_system(entry.name) for entry in entries)
+    except OSError:
+        return False

@@ -1,0 +1,91 @@
+"""Folders of images as people have them: what systems leave in them, and folders of another layout."""
+
+import os
+
+import pytest
+
+from suite.worker.image_folder import SYSTEM_NAMES, left_out_words, listed
+
+
+def fill(folder, *paths):
+    """Empty files; a path that ends with a slash is an empty folder."""
+    for path in paths:
+        place = os.path.join(str(folder), *path.split("/"))
+        os.makedirs(place if path.endswith("/") else os.path.dirname(place), exist_ok=True)
+        if not path.endswith("/"):
+            open(place, "w").close()
+    return str(folder)
+
+
+TWO = ("a/1.jpg", "a/2.JPEG", "b/1.png", "b/notes.txt")
+
+
+def names(folder):
+    found = listed(folder)
+    return [(os.path.relpath(path, folder).replace(os.sep, "/"), label) for path, label in found.files], found.classes
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ".ipynb_checkpoints/1-checkpoint.jpg",
+        ".git/x.png",
+        "@eaDir/1.jpg",
+        "lost+found/",
+        "__MACOSX/._1.jpg",
+        "System Volume Information/1.jpg",
+        "a/._1.jpg",
+        "a/.hidden.png",
+        "left/",
+        "left/Thumbs.db",
+        "left/.DS_Store",
+        "1.jpg",
+    ],
+)
+def test_what_systems_leave_is_neither_a_class_nor_an_image(tmp_path, more):
+    folder = fill(tmp_path, *(TWO + (more,)))
+    assert names(folder) == ([("a/1.jpg", 0), ("a/2.JPEG", 0), ("b/1.png", 1)], ["a", "b"])
+    (left_out,) = listed(folder).left_out
+    assert left_out == (more.split("/")[0] + "/" if "/" in more and not more.startswith("a/") else more)
+    assert left_out_words([left_out]) == "left out 1, neither a class nor an image: %s" % left_out
+
+
+def test_files_that_are_no_images_are_not_worth_a_word(tmp_path):
+    folder = fill(tmp_path, *(TWO + ("dataset.json", ".DS_Store", "a/Thumbs.db", "a/@eaDir/1.jpg/x")))
+    assert listed(folder).left_out == []
+    assert left_out_words([]) == ""
+
+
+def test_many_are_counted_and_the_first_ones_named():
+    assert left_out_words(["a/", "b/", "c/", "d/", "e/"]) == (
+        "left out 5, neither classes nor images: a/, b/, c/ and 2 more"
+    )
+
+
+def test_every_system_name_is_known_in_any_case(tmp_path):
+    for name in SYSTEM_NAMES:
+        fill(tmp_path, *(TWO + (name.upper() + "/1.jpg",)))
+    assert len(listed(str(tmp_path)).left_out) == len(SYSTEM_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("holds", "given", "says"),
+    [
+        (("train/a/1.jpg", "train/b/1.jpg", "val/a/1.jpg"), "", "has no images in train; .*: give {}/train$"),
+        (("ILSVRC/Data/CLS-LOC/train/a/1.jpg", "ILSVRC/Data/CLS-LOC/train/b/1.jpg"), "", ": give .*CLS-LOC/train$"),
+        (("annotations/x.xml", "val/a/1.jpg", "val/b/1.jpg"), "", "no images in annotations; .*: give {}/val$"),
+        (("a/1.jpg", "b/1.jpg"), "a", "{}/a has no class folders; one level .*: give {}$"),
+        (("1.JPEG", "2.JPEG"), "", "{} has no class folders; .*: sort its images into such folders$"),
+        (("train/a/1.jpg", "train/b/1.jpg", "val/1.jpg"), "val", "{}/val has no class folders; .*: sort its images"),
+        (("n01/images/1.JPEG", "n02/images/1.JPEG"), "", "lie deeper, in n01/images: move or link the images of each"),
+        (("train/n01/images/1.JPEG", "train/n02/images/2.JPEG"), "", "lie deeper, in train/n01/images: move or link"),
+        (("train/1.jpg", "test/1.jpg"), "", "{}: test and train are parts of a set, not classes; .* give one part$"),
+        (("a/1.jpg", "b/1.webp"), "", r"no images in b; one level .* images \(\.jpg, \.jpeg, \.png\) per class$"),
+        (("left/", ".git/1.jpg"), "", "{} has no class folders; one level of folders is read"),
+    ],
+)  # fmt: skip
+def test_a_folder_of_another_layout_is_refused_with_the_folder_to_give(tmp_path, holds, given, says):
+    root = fill(tmp_path / "set", *holds)
+    with pytest.raises(ValueError, match=says.replace("{}", root)) as refused:
+        listed(os.path.join(root, given) if given else root)
+    assert "remove" not in str(refused.value)
