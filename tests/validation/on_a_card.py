@@ -120,7 +120,9 @@ STEPS = {
     **{f"paper-pytorch-{name}": row("pytorch", name) for name in NETWORKS},
     **{f"paper-caffempi-{name}": row("caffempi", name) for name in ("alexnet", "googlenet")},
     **{
-        f"precisions-{name}": Step(("tests/validation/gpu_precisions.py", f"{name}:{BATCHES[name]}"), 75.0)
+        f"precisions-{name}": Step(
+            ("tests/validation/gpu_precisions.py", f"{name}:{BATCHES[name]}", "--device", "cuda"), 75.0
+        )
         for name in NETWORKS
     },
     "compile": beside_a_loop("compile", limit=150.0),
