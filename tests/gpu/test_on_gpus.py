@@ -1,7 +1,7 @@
 """Conformance on CUDA, of every adapter that declares it: `tox run -e gpu`.
 
-An adapter whose framework does not start there is skipped, in its own words: no driver, a build without CUDA. What
-needs more cards than this machine has is left out, and named.
+An adapter whose framework does not start there is skipped, in its own words: no driver, a build without CUDA. A test
+that needs more cards than this machine has is skipped, and named. STAGEBENCH_ADAPTERS names adapters ("pytorch,jax").
 """
 
 import os
@@ -161,7 +161,8 @@ def missing(adapter: Adapter) -> str | None:
         return f"{error}; {adapter.remedy}"
 
 
-PROBLEMS = {name: missing(each) for name, each in sorted(adapters().items()) if "cuda" in each.capabilities.devices}
+ASKED = [name for name in os.environ.get("STAGEBENCH_ADAPTERS", "").split(",") if name] or list(adapters())
+PROBLEMS = {name: missing(adapters()[name]) for name in ASKED if "cuda" in adapters()[name].capabilities.devices}
 for _name, _problem in PROBLEMS.items():
     if _problem is None:
         globals()[f"Test_{_name}"] = type(f"Test_{_name}", (OnGPUs,), {"adapter": _name})

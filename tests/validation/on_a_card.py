@@ -46,6 +46,7 @@ class Step(NamedTuple):
     command: tuple[str, ...]  # {out} is the folder of the results, {step} this step's name
     limit: float = 60.0  # seconds
     beside: str = ""  # steps in a row with the same word time nothing and share the card; the others have it alone
+    adapters: str = ""  # that tests/gpu is about, with commas between; empty: all
     row: tuple[str, str] | None = None  # adapter and network: {out}/{step}.toml is the plan `paper` less other rows
 
 
@@ -60,9 +61,9 @@ def proof(adapter: str, network: str, precision: str, *knobs: str, limit: float 
     return stagebench("verify", *tuned, *case, limit=limit, beside=beside)
 
 
-def conformance(tests: str, limit: float = 90.0, at_once: str = "8", beside: str = "") -> Step:
+def conformance(adapter: str, tests: str, limit: float = 120.0, at_once: str = "8", beside: str = "") -> Step:
     words = ("-v", "-r", "s", "-p", "no:cacheprovider", "-n", at_once, "--durations", "10")
-    return Step(("-m", "pytest", "tests/gpu", *words, "-k", tests), limit, beside)
+    return Step(("-m", "pytest", "tests/gpu", *words, "-k", tests), limit, beside, adapter)
 
 
 def row(adapter: str, network: str, limit: float = 60.0) -> Step:
@@ -113,7 +114,7 @@ STEPS = {
         f"proof-jax-resnet50-{precision}": proof("jax", "resnet50", precision, "preallocate=0", limit=150.0)
         for precision in ("tf32", "bfloat16", "float16")
     },
-    "conformance-pytorch": conformance("Test_pytorch and not out_of_memory", limit=150.0),
+    "conformance-pytorch": conformance("pytorch", "not out_of_memory", limit=150.0),
     "loss-scale": Step(
         ("-m", "pytest", "tests/adapters/pytorch/test_trainer.py", "-v", "-p", "no:cacheprovider", "-k", "float16")
     ),
@@ -126,17 +127,17 @@ STEPS = {
         for name in NETWORKS
     },
     "compile": beside_a_loop("compile", limit=150.0),
-    "conformance-caffempi": conformance("Test_caffempi and not out_of_memory", limit=120.0, beside="conformance"),
+    "conformance-caffempi": conformance("caffempi", "not out_of_memory", beside="conformance"),
     # One at a time: each takes three quarters of the GPU's memory in advance.
     "conformance-jax": conformance(
-        "Test_jax and (number_format or profiler or card_tells or deterministic or layer)",
-        limit=120.0,
+        "jax",
+        "number_format or profiler or card_tells or deterministic or layer",
         at_once="0",
         beside="conformance",
     ),
     "shared-parameter-server": shared("caffempi", "parameter_server_async"),
     "shared-local-sgd": shared("pytorch", "local_sgd"),
-    "out-of-memory": conformance("out_of_memory", limit=120.0, at_once="0"),
+    "out-of-memory": conformance("pytorch,jax,caffempi", "out_of_memory", at_once="0"),
     "decoded": stagebench(
         *("data", "check", "imagenet-like", "--readers", "--adapter", "pytorch", "--device", "cuda"),
         *("--knob", "decode=gpu"),
@@ -242,7 +243,8 @@ def start(name: str, out: Path, rehearse: bool) -> "subprocess.Popen[bytes]":
         words = [":".join(REHEARSAL.get(part, part) for part in word.split(":")) for word in words]
     with (out / f"{name}.txt").open("w") as stream:
         command = [sys.executable, *words]
-        return subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True)
+        environ = {**os.environ, "STAGEBENCH_ADAPTERS": step.adapters}
+        return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=stream, stderr=stream, start_new_session=True)
 
 
 def plan(adapter: str, network: str, rehearse: bool) -> str:
