@@ -8,8 +8,8 @@ The Python that runs it must have PyTorch with CUDA, and stagebench; JAX, mpi4py
 Every step leaves its output in OUT/STEP.txt, and a line in the record, on_a_card.json, before the next one starts. So
 the time may end at any moment, and the next occasion goes on with the first step that no card has passed.
 
-`--rehearse` runs the same steps on CPUs, with one small network in the place of the others: what fails there for any
-other reason than a missing GPU would fail on the GPU, too.
+`--rehearse` runs the same steps on CPUs, most of them with one small network in the place of the others: what fails
+there for any other reason than a missing GPU would fail on the GPU, too.
 """
 
 import argparse
@@ -34,6 +34,7 @@ RECORD = Path(__file__).with_suffix(".json")
 PLAN = ROOT / "suite" / "plans" / "paper.toml"
 PACKAGES = ("torch", "torchvision", "jax", "mpi4py", "numpy")
 NETWORKS = ("resnet50", "alexnet", "googlenet")
+PAPER = ("pytorch", "caffempi", "jax")  # whose rows are measured
 BATCHES = {"resnet50": "256", "alexnet": "1024", "googlenet": "256"}
 REHEARSAL = {"cuda": "cpu", "256": "2", "1024": "2", "12": "2", **dict.fromkeys(NETWORKS, "mnist_small")}
 PATIENCE = 20.0  # times as long a step may take there
@@ -47,7 +48,7 @@ class Step(NamedTuple):
     limit: float = 60.0  # seconds
     beside: str = ""  # steps in a row with the same word time nothing and share the card; the others have it alone
     adapters: str = ""  # that tests/gpu is about, with commas between; empty: all
-    row: tuple[str, str] | None = None  # adapter and network: {out}/{step}.toml is the plan `paper` less other rows
+    keep: str = ""  # TOML: {out}/{step}.toml is the plan `paper`, whose scale `card` keeps these rows alone
 
 
 def stagebench(*words: str, limit: float = 60.0, beside: str = "") -> Step:
@@ -66,10 +67,15 @@ def conformance(adapter: str, tests: str, limit: float = 120.0, at_once: str = "
     return Step(("-m", "pytest", "tests/gpu", *words, "-k", tests), limit, beside, adapter)
 
 
-def row(adapter: str, network: str, limit: float = 60.0) -> Step:
+def row(adapter: str, kept: str, limit: float = 60.0) -> Step:
     """A row of `paper --scale card`, proven and measured, in a run of its own; `stagebench collect` joins them."""
     words = ("run", "{out}/{step}.toml", "--scale", "card", "--set", "sampling.processes=1", "-o", "{out}/{step}")
-    return stagebench(*words, limit=limit)._replace(row=(adapter, network))
+    return stagebench(*words, limit=limit)._replace(keep=f'adapter = "{adapter}"\n{kept}\n')
+
+
+def paper(adapter: str, *networks: str, limit: float = 60.0) -> dict[str, Step]:
+    kept = 'workload = "{}"\nreaders = 12'
+    return {f"paper-{adapter}-{name}": row(adapter, kept.format(name), limit) for name in networks}
 
 
 def from_files(*words: str, limit: float = 60.0) -> Step:
@@ -109,7 +115,11 @@ STEPS = {
     "proof-graph-float32": proof("pytorch", "resnet50", "float32", "cuda_graph=true"),
     "proof-graph-bfloat16": proof("pytorch", "resnet50", "bfloat16", "cuda_graph=true"),
     "proof-deterministic": proof("pytorch", "resnet50", "float32", "deterministic=on"),
-    **{f"proof-caffempi-{name}-tf32": proof("caffempi", name, "tf32") for name in NETWORKS},
+    **{
+        f"proof-caffempi-{name}-{precision}": proof("caffempi", name, precision)
+        for name in NETWORKS
+        for precision in ("float32", "tf32")
+    },
     **{  # XLA takes no memory in advance: these share the card
         f"proof-jax-resnet50-{precision}": proof("jax", "resnet50", precision, "preallocate=0", limit=150.0)
         for precision in ("tf32", "bfloat16", "float16")
@@ -118,8 +128,8 @@ STEPS = {
     "loss-scale": Step(
         ("-m", "pytest", "tests/adapters/pytorch/test_trainer.py", "-v", "-p", "no:cacheprovider", "-k", "float16")
     ),
-    **{f"paper-pytorch-{name}": row("pytorch", name) for name in NETWORKS},
-    **{f"paper-caffempi-{name}": row("caffempi", name) for name in ("alexnet", "googlenet")},
+    **paper("pytorch", *NETWORKS),
+    **paper("caffempi", "alexnet", "googlenet"),
     **{
         f"precisions-{name}": Step(
             ("tests/validation/gpu_precisions.py", f"{name}:{BATCHES[name]}", "--device", "cuda"), 75.0
@@ -144,7 +154,7 @@ STEPS = {
     ),
     "decoding": from_files(*("--knob", "decode=host,gpu", "--passes", "native,staged,resident,io_only"), limit=120.0),
     "copies": from_files("--knob", "copy_stream=on,off", "--passes", "native,resident", "--no-proofs"),
-    "paper-jax-resnet50": row("jax", "resnet50", limit=150.0),
+    **paper("jax", "resnet50", limit=150.0),
     "eager": beside_a_loop("eager"),
     "graph": beside_a_loop("graph"),
     "profiler": Step(
@@ -160,9 +170,10 @@ STEPS = {
     },
     "compiled-graph": beside_a_loop("compiled graph", limit=150.0),
     "autotuned": beside_a_loop("autotune", limit=300.0),
-    "paper-caffempi-resnet50": row("caffempi", "resnet50"),
-    **{f"paper-jax-{name}": row("jax", name, limit=150.0) for name in ("alexnet", "googlenet")},
-    **{f"paper-{adapter}-resnet152": row(adapter, "resnet152", limit=150.0) for adapter in ("pytorch", "caffempi")},
+    **paper("caffempi", "resnet50"),
+    **{f"paper-shared-{name}": row(name, "share_devices = true") for name in ("pytorch", "caffempi")},
+    **paper("jax", "alexnet", "googlenet", limit=150.0),
+    **{name: step for each in PAPER for name, step in paper(each, "resnet152", limit=180.0).items()},
     "autotune": stagebench("run", "autotune", "--scale", "gpu", "-o", "{out}/{step}", limit=1800.0),
 }
 
@@ -181,6 +192,7 @@ def main() -> int:
         for name in STEPS:
             print(f"{name}: {record.get(name, {}).get('ended', 'missing')}")
         return 0
+    asked.out = asked.out.absolute()
     asked.out.mkdir(parents=True, exist_ok=True)
     machine = "CPUs" if asked.rehearse else card()
     missing = [name for name in STEPS if record.get(name, {}).get("ended") != 0]
@@ -236,8 +248,8 @@ def ended(names: list[str], out: Path, end: float, rehearse: bool) -> Iterator[t
 
 def start(name: str, out: Path, rehearse: bool) -> "subprocess.Popen[bytes]":
     step = STEPS[name]
-    if step.row:
-        (out / f"{name}.toml").write_text(plan(*step.row, rehearse))
+    if step.keep:
+        (out / f"{name}.toml").write_text(plan(step.keep, rehearse))
     words = [word.replace("{out}", str(out)).replace("{step}", name) for word in step.command]
     if rehearse:
         words = [":".join(REHEARSAL.get(part, part) for part in word.split(":")) for word in words]
@@ -247,15 +259,13 @@ def start(name: str, out: Path, rehearse: bool) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=stream, stderr=stream, start_new_session=True)
 
 
-def plan(adapter: str, network: str, rehearse: bool) -> str:
-    """The plan `paper`, whose scale `card` keeps one adapter and one network."""
+def plan(keep: str, rehearse: bool) -> str:
+    """The plan `paper`, whose scale `card` keeps these rows alone."""
     head = "[scale.card.keep]\n"
-    kept = f'{head}adapter = "{adapter}"\nworkload = "{network}"\nreaders = 12\n'
-    text = PLAN.read_text()
+    text = PLAN.read_text().replace(head, head + keep)
     if not rehearse:
-        return text.replace(head, kept)
-    small = f"[scale.card]\ndivide_batch = 64\n\n{kept.replace(network, 'googlenet')}"
-    return text.replace(head, small).replace('"cuda"', '"cpu"')
+        return text
+    return text.replace(head, f"[scale.card]\ndivide_batch = 64\n\n{head}").replace('"cuda"', '"cpu"')
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
