@@ -20,7 +20,7 @@ from suite.plugins import adapters, launchers
 
 if TYPE_CHECKING:
     from suite.processes.interpreters import Interpreter
-    from suite.processes.trial import Look
+    from suite.processes.single import Look
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +57,7 @@ def examination() -> dict[str, Any]:
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     """Return whether an adapter is ready, its interpreter, the ones tried, the remedy; `gpus` are this machine's."""
     from suite.processes.interpreters import MissingRequirement, find, survey
-    from suite.processes.trial import look
+    from suite.processes.single import look
 
     state: Row = {
         "name": adapter.name,

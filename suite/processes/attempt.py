@@ -1,13 +1,14 @@
-"""One attempt to measure a case: start its processes, receive their messages, watch, end them, say what came of it.
+"""One attempt to measure a case: start its processes, receive their messages, watch and end them, judge the result.
 
-The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when,
-and what stands in their logs. Whatever happens, nothing that was started stays behind.
+The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when, and what their logs say.
+Whatever happens, no process that was started outlives the attempt.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +17,11 @@ from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.files import disk, free, probe
 from suite.plain import plain
-from suite.processes.evidence import Evidence
+from suite.processes.evidence import Evidence, lost_logins
 from suite.processes.group import Group
-from suite.processes.line_reader import LineReader
-from suite.processes.lost_logins import lost
-from suite.processes.mailbox import Mailbox
+from suite.processes.mailbox import LineReader, Mailbox
 from suite.processes.oom import by_host
 from suite.processes.outcome import judge
-from suite.processes.pipes import Pipes
 from suite.processes.watchdog import Limits, Watchdog
 from suite.worker.guard import oom_kills
 from suite.worker.messages import Message, Waiting
@@ -32,34 +30,34 @@ from suite.worker.turns import PIPE
 __all__ = ["Attempt", "Limits", "Measuring", "in_one_go", "run", "running"]
 
 LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
-LOOK_EVERY_TURN = 0.02  # where turns are taken: until then all wait
+LOOK_EVERY_TURN = 0.02  # where turns are taken, because the others wait until then
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of it."""
+    """The result of one attempt to run a task on all ranks."""
 
     outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
     reason: str  # "" when ok; else who, what and the last lines
     messages: dict[int, list[Message]]  # of each rank, in order, without Progress
-    seconds: float  # from the first start until all had ended, without what others had between its turns
+    seconds: float  # from the first start until all had ended, without the turns of others
     evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
 
 
-# Where turns are taken, yields each time that all ranks wait for theirs: whether they will want another in this pass.
-# To go on gives it. Where none are taken, yields True after each look at the ranks, which go on meanwhile.
+# With turns, it yields whenever all ranks wait for theirs: True if they will want another one in this pass. Resuming it
+# gives the ranks their turn. Without turns, it yields True after each look at the ranks, which never wait.
 Measuring = Generator[bool, None, Attempt]
 T = TypeVar("T")
 
 
 def in_one_go(working: Generator[bool, None, T]) -> T:
-    """What came of it, with nobody else to wait for."""
+    """Return a generator's result; no other work is done between its turns."""
     while True:
         try:
             next(working)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            result: T = end.value
+            return result
 
 
 def run(
@@ -72,10 +70,9 @@ def run(
 ) -> Attempt:
     """Run the processes to their end; `on_message(rank, message)` is called as messages come.
 
-    `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the
-    processes run in it and their own output goes to its launcher-N.log. What `on_message`
-    raises, and KeyboardInterrupt, ends the processes and is passed on. `out_of_memory`: phrases by which the framework
-    says that memory ran out.
+    `folder` is the attempt's: the ranks' files of an earlier attempt are removed, the processes run in it, and their
+    own output goes to its launcher-N.log. What `on_message` raises, and KeyboardInterrupt, ends the processes and is
+    passed on. `out_of_memory`: the framework's phrases for memory that ran out.
     """
     return in_one_go(running(processes, ranks, folder, limits, on_message, out_of_memory))
 
@@ -89,9 +86,9 @@ def running(
     out_of_memory: Collection[str] = (),
     in_turns: bool = False,
 ) -> Measuring:
-    """The same, with pauses: in those of ranks that take turns others may work. All of them are on this machine then.
+    """Do what `run` does, with pauses; see `Measuring`. Closing the generator ends the processes.
 
-    To close it ends the processes.
+    Ranks that take turns are all on this machine.
     """
     prepare(folder)
     pipes = pipes_of(folder, ranks if in_turns else 0)
@@ -107,25 +104,25 @@ def running(
             group.wait(LOOK_EVERY_TURN if in_turns else LOOK_EVERY)
             if group.deaths():  # later there may be room again
                 room = min(room, free(folder))
-            for each in engine.new():
-                reported.append(each)
-                watchdog.engine_reported(each)
+            for message in engine.new():
+                reported.append(message)
+                watchdog.engine_reported(message)
             waiting |= received(mailbox, watchdog, on_message)
             if len(waiting) == ranks:
                 rested += yield from until_given(waiting, pipes, watchdog)
-            if watchdog.verdict(group.deaths(), lost(folder)) is not None:
+            if watchdog.verdict(group.deaths(), bool(lost_logins(folder))) is not None:
                 break
             if not in_turns:
                 yield True
         room = min(room, free(folder))
         group.end()
         mailbox.close()  # opened afresh: see LineReader.close
-        for rank, message in mailbox.new():
-            on_message(rank, message)
+        for rank, sent in mailbox.new():
+            on_message(rank, sent)
         reported += engine.new()
     evidence = Evidence(
         ranks=ranks,
-        lost=lost(folder),
+        lost=lost_logins(folder),
         messages=mailbox.messages,
         last=mailbox.last,
         engine_messages=reported,
@@ -143,7 +140,7 @@ def running(
 
 
 def received(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:
-    """Pass on what the ranks have sent; those that wait for their turn."""
+    """Pass on the ranks' new messages; return those of ranks that wait for their turn."""
     waiting = {}
     for rank, message in mailbox.new():
         watchdog.received(rank, message)
@@ -153,24 +150,52 @@ def received(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Me
     return waiting
 
 
-def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -> Generator[bool, None, float]:
-    """The pause before a turn, which is no rank's silence; its seconds."""
-    pipes.opened()
-    pause = time.monotonic()
-    yield any(each.more for each in waiting.values())
-    waiting.clear()
-    pause = time.monotonic() - pause
-    watchdog.rested(pause)
-    pipes.give()
-    return pause
+class Pipes:
+    """The pipes through which ranks on this machine learn that it is their turn (suite.worker.turns), one a rank."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        """OSError if the folder's file system has no pipes."""
+        self._paths = [folder / (PIPE % rank) for rank in range(ranks)]
+        self._open: list[int] = []
+        for path in self._paths:
+            os.mkfifo(path)
+            self._open.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # never waits for a rank that is gone
+
+    def opened(self) -> None:
+        """Remove the pipes' names, because all ranks have opened them: whatever happens now, none is left behind."""
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def give(self) -> None:
+        """Give the ranks their turn."""
+        for pipe in self._open:
+            os.write(pipe, b".")
+
+    def close(self) -> None:
+        with suppress(OSError):  # the folder may be gone
+            self.opened()
+        while self._open:
+            os.close(self._open.pop())
 
 
 def pipes_of(folder: Path, ranks: int) -> Pipes:
-    """As many; none, so that the ranks wait for nobody, where the folder's file system has no pipes."""
+    """Return a pipe for each rank; none if the folder's file system has no pipes, and then no rank waits for a turn."""
     try:
         return Pipes(folder, ranks)
     except OSError:
         return Pipes(folder, 0)
+
+
+def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -> Generator[bool, None, float]:
+    """Pause until the ranks are given their turn; return the seconds, which no rank was silent."""
+    pipes.opened()
+    began = time.monotonic()
+    yield any(rank.more for rank in waiting.values())
+    waiting.clear()
+    seconds = time.monotonic() - began
+    watchdog.rested(seconds)
+    pipes.give()
+    return seconds
 
 
 def prepare(folder: Path) -> None:

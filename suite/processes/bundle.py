@@ -1,4 +1,4 @@
-"""The bundle: exactly the code that runs in a framework's interpreter, beside the results.
+"""The bundle: exactly the code that runs in a framework's interpreter, stored with the results.
 
     BUNDLE/
       bundle.json      the adapter, and the digest of every file
@@ -31,12 +31,12 @@ FORMAT = 1
 
 
 def digest(adapter: Adapter) -> str:
-    """Twelve hexadecimal digits over all that would be in the adapter's bundle."""
+    """Return the digest of the bundle that would be written for an adapter: twelve hexadecimal digits."""
     return combined(digests(sources(adapter)))
 
 
 def written_digest(folder: Path) -> str:
-    """The digest of a bundle as it stands in a folder: of the code that runs, whatever became of its sources.
+    """Return the digest of a bundle's files in a folder: of the code that runs, even if its sources have changed.
 
     StoreError when it cannot be read.
     """
@@ -46,8 +46,8 @@ def written_digest(folder: Path) -> str:
 def write(adapter: Adapter, folder: Path) -> Path:
     """Write the adapter's bundle to `folder`, whole or not at all; returns its absolute path.
 
-    A bundle that is there already is kept when it is the same; RequestError when it is
-    not, since records made with other code must not stand beside new ones.
+    A bundle that exists is kept if it is the same; RequestError if it is not, because records made with other code must
+    not be mixed with new ones.
     """
     found = sources(adapter)
     now = digests(found)
@@ -69,18 +69,18 @@ def write(adapter: Adapter, folder: Path) -> Path:
 
 
 def command(interpreter: Path, bundle: Path, job: Path, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The worker's tokens, and the variables that every rank must see.
+    """Return the worker's tokens, and the variables that every rank must see.
 
-    A folder with a __main__.py is run as a program: its code comes first on Python's path,
-    on 3.6 as on 3.13, wherever the process stands, and no variable has to reach it.
-    The user's own site-packages stay: the environment was examined with them.
+    A folder with a __main__.py is run as a program: its code comes first on Python's path, on 3.6 as on 3.13, in any
+    working directory, and no variable has to reach it. The user's own site-packages stay: the environment was examined
+    with them.
     """
     tokens = (str(interpreter), "-B", "-u", str(bundle.absolute()), str(job.absolute()))
     return tokens, dict.fromkeys(THREADS, str(threads))
 
 
 def script(interpreter: Path, bundle: Path, tokens: tuple[str, ...], memory_limit: int = 0) -> tuple[str, ...]:
-    """The tokens that run a file of the bundle, named first, with its arguments.
+    """Return the tokens that run a file of the bundle, named first, with its arguments.
 
     `memory_limit`: bytes that it may allocate; 0: no limit.
     """
@@ -143,25 +143,25 @@ def digests(found: dict[str, Path]) -> dict[str, str]:
 
 
 def written_digests(folder: Path) -> dict[str, str]:
-    """Of every file of a bundle but bundle.json; StoreError when one cannot be read."""
+    """Return the digest of every file of a bundle but bundle.json; StoreError if one cannot be read."""
     with disk(f"cannot read the bundle {folder}", ROOM):
         return digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
 
 
 def combined(files: dict[str, str]) -> str:
-    """One digest over names and digests."""
+    """Return one digest over names and digests."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def remove_byte_code(folder: Path) -> None:
-    """Remove what Python would run in the place of the code that `check_same` looks at; StoreError when it stays."""
+    """Remove byte code, which Python would run in place of the code that `check_same` reads; StoreError if it stays."""
     with disk(f"cannot remove the byte code in {folder}", "remove every __pycache__ there"):
         for cache in list(folder.rglob("__pycache__")):
             cache.unlink() if cache.is_symlink() or not cache.is_dir() else shutil.rmtree(cache)
 
 
 def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
-    """RequestError when what is in the folder, as it stands now, is not what would be written."""
+    """RequestError if the files in the folder are not those that would be written now."""
     there = written_digests(folder)
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
     if changed:
@@ -175,7 +175,7 @@ def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
 
 
 def _digest_of(folder: Path) -> str | None:
-    """That of what was written there; None where that cannot be read any more."""
+    """Return the digest that was written there; None if it cannot be read any more."""
     path = folder / "bundle.json"
     if not path.is_file():  # reading from a pipe would never end
         return None

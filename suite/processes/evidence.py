@@ -1,18 +1,38 @@
-"""All that is known when an attempt is over."""
+"""All that is known when an attempt is over: messages, deaths, and what logs and engines say of ranks that died."""
 
+import re
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from suite.contracts.engine_messages import CODEC, EngineMessage
-from suite.contracts.launcher import Process, sidecar_name
+from suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
+from suite.plain import plain
 from suite.processes.group import Death
-from suite.processes.logs import last_lines
-from suite.processes.lost_logins import Login
+from suite.processes.mailbox import LineReader
 from suite.processes.watchdog import Stopped
 from suite.worker.messages import Hello, Message, of_type
 from suite.worker.typed_json import to_json
+
+WINDOW = 65536  # bytes of a log's end that are read
+WIDTH = 300  # characters of a line that are kept
+# Signals that end a rank by themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
+NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
+
+
+@dataclass(frozen=True)
+class Login:
+    """An engine's login on another host that has ended, as `suite.worker.guard` reports it."""
+
+    host: str
+    code: int  # as the program's that logged in; -N for signal N
+    time_s: float  # seconds since the epoch
 
 
 @dataclass(frozen=True)
@@ -27,16 +47,16 @@ class Evidence:
     deaths: list[Death]
     lost: list[Login]  # the engine's on other hosts that ended badly
     stopped: Stopped | None
-    oom_kills: Mapping[str, int]  # of the kernel of each host that tells, meanwhile
+    oom_kills: Mapping[str, int]  # during the attempt, by each host whose kernel counts them
     out_of_memory: tuple[str, ...]  # the framework's phrases for it
     folder: Path
     free: float  # bytes on its disk: the least from the first end of a process until all were to end
 
     def to_record(self) -> dict[str, Any]:
-        """What a record keeps, ready for JSON."""
+        """Return the part that a record keeps, ready for JSON."""
         logs = sorted((*self.folder.glob("rank-*.log"), *self.folder.glob("launcher-*.log")))
         return {
-            "exit_codes": {self.called(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
+            "exit_codes": {self.name_of(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
             "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
             "lost_logins": [asdict(login) for login in self.lost],
@@ -44,7 +64,7 @@ class Evidence:
             "logs": {path.name: last_lines(path, 20) for path in logs},
         }
 
-    def called(self, death: Death) -> str:
+    def name_of(self, death: Death) -> str:
         if death.rank is not None:
             return f"rank {death.rank}"
         return sidecar(self.processes[death.index]) if self.processes[death.index].sidecar else self.engine_name
@@ -61,7 +81,7 @@ class Evidence:
         return hello.host if hello else None
 
     def kills(self, rank: int | None) -> int:
-        """Processes that the kernel of a rank's host ended for want of memory; of all, where nobody knows the host."""
+        """Return how many processes a rank's host killed to free memory; those of all hosts if its host is unknown."""
         host = None if rank is None else self.host(rank)
         return sum(self.oom_kills.values()) if host is None else self.oom_kills.get(host, 0)
 
@@ -72,5 +92,59 @@ class Evidence:
 
 
 def sidecar(process: Process) -> str:
-    """What a sidecar is called: its file and arguments, without the interpreter and its switches."""
+    """Return a sidecar's name: its file and arguments, without the interpreter and its switches."""
     return sidecar_name(process.known_by or process.tokens)
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """Return up to `count` last lines of a log that are not blank, however large it is; none without the file."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - WINDOW))
+            text = stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    lines = (plain(line).rstrip()[:WIDTH] for line in text.splitlines())
+    return [line for line in lines if line.strip()][-count:]
+
+
+def lost_logins(folder: Path) -> list[Login]:
+    """Return the logins that ended badly, in that order."""
+    reader = LineReader(folder / LOGINS, partial(TypeAdapter(Login).validate_json, strict=True))
+    ended = list(reader.new())
+    reader.close()
+    return [login for login in ended if login.code != 0]
+
+
+def missed(log: Path, patterns: FailurePatterns) -> tuple[str | None, int | None] | None:
+    """Return (host, the rank that missed it) of the rank that others missed first, if the engine's log shows one."""
+    text = "\n".join(last_lines(log, 100))
+    matches = [match for pattern in patterns.losses if (match := pattern.search(text))]
+    groups = {name: words for match in matches for name, words in match.groupdict().items() if words}
+    return (groups.get("host"), int(groups["by"]) if "by" in groups else None) if groups else None
+
+
+def named_deaths(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> list[tuple[int, int]]:
+    """Return (rank, exit code or -signal) of each dead rank that an engine's log names, the likely first one first.
+
+    `pids` maps process numbers to ranks, as the ranks reported when they started.
+    """
+    text = "\n".join(last_lines(log, 100))
+    unsure = bool(patterns.masks_signals) and patterns.masks_signals in text
+    matches = (match for pattern in patterns.deaths for match in pattern.finditer(text))
+    deaths = [death for match in matches if (death := _death(match, pids, unsure))]
+    if patterns.any_order:
+        deaths.sort(key=lambda death: -death[1] not in NO_ANSWER)
+    return deaths
+
+
+def _death(match: re.Match[str], pids: dict[int, int], unsure: bool) -> tuple[int, int] | None:
+    """None: the match names none of the ranks, or no signal that exists."""
+    groups = {name: text.strip() for name, text in match.groupdict().items() if text}
+    rank = int(groups["rank"]) if "rank" in groups else pids.get(int(groups["pid"]))
+    number = SIGNALS.get(groups["strsignal"]) if "strsignal" in groups else int(groups.get("signal", 0))
+    if rank is None or number is None:
+        return None
+    code = int(groups.get("code", 0))
+    return rank, -number or (-code if unsure and code in NO_ANSWER else code)

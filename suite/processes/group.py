@@ -1,4 +1,4 @@
-"""A group of processes: started together, ended together, nothing left behind."""
+"""A group of processes: started together, ended together, no process left behind."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ from suite.processes.query import inherited
 from suite.worker.guard import CANNOT_START
 from suite.worker.guard import guarded as behind_guard
 
-MARKER = "STAGEBENCH_ATTEMPT"  # in every process's environment: what one leaves behind whose guard was killed has it
-FORCED = 5.0  # seconds that processes get to be gone after SIGKILL
-UNDONE = 15.0  # seconds for an undoing
-GUARD = 1.0  # ... and that a guard gets to end after all that it guards
-# Seconds for what a rank leaves behind: its death must be known before the others' reports of it count (outcome.AHEAD).
+MARKER = "STAGEBENCH_ATTEMPT"  # in the environment: marks what a process leaves behind if its guard is killed
+FORCED = 5.0  # seconds for processes to end after SIGKILL
+UNDONE = 15.0  # ... for a process's `undo`
+GUARD = 1.0  # ... for a guard to end after all that it guards
+# Seconds for what a rank leaves behind: the rank's death must be known before others' reports of it (outcome.AHEAD).
 LEFT = 0.5
 
 
@@ -45,7 +45,7 @@ class Group:
         self._processes, self._folder = processes, folder
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
-        # Of each that was started. A waiter is not joined: where Ctrl-C breaks into that, Python takes it for ended.
+        # One for each started process. Its thread is not joined: if Ctrl-C breaks a join, Python takes it for ended.
         self._ended: list[threading.Event] = []
         self._deaths: list[Death] = []
         self._changed = threading.Event()
@@ -58,7 +58,7 @@ class Group:
         self.end()
 
     def start(self) -> None:
-        """Start them all; one that cannot be started ends with CANNOT_START and says why in its log."""
+        """Start all processes; one that cannot be started ends with CANNOT_START, and its log says why."""
         for index, process in enumerate(self._processes):
             self._start(index, process)
 
@@ -83,12 +83,12 @@ class Group:
         threading.Thread(target=self._wait_for, args=(index, child.pid, ended), daemon=True).start()
 
     def alive(self) -> bool:
-        """Whether any of the started processes runs that is not a mere sidecar."""
+        """Return whether any process runs that is not a sidecar."""
         dead = {death.index for death in self._deaths}
         return any(not process.sidecar for index, process in enumerate(self._processes) if index not in dead)
 
     def deaths(self) -> list[Death]:
-        """Those that have ended, in that order."""
+        """Return how processes have ended so far, in order."""
         return list(self._deaths)
 
     def wait(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ class Group:
         self._changed.clear()
 
     def end(self) -> None:
-        """End every process of the group and what it started; also when all went well."""
+        """End every process of the group and all that it has started; also when all went well."""
         self._ending = True
         left = [child for child in self._started if child.returncode is None]  # not reaped: its number is still its own
         if not left:
@@ -122,7 +122,7 @@ class Group:
         self._changed.set()
 
     def _kill(self) -> None:
-        """Kill what a guard could not end, then guards that stay, as one does which was stopped."""
+        """Kill the processes that no guard has ended, then guards that stay, as a stopped one does."""
         deadline, found = time.monotonic() + FORCED, self._found()
         while (survivors := running(found)) and time.monotonic() < deadline:
             for process in survivors:
@@ -140,7 +140,7 @@ class Group:
                 child.wait()
 
     def _undo(self) -> None:
-        """End what those that were killed hold elsewhere; remove what any of them keeps beside its own folder."""
+        """End what killed processes hold elsewhere; remove what any process keeps outside the attempt's folder."""
         for tokens in [self._processes[death.index].undo for death in self._deaths if death.code < 0]:
             if tokens:
                 with suppress(OSError, subprocess.TimeoutExpired):
@@ -150,7 +150,7 @@ class Group:
                 shutil.rmtree(process.scratch, ignore_errors=True)
 
     def _found(self) -> set[psutil.Process]:
-        """Processes with our mark, in our sessions, or descended from such, ended ones too; without the guards."""
+        """Return the processes with the group's mark, in its sessions, or descended from such; without the guards."""
         guards = {child.pid for child in self._started}  # and leaders of the sessions
         ours = {process for process in psutil.process_iter() if self._belongs(process, guards)}
         below = {child for process in ours for child in descendants(process)}
@@ -159,18 +159,18 @@ class Group:
     def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
         try:
             return os.getsid(process.pid) in sessions or process.environ().get(MARKER) == self._mark
-        except (OSError, psutil.Error):  # gone, or somebody else's
+        except (OSError, psutil.Error):  # ended, or another user's
             return False
 
 
 def guarded(process: Process) -> list[str]:
-    """The tokens to start a process with, so that what it starts ends with it, and all of it with us."""
+    """Return the tokens that start a process behind a guard."""
     left = process.patience if process.rank is None else LEFT
     return behind_guard(process.tokens, process.patience, left)
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Children, their children and so on, that have not been handed to init."""
+    """Return the children, their children and so on, that the kernel has not handed to init."""
     try:
         return list(process.children(recursive=True))
     except psutil.Error:
@@ -178,10 +178,10 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that are not merely waiting to be reaped."""
-    found = []
+    """Return the processes that are not merely waiting to be reaped."""
+    alive = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                alive.append(process)
+    return alive

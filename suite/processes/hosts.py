@@ -1,4 +1,4 @@
-"""Which host is this one?"""
+"""The names and addresses of hosts: which of them is this machine?"""
 
 import ipaddress
 import re
@@ -15,7 +15,7 @@ NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 
 
 def refused(host: str) -> str | None:
-    """Why a host cannot be called so; None for a name of RFC 1123, an IPv4 or an IPv6 address.
+    """Return why this cannot be a host's name; None for a name of RFC 1123, an IPv4 or an IPv6 address.
 
     Names go into scripts, manifests and command lines of ssh, mpiexec and Slurm: nothing else may.
     """
@@ -26,25 +26,25 @@ def refused(host: str) -> str | None:
 
 
 def here(host: str) -> bool:
-    """Whether a name or address that a person wrote means this machine."""
+    """Return whether a name or address that a person wrote means this machine."""
     return host in ("localhost", LOOPBACK, socket.gethostname(), socket.getfqdn()) or _own(host)
 
 
 def own_name(host: str) -> str:
-    """The short name by which a host may call itself; "" for an address, and for the name that every machine has."""
+    """Return the short name by which a host may call itself; "" for an address and for "localhost"."""
     short = host.partition(".")[0].lower()
     return "" if _numbers(host) is not None or short == "localhost" else short
 
 
 def elsewhere(host: str) -> bool:
-    """Whether a name certainly means another machine: it has an address, and none of ours; an address may be mapped."""
+    """Return whether a name certainly means another machine: its address is none of ours. An address may be mapped."""
     if own_name(host) in ("", own_name(socket.gethostname())):
         return False
     try:
-        found = socket.gethostbyname(host)
+        address = socket.gethostbyname(host)
     except OSError:
         return False
-    return not ipaddress.ip_address(found).is_loopback and not _own(found)
+    return not ipaddress.ip_address(address).is_loopback and not _own(address)
 
 
 def this_machine() -> Machine:
@@ -59,7 +59,7 @@ def this_machine() -> Machine:
 
 
 def _numbers(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address in numbers; None for a name."""
+    """Return an address in numbers; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -67,11 +67,11 @@ def _numbers(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _own(host: str) -> bool:
-    """Whether it is an address in numbers of one of this machine's interfaces."""
+    """Return whether it is an address, in numbers, of one of this machine's interfaces."""
     numbers = _numbers(host)
     if numbers is None:
         return False
-    import psutil  # here: the command line's help needs none of it
+    import psutil  # imported here: the command line's help does not need it
 
-    every = (one.address for addresses in psutil.net_if_addrs().values() for one in addresses)
-    return str(numbers) in (address.partition("%")[0] for address in every)
+    addresses = (address.address for several in psutil.net_if_addrs().values() for address in several)
+    return str(numbers) in (address.partition("%")[0] for address in addresses)

@@ -1,31 +1,68 @@
-"""Finds each adapter's own interpreter and looks inside it.
+"""Finds each adapter's own interpreter and examines it.
 
-Order: an explicit setting (`--python pytorch=/path`, or STAGEBENCH_PYTHON_PYTORCH), the tox
-environment of the adapter's name, the running interpreter. An explicit setting that does
-not work is an error: what a person asked for is never silently replaced.
+Order: an explicit setting (`--python pytorch=/path`, or STAGEBENCH_PYTHON_PYTORCH), the tox environment of the
+adapter's name, the running interpreter. An explicit setting that does not work is an error: what a person asked for is
+never silently replaced.
 """
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from suite.errors import RequestError, Unavailable
 from suite.files import expanded
-from suite.processes.probe import Probe, examine
+from suite.processes.query import ask
+from suite.worker.typed_json import from_json
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
 CHECKOUT = Path(__file__).resolve().parents[2]
+SECONDS = 30.0  # a cold network file system is slow; a hung interpreter must not hang us
+
+# Runs on Python 3.6 too; importlib.metadata came with 3.8, and before that setuptools knew versions.
+# find_spec looks without importing: importing a framework takes seconds.
+LOOK = """
+import importlib.util, json, platform, sys
+
+def version_of(name):
+    try:
+        try:
+            from importlib import metadata
+        except ImportError:
+            import pkg_resources
+            return pkg_resources.get_distribution(name).version
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return metadata.version(metadata.packages_distributions()[name][0])
+    except Exception:
+        return ""
+
+packages, missing = {}, []
+for name in sys.argv[1:]:
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ImportError:
+        found = False
+    if found:
+        packages[name] = version_of(name)
+    else:
+        missing.append(name)
+print(json.dumps({"version": platform.python_version(), "packages": packages, "missing": missing}))
+"""
 
 
 class Needs(Protocol):
-    """What an interpreter is looked for by: an Adapter's own attributes, or a communication backend's."""
+    """The attributes by which an interpreter is looked for: an Adapter's own, or a communication backend's."""
 
     @property
     def name(self) -> str:
-        """In settings and messages."""
+        """The name in settings and messages."""
 
     @property
     def environment(self) -> str | None:
@@ -33,14 +70,14 @@ class Needs(Protocol):
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """Modules that it must have."""
+        """The modules that it must have."""
 
     @property
     def remedy(self) -> str:
         """The command that makes it."""
 
     def missing(self, interpreter: Path) -> str | None:
-        """What else this machine lacks."""
+        """Return the rest of what this machine lacks."""
 
 
 class MissingRequirement(Unavailable):
@@ -66,40 +103,48 @@ class Candidate:
     explicit: bool = False
 
 
-def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpreter:
-    """The first candidate that has all the adapter requires.
+class Probe(NamedTuple):
+    """The answer of an interpreter about itself."""
 
-    `settings` maps adapter names to interpreters, as given with `--python`. Raises
-    Unavailable with every place tried, what was wrong there, and the remedy; MissingRequirement when
-    the interpreter is there and something else is not; RequestError when a place was asked
-    for and does not work.
+    version: str
+    packages: dict[str, str]
+    missing: tuple[str, ...]
+
+
+def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpreter:
+    """Return the first candidate that has all the adapter requires.
+
+    `settings` maps adapter names to interpreters, as given with `--python`. Unavailable names every place tried, what
+    was wrong there, and the remedy; MissingRequirement: the interpreter exists and something else is missing;
+    RequestError: a place was asked for and does not work.
     """
     tried = []
     for candidate in candidates(adapter, settings or {}):
-        found = _checked(adapter, candidate)
-        if isinstance(found, Probe):
+        answer = _checked(adapter, candidate)
+        if isinstance(answer, Probe):
             missing = adapter.missing(candidate.path)
             if missing is not None:
                 raise MissingRequirement(f"{adapter.name}: {missing}")
-            return Interpreter(candidate.path, candidate.origin, found.version, found.packages)
+            return Interpreter(candidate.path, candidate.origin, answer.version, answer.packages)
         if candidate.explicit:
             raise RequestError(
-                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {found}; "
+                f"{adapter.name}: {candidate.origin} is {candidate.path}, which {answer}; "
                 "name another one, or leave it out to have one looked for"
             )
-        tried.append(f"{candidate.origin} ({candidate.path}) {found}")
+        tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
     where = "; ".join(tried) or "there was nowhere to look"
-    raise Unavailable(f"{adapter.name}: no interpreter has {_wanted(adapter)}: {where}. {remedy(adapter)}")
+    modules = " and ".join(("NumPy", *adapter.requires))
+    raise Unavailable(f"{adapter.name}: no interpreter has {modules}: {where}. {remedy(adapter)}")
 
 
 def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
-    """Every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
-    looked_at = ((each, _checked(adapter, each)) for each in candidates(adapter, settings or {}))
-    return [(each, None if isinstance(found, Probe) else found) for each, found in looked_at]
+    """Return every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
+    answers = [(candidate, _checked(adapter, candidate)) for candidate in candidates(adapter, settings or {})]
+    return [(candidate, None if isinstance(answer, Probe) else answer) for candidate, answer in answers]
 
 
 def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidate]:
-    """Where to look, best first; an explicit setting is the only place there is."""
+    """Yield the places to look in, best first; an explicit setting is the only one."""
     variable = "STAGEBENCH_PYTHON_" + adapter.name.upper().replace("-", "_")
     explicit = ((settings.get(adapter.name), f"--python {adapter.name}"), (os.environ.get(variable), variable))
     for value, origin in explicit:
@@ -116,27 +161,46 @@ def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidat
 
 
 def tox_folders() -> list[Path]:
-    """Folders that may hold tox environments, each once."""
+    """Return the folders that may hold tox environments, each once."""
     named = os.environ.get(TOX_DIR)
     folders = [expanded(named)] if named else [Path.cwd() / ".tox", CHECKOUT / ".tox"]
     return list(dict.fromkeys(folder.absolute() for folder in folders))
 
 
 def remedy(adapter: Needs) -> str:
-    """What a person can do about a missing interpreter."""
+    """Return what a person can do about a missing interpreter."""
     command, _, comment = (adapter.remedy or "").partition("  # ")
-    beside = f" ({comment})" if comment else ""
-    made = f"Make its environment with `{command}`{beside}, or name" if command else "Name"
+    added = f" ({comment})" if comment else ""
+    made = f"Make its environment with `{command}`{added}, or name" if command else "Name"
     return f"{made} one with --python {adapter.name}=/path/to/python"
 
 
-def _wanted(adapter: Needs) -> str:
-    return " and ".join(("NumPy", *adapter.requires))
-
-
 def _checked(adapter: Needs, candidate: Candidate) -> Probe | str:
-    """What is there, or what is wrong with it: a sentence's end."""
+    """Return a candidate's answer, or what is wrong with it: a sentence's end."""
     if not os.access(candidate.path, os.X_OK):
         return "is not an executable file"
-    found = examine(candidate.path, tuple(dict.fromkeys(("numpy", *adapter.requires))))
-    return f"has no {' and no '.join(found.missing)}" if isinstance(found, Probe) and found.missing else found
+    answer = examine(candidate.path, tuple(dict.fromkeys(("numpy", *adapter.requires))))
+    return f"has no {' and no '.join(answer.missing)}" if isinstance(answer, Probe) and answer.missing else answer
+
+
+@cache
+def examine(path: Path, modules: tuple[str, ...]) -> Probe | str:
+    """Return the interpreter's answer about these modules, or why there is none: a sentence's end.
+
+    Answers are kept for the process's life.
+    """
+    try:
+        done = ask([str(path), "-c", LOOK, *modules], SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"did not answer within {SECONDS:g} s"
+    except OSError as error:
+        return f"cannot be started: {error.strerror or error}"
+    last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+    if done.returncode != 0:
+        return f"ended with exit code {done.returncode}: {last}"
+    try:
+        # A site's start-up files may print before us.
+        answer: Probe = from_json(Probe, json.loads(done.stdout.strip().splitlines()[-1]), "the answer")
+        return answer
+    except (ValueError, IndexError):
+        return f"is not a Python interpreter: {last}"

@@ -4,8 +4,10 @@ The job is written, the launcher's processes are started and watched, and what t
 they were placed and asked to do.
 """
 
+import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,9 +21,9 @@ from suite.processes import bundle, jobs, placement_check
 from suite.processes.attempt import Attempt, Limits, Measuring, in_one_go, running
 from suite.processes.hosts import here
 from suite.processes.interpreters import Interpreter, find
-from suite.processes.meeting_port import meeting_port
 from suite.worker.job import Job, Task, encode
 from suite.worker.messages import Message
+from suite.worker.rendezvous import free_port
 from suite.worker.variables import THREADS
 from workloads.catalogue import Workload
 
@@ -29,7 +31,7 @@ OnMessage = Callable[[int, Message], None]  # (rank, what it sent)
 
 
 def ignore(rank: int, message: Message) -> None:
-    """Nobody asked for a rank's messages while it runs."""
+    """Take a rank's message, which nothing needs while it runs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Launch:
 
     @property
     def here(self) -> bool:
-        """Whether all ranks certainly run on this machine."""
+        """True if all ranks certainly run on this machine."""
         hosts = self.configuration.placement.hosts
         return all(map(here, hosts)) if hosts else not self.launcher.chooses_hosts
 
@@ -55,7 +57,7 @@ class Launch:
         return in_one_go(self.running(folder, task, on_message))
 
     def running(self, folder: Path, task: Task, on_message: OnMessage = ignore, in_turns: bool = False) -> Measuring:
-        """The same, with pauses in which others may work; see suite.processes.attempt.running."""
+        """Do what `run` does, with pauses; see suite.processes.attempt.running."""
         folder = real(folder)
         job_file = folder / "job.json"
         write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
@@ -102,7 +104,7 @@ class Launch:
 
 
 def started_by(adapter: Adapter, configuration: Configuration) -> str:
-    """The launcher's name: the configuration's, or the first of its strategy's."""
+    """Return the launcher's name: the configuration's, or the first of its strategy's."""
     strategy = adapter.capabilities.strategy(configuration.strategy)
     named = configuration.placement.launcher
     return usual(strategy, launchers()) if named == AUTO and strategy else named
@@ -115,7 +117,7 @@ def launch_of(
     bundle_folder: Path,
     interpreter: Interpreter | None = None,
 ) -> Launch:
-    """The launch of a configuration, in that interpreter or the adapter's own; its bundle is written to the folder.
+    """Return the launch of a configuration, in that interpreter or the adapter's own, and write its bundle.
 
     `interpreters` are the explicit settings (adapter: path). Unavailable says what this machine lacks.
     """
@@ -138,3 +140,24 @@ def launch_of(
         )
     code = bundle.write(adapter, bundle_folder)
     return Launch(configuration, adapter, workloads()[configuration.workload], launcher, interpreter, code, limits)
+
+
+@contextmanager
+def meeting_port() -> Iterator[int]:
+    """Yield a free TCP port of this host for the ranks to meet at; no other launch is given it until this one ends.
+
+    Ranks listen there once they have imported their framework; until then, for seconds, nothing shows that it is taken.
+    Of two launches at one port the later one fails, or, worse, MXNet's servers take the other's workers for their own.
+    The promise is the name of a socket, which goes with this process, however it ends.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as promise:
+        while True:
+            port = free_port()
+            try:
+                promise.bind(f"\0stagebench-port-{port}")
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise
+            yield port
+            return

@@ -1,4 +1,4 @@
-"""What proves that memory ran out: the kernel's count of its kills, or a library's own words.
+"""The proof that memory ran out: the kernel's count of its kills, or a library's own words.
 
 A SIGKILL alone proves nothing: people, engines and sites send it, too.
 """
@@ -12,7 +12,7 @@ from suite.worker.guard import control_groups, lines_of
 
 ROOT = Path("/")
 
-# What libraries below the frameworks say, in any case of letters, and where it comes from.
+# The messages of libraries below the frameworks, in any case of letters, and where they come from.
 # A framework's own phrases are its adapter's (suite.contracts.adapter.Adapter.out_of_memory).
 PHRASES = {
     "MemoryError": "Python; a reader's process passes it on as text",
@@ -27,13 +27,13 @@ PHRASES = {
 
 
 def ran_out(text: str, phrases: Iterable[str]) -> bool:
-    """Whether a message says that memory ran out, in the words of a library or in a framework's own `phrases`."""
+    """Return whether a message reports memory that ran out, in a library's words or in a framework's own `phrases`."""
     lower = text.lower()
     return any(phrase.lower() in lower for phrase in (*PHRASES, *phrases))
 
 
 def ends_all(root: Path = ROOT) -> bool:
-    """Whether the kernel, when memory runs out, kills a whole control group that this process is in.
+    """Return whether the kernel, when memory runs out, kills a whole control group that this process is in.
 
     It does in version 2 if `memory.oom.group` is 1, in the process's own group or in one around it. To a container its
     own group may look like the root.
@@ -48,11 +48,11 @@ def ends_all(root: Path = ROOT) -> bool:
 
 
 def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
-    """Kills of each host: `ours` on this one, and what others reported.
+    """Return the kills of each host: `ours` on this one, and those that other hosts reported.
 
     Several logins or ranks of a host read the same kernel's count: the highest is its own.
     """
-    found = {socket.gethostname(): ours}
-    for each in reported:
-        found[each.host] = max(each.processes, found.get(each.host, 0))
-    return found
+    kills = {socket.gethostname(): ours}
+    for report in reported:
+        kills[report.host] = max(report.processes, kills.get(report.host, 0))
+    return kills

@@ -1,7 +1,7 @@
 """From the evidence of an attempt to its outcome and the sentence that says why.
 
-The rank that failed first is blamed, not those that its end brought down. `oom` needs
-proof (`suite.processes.oom`): words of a library, or a SIGKILL while the rank's host counted such a kill.
+The rank that failed first is blamed, not those that its end brought down. `oom` needs proof (`suite.processes.oom`):
+a library's words, or a SIGKILL while the rank's host counted such a kill.
 """
 
 import re
@@ -10,26 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suite.contracts.engine_messages import EngineFailed
-from suite.processes.engine_logs import NO_ANSWER, missed, named_deaths
-from suite.processes.evidence import Evidence, sidecar
+from suite.processes.evidence import NO_ANSWER, Evidence, last_lines, missed, named_deaths, sidecar
 from suite.processes.group import Death
-from suite.processes.logs import last_lines
 from suite.processes.oom import ran_out
 from suite.processes.sentences import doing, ended, full_disk, lines, named, timeout
 from suite.worker.messages import Done, Failed, Hello, of_type
 
-# What a rank reports of another one's end, by whatever library it met it; else it reports of itself.
+# A rank's report of another one's end, by whatever library they met; all else it reports of itself.
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
 OF_A_KILL = re.compile(r"\bkilled\b|SIGKILL|signal 9\b|exit ?code -9\b", re.IGNORECASE)  # of a reader's process
-# How a library ends that cannot go on without memory (oneDNN in TensorFlow writes to where it got none), and the last
-# lines of the log in which it wrote why.
+# The signals by which a library ends that gets no memory (oneDNN in TensorFlow writes to where it got none), and the
+# number of last lines of the log in which it wrote why.
 ANSWERS, LAST = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS), 20
-AHEAD = 1.0  # seconds by which the others may report a closed connection before the death itself is noticed
+AHEAD = 1.0  # seconds by which other ranks may report a closed connection before the death itself is noticed
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that went wrong with one rank or with the engine."""
+    """A failure of one rank, of a sidecar, of a host or of the engine."""
 
     time_s: float  # seconds since the epoch
     rank: int | None  # None: the engine or a sidecar
@@ -42,11 +40,12 @@ class Failure:
 
     @property
     def by_engine(self) -> bool:
-        """Whether only the engine reports it, and does not know better than the ranks."""
+        """True if only the engine reports it, and does not know better than the ranks."""
         return not self.certain and self.rank is None and self.sidecar is None and self.host is None
 
 
 def judge(evidence: Evidence) -> tuple[str, str]:
+    """Return the outcome and the reason; "" if it is "ok"."""
     if evidence.stopped and evidence.stopped.why != "grace":
         return "timeout", timeout(evidence, evidence.stopped)
     failures = [*reported(evidence), *reported_by_engine(evidence), *deaths(evidence), *losses(evidence)]
@@ -75,24 +74,24 @@ def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
     for failed in evidence.engine_messages:
         if isinstance(failed, EngineFailed):
             at = 0.0 if failed.certain else failed.time_s
-            # Of a sidecar it passes the last words on.
+            # The message passes on a sidecar's last words.
             proven = failed.kind == "crash" and ran_out(failed.message, evidence.out_of_memory)
             kind = "oom" if proven else failed.kind
             yield Failure(at, None, kind, failed.message, sentence=True, certain=failed.certain)
 
 
 def deaths(evidence: Evidence) -> Iterator[Failure]:
-    """Processes that ended badly and not by us."""
+    """Yield a failure for each process that ended badly before the controller ended the group."""
     for death in evidence.deaths:
         if death.code == 0 or death.ours:
             continue
         rank, code, at = death.rank, death.code, death.time_s
-        beside = death.index if evidence.processes[death.index].sidecar else None
+        sidecar_index = death.index if evidence.processes[death.index].sidecar else None
         what = ended(code)
-        if rank is None and beside is None:
+        if rank is None and sidecar_index is None:
             rank, code, what = found_by_engine(evidence, death)
-            # The engine saw it die first, whatever the others said before the engine itself ended. But a daemon may
-            # kill all at the first closed connection, as MPICH's does, and name one of those.
+            # The engine saw this rank die first, whatever others reported before the engine itself ended. But a daemon
+            # may kill all ranks at the first closed connection, as MPICH's does, and name one of those.
             mistaken = code == -signal.SIGKILL and explained(evidence)
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
         elif (
@@ -103,12 +102,12 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.kills(rank) > 0
         log = f"rank-{rank}.log" if rank is not None and any(_by(number, code) for number in ANSWERS) else None
-        if beside is not None:  # it has no report but its log
-            log = f"launcher-{beside}.log"
+        if sidecar_index is not None:  # a sidecar reports nothing but its log
+            log = f"launcher-{sidecar_index}.log"
         if log is not None:
             written = "\n".join(last_lines(evidence.folder / log, LAST))
             proven = proven or ran_out(written, evidence.out_of_memory)
-        yield Failure(at, rank, "oom" if proven else "crash", what, beside)
+        yield Failure(at, rank, "oom" if proven else "crash", what, sidecar_index)
 
 
 def _by(number: signal.Signals, code: int) -> bool:
@@ -116,7 +115,7 @@ def _by(number: signal.Signals, code: int) -> bool:
 
 
 def missed_by_name(evidence: Evidence, rank: int) -> bool:
-    """Whether another rank reported that this one had gone: then whatever ended it came first."""
+    """Return whether another rank reported that this one had gone: its end then came first."""
     return any(
         failure.rank != rank and OF_OTHERS.search(failure.what) and re.search(rf"\brank {rank}\b", failure.what)
         for failure in reported(evidence)
@@ -124,12 +123,12 @@ def missed_by_name(evidence: Evidence, rank: int) -> bool:
 
 
 def explained(evidence: Evidence) -> bool:
-    """Whether a rank reported a failure of its own, which another one's end does not explain."""
+    """Return whether a rank reported a failure of its own, which another one's end does not explain."""
     return any(not OF_OTHERS.search(failure.what) for failure in reported(evidence))
 
 
 def losses(evidence: Evidence) -> Iterator[Failure]:
-    """Hosts whose login ended while somebody was not done: dead ones, or those nobody can log in to."""
+    """Yield a failure for each host whose login ended before all ranks were done: it died, or refused the login."""
     if all(evidence.sent(rank, Done) for rank in range(evidence.ranks)):
         return
     for login in evidence.lost:
@@ -143,14 +142,14 @@ def losses(evidence: Evidence) -> Iterator[Failure]:
 
 
 def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, str]:
-    """(rank, code, what) of one that died without a report, where the engine names it; else the engine's own."""
+    """Return (rank, code, what) of the dead rank that the engine names, or (None, code, what) of the engine itself."""
     hellos = {rank: evidence.hello(rank) for rank in evidence.messages}
     pids = {hello.pid: rank for rank, hello in hellos.items() if hello}
     log = evidence.folder / f"launcher-{death.index}.log"
     patterns = evidence.processes[death.index].failures
-    found = named_deaths(log, patterns, pids)
-    if found and found[0][0] in evidence.messages:
-        return *found[0], ended(found[0][1]) + (not_alone(found) if patterns.any_order else "")
+    dead = named_deaths(log, patterns, pids)
+    if dead and dead[0][0] in evidence.messages:
+        return *dead[0], ended(dead[0][1]) + (not_alone(dead) if patterns.any_order else "")
     gone = gone_unreported(evidence, missed(log, patterns))
     if gone is not None:
         return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
@@ -158,9 +157,9 @@ def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, 
     return None, death.code, ended(death.code) + unnamed
 
 
-def not_alone(found: list[tuple[int, int]]) -> str:
-    """Whom the same signal ended, too: an engine that ends the others by it may report them before the first."""
-    (first, code), *others = found
+def not_alone(deaths: list[tuple[int, int]]) -> str:
+    """Name the other ranks that the same signal ended: an engine may report them before the first one."""
+    (first, code), *others = deaths
     same = sorted({rank for rank, its in others if its == code} - {first})
     if not same or -code not in NO_ANSWER:
         return ""
@@ -168,17 +167,17 @@ def not_alone(found: list[tuple[int, int]]) -> str:
 
 
 def gone_unreported(evidence: Evidence, absent: tuple[str | None, int | None] | None) -> int | None:
-    """The one rank that can be meant where others missed somebody, `absent` as `engine_logs.missed` has it."""
+    """Return the only rank that can be the one that others missed; `absent` as `evidence.missed` returns it."""
     if absent is None:
         return None
     host, by = absent
     candidates = [rank for rank in range(evidence.ranks) if rank != by and not evidence.sent(rank, Done)]
-    found = [rank for rank in candidates if host in (None, evidence.host(rank))]
-    return found[0] if len(found) == 1 else None
+    absent_ranks = [rank for rank in candidates if host in (None, evidence.host(rank))]
+    return absent_ranks[0] if len(absent_ranks) == 1 else None
 
 
 def sentence(evidence: Evidence, failure: Failure) -> str:
-    """Who failed, how, and the last lines."""
+    """Return the reason: who failed, how, and the last lines."""
     if failure.sentence:
         late = next((rank for rank in range(evidence.ranks) if not evidence.sent(rank, Done)), None)
         return failure.what + lines(evidence, late)

@@ -1,18 +1,17 @@
-"""The sentences that say what became of an attempt: who, what, doing what, and the last lines."""
+"""The sentences of an attempt's reason: which rank, its failure, its activity, and the last lines."""
 
 import signal
 
-from suite.processes.evidence import Evidence
-from suite.processes.logs import last_lines
+from suite.processes.evidence import Evidence, last_lines
 from suite.processes.watchdog import Stopped
 from suite.worker.messages import Done, Phase, Progress, name_of
 
 FULL = 1 << 20  # bytes free; below it a disk counts as full
-NAMED = 4  # ranks that a sentence names
+NAMED = 4  # ranks in a sentence
 
 
 def timeout(evidence: Evidence, stopped: Stopped) -> str:
-    """Which limit was passed, by whom, doing what."""
+    """Name the limit that was passed, by which rank, doing what."""
     limit = f"{stopped.limit_s:g} s"
     if stopped.why == "silence":
         if stopped.rank is None:
@@ -28,7 +27,7 @@ def timeout(evidence: Evidence, stopped: Stopped) -> str:
 
 
 def doing(evidence: Evidence, rank: int | None) -> str:
-    """What a rank did last, as the end of a clause."""
+    """Return the rank's last activity, as the end of a clause."""
     if rank is None:
         return ""
     last = evidence.last.get(rank)
@@ -40,19 +39,19 @@ def doing(evidence: Evidence, rank: int | None) -> str:
 
 
 def steps(step: int, of: int) -> str:
-    """How far: warm-up goes on beyond its steps until its seconds, too, are over."""
+    """Return "step of steps"; a warm-up has more steps than asked for if its seconds are not over."""
     return f"{step}, of at least {of}" if step > of else f"{step} of {of}"
 
 
 def ended(code: int) -> str:
-    """An exit code in words; engines and shells say 128 + N for signal N."""
+    """Put an exit code into words; 128 + N is how engines and shells report signal N."""
     if code < 0:
         return f"was ended by {signal_name(-code)}"
     return f"ended with exit code {code}" + (f" (128 + {signal_name(code - 128)})" if 128 < code < 160 else "")
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL and so on; real-time signals have numbers only."""
+    """Return "SIGKILL" and so on; real-time signals have numbers only."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -60,27 +59,30 @@ def signal_name(number: int) -> str:
 
 
 def lines(evidence: Evidence, rank: int | None, sidecar: int | None = None) -> str:
-    """The last lines of a rank's log or, when it has none, of who started it, by name; a sidecar has its own."""
+    """Quote the last lines of a rank's log or, if it is empty, of the program that started the rank, by its name.
+
+    `sidecar`: its place among the processes; its own log is quoted.
+    """
     starter = next((i for i, process in enumerate(evidence.processes) if process.rank in (rank, None)), 0)
     starter = starter if sidecar is None else sidecar
     own = [] if rank is None else last_lines(evidence.folder / f"rank-{rank}.log", 3)
-    found = list(own)
-    # What starts one rank alone may tell what that rank could not: "connection lost".
+    quoted = list(own)
+    # A program that starts one rank alone may report what that rank could not: "connection lost".
     if not own or evidence.processes[starter].rank is not None:
-        found += last_lines(evidence.folder / f"launcher-{starter}.log", 3)
+        quoted += last_lines(evidence.folder / f"launcher-{starter}.log", 3)
     of_engine = not own and sidecar is None and rank not in (None, *(process.rank for process in evidence.processes))
     whose = f"the last lines of {evidence.engine_name}" if of_engine else "its last lines"
-    return f"; {whose}: " + " | ".join(found) if found else ""
+    return f"; {whose}: " + " | ".join(quoted) if quoted else ""
 
 
 def full_disk(evidence: Evidence) -> str:
-    """A likely cause that no rank could have written down."""
+    """Name a full disk: a likely cause that no rank could have written down."""
     if evidence.free >= FULL:
         return ""
     return f"; the disk of {evidence.folder} is full: free some space or name another folder with -o"
 
 
 def named(ranks: list[int]) -> str:
-    """Ranks in words, not too many of them."""
+    """Name ranks, the first few of many."""
     shown = ", ".join(map(str, ranks[:NAMED])) + (f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

@@ -1,8 +1,11 @@
 """One process of an adapter on this machine, with the first of everything that it declares.
 
-For what is no measurement: a trial start, the float64 oracle, packing a data set, comparing readers.
+It measures nothing: it makes the float64 oracle, packs a data set, compares readers, or only starts the framework.
+Only a start tells whether a framework works here: a module that is found may still die when it is imported, or find no
+device.
 """
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +14,26 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration, Placement
 from suite.contracts.launcher import usual
 from suite.contracts.optimisers import settings
-from suite.plugins import launchers
+from suite.errors import StagebenchError
+from suite.files import scratch
+from suite.plugins import launchers, workloads
 from suite.processes import bundle
-from suite.processes.attempt import Limits
+from suite.processes.attempt import Attempt, Limits
 from suite.processes.interpreters import Interpreter
 from suite.processes.launch import Launch
+from suite.worker import job
+from suite.worker.messages import Failed, Joined, of_type
 from workloads.catalogue import Workload
+
+LOADING = ("ImportError", "ModuleNotFoundError", "OSError")  # raised by a library that is damaged or missing
+SECONDS = 60.0  # a cold import of a large framework takes ten
 
 
 def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
-    """The first of everything that an adapter declares, on one rank; `values` change it."""
+    """Return the first of everything that an adapter declares, on one rank; `values` change it."""
     able = adapter.capabilities
-    strategy = next((each for each in able.strategies if not each.distributed), able.strategies[0])
-    found = Configuration(
+    strategy = next((strategy for strategy in able.strategies if not strategy.distributed), able.strategies[0])
+    configuration = Configuration(
         adapter.name,
         strategy.name,
         workload.name,
@@ -32,13 +42,58 @@ def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
         tuning=able.tunings[0],
         **settings(able.optimisers[0], workload, 1),
     )
-    return found.on(**{**values, "knobs": knobs.values(able.knobs, values.get("knobs"))})
+    return configuration.on(**{**values, "knobs": knobs.values(able.knobs, values.get("knobs"))})
 
 
 def single(
     adapter: Adapter, workload: Workload, interpreter: Interpreter, folder: Path, limits: Limits, **values: Any
 ) -> Launch:
-    """The launch of a plain configuration, changed by `values`; its bundle goes to `folder`."""
+    """Return the launch of a plain configuration, changed by `values`; its bundle goes to `folder`."""
     configuration = plain(adapter, workload, **values)
     launcher, written = launchers()[configuration.placement.launcher], bundle.write(adapter, folder / "bundle")
     return Launch(configuration, adapter, workload, launcher, interpreter, written, limits)
+
+
+@dataclass(frozen=True)
+class Look:
+    """The result of a trial start on every kind of device."""
+
+    devices: tuple[str, ...] = ()  # kinds on which it started
+    versions: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)  # device kind: why it did not start there
+    broken: bool = False  # it died while it was loaded: what is installed there is at fault
+
+
+def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
+    """Start the framework once on every kind of device, as far as its trainer's `start`."""
+    devices, versions, problems, broken = [], {}, {}, False
+    for kind in kinds:
+        try:
+            attempt = _attempt(adapter, interpreter, kind)
+        except StagebenchError as error:  # a mistake in a declaration is that adapter's own affair
+            problems[kind] = str(error)
+            continue
+        joined = of_type(Joined, attempt.messages.get(0, []))
+        if attempt.outcome == "ok" and joined:
+            devices.append(kind)
+            versions.update(joined[0].versions)
+        else:
+            problems[kind], broken = attempt.reason, broken or unloadable(attempt)
+    return Look(tuple(devices), versions, problems, broken)
+
+
+def unloadable(attempt: Attempt) -> bool:
+    """Return whether the framework could not be imported, or ended its process; the adapter is then not at fault."""
+    if attempt.outcome != "crash":
+        return False
+    failed = of_type(Failed, attempt.messages.get(0, []))
+    return not failed or failed[0].message.partition(":")[0] in LOADING
+
+
+def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
+    workload, limits = next(iter(workloads().values())), Limits(SECONDS, SECONDS)
+    with scratch() as folder:
+        launch = single(adapter, workload, interpreter, folder, limits)
+        placement = replace(launch.configuration.placement, device=kind)
+        on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
+        return on_device.run(folder, job.Look())

@@ -6,24 +6,23 @@ from typing import Literal
 
 from suite.contracts.engine_messages import Begun, EngineMessage
 from suite.processes.group import Death
-from suite.processes.lost_logins import Login
 from suite.worker.messages import Done, Failed, Joined, Message
 
-GRACE = 5.0  # seconds that the others get after one rank's death, to report what they saw
+GRACE = 5.0  # seconds after one rank's death, in which the others may report what they saw
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a group may take."""
+    """The seconds that a group may take."""
 
     total_s: float  # for the whole group
     silence_s: float  # without any message from a rank that is not done
-    joining_s: float | None = None  # the same until it has joined; None: `silence_s`
+    joining_s: float | None = None  # in place of `silence_s` until a rank has joined; None: no difference
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Why the group was ended by us."""
+    """The reason why the controller ended the group."""
 
     why: Literal["time", "silence", "grace"]
     limit_s: float  # the one that was passed
@@ -31,10 +30,10 @@ class Stopped:
 
 
 class Watchdog:
-    """Receives messages, learns of deaths; `verdict` says whether to end the group now."""
+    """Receives messages and learns of deaths; `verdict` decides whether the group must be ended now."""
 
     def __init__(self, limits: Limits, ranks: int, queued: bool = False) -> None:
-        """The clocks start at once; for who is queued, when the engine reports it."""
+        """The clocks start at once, or, if the ranks are queued, when the engine reports their beginning."""
         now = time.monotonic()
         self._limits = limits
         self._began = now
@@ -46,7 +45,7 @@ class Watchdog:
         self.stopped: Stopped | None = None
 
     def received(self, rank: int, message: Message) -> None:
-        """A rank's message: it lives, or reports that it does not."""
+        """Take a rank's message as a sign of life, or as the report of its failure."""
         self._last_received[rank] = time.monotonic()
         if isinstance(message, Joined):
             self._joined.add(rank)
@@ -56,19 +55,19 @@ class Watchdog:
             self._fail()
 
     def engine_reported(self, message: EngineMessage) -> None:
-        """A message of the engine; who is queued is neither late nor silent."""
+        """Take a message of the engine: ranks that are queued are neither late nor silent."""
         if isinstance(message, Begun):
             self._queued = False
             self._began = time.monotonic()
             self._last_received = dict.fromkeys(self._last_received, self._began)
 
     def rested(self, seconds: float) -> None:
-        """So long the ranks waited while others had their turns, which no limit counts."""
+        """Take `seconds` out of all limits: the ranks waited while others had their turns."""
         self._began += seconds
         self._last_received = {rank: at + seconds for rank, at in self._last_received.items()}
 
-    def verdict(self, deaths: list[Death], lost: list[Login] | None = None) -> Stopped | None:
-        """Why the group must be ended now, or None; a host that is lost does not come back."""
+    def verdict(self, deaths: list[Death], lost: bool = False) -> Stopped | None:
+        """Return why the group must be ended now, or None. `lost`: a login on another host has ended badly."""
         if lost or any(death.code != 0 for death in deaths):
             self._fail()
         now = time.monotonic()
@@ -86,7 +85,7 @@ class Watchdog:
         self._failed_at = self._failed_at or time.monotonic()
 
     def _silence(self, now: float) -> Stopped | None:
-        # Who is done may wait for the others in silence; when all are done, leaving may not last either.
+        # A rank that is done may wait for the others in silence; once all are done, they must leave in time, too.
         watched = {rank: at for rank, at in self._last_received.items() if rank not in self._done} or {
             -1: max(self._last_received.values())
         }

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import AfterValidator, Field, StringConstraints
 
 from suite.contracts.case import Case, check_counts
-from suite.processes.lost_logins import Login
+from suite.processes.evidence import Login
 from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import AnyRank, Machine, Rank
 from suite.results.stored import FileName, Stored

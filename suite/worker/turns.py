@@ -1,7 +1,7 @@
 """Turns: several measurements stand on a host side by side, and only one of them works at a time.
 
 What drifts on the machine then hits all of them alike, within a second instead of minutes. A rank that waits for its
-turn sleeps in a read of a pipe of its own; suite.processes.pipes has the other end.
+turn sleeps in a read of a pipe of its own; suite.processes.attempt has the other end.
 """
 
 import os

@@ -18,7 +18,7 @@ from cluster.gang.spark_launcher import MASTER, Spark
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
-from suite.processes.engine_logs import named_deaths
+from suite.processes.evidence import named_deaths
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from suite.contracts.case import KERNELS, Case
 from suite.errors import Unavailable
 from suite.plugins import adapters
 from suite.processes.interpreters import find
-from suite.processes.trial import look
+from suite.processes.single import look
 from suite.proofs.make import Proofs
 from suite.proofs.wanted import cases_to_verify
 from suite.results.rank_report import Rank

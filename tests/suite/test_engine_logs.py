@@ -10,7 +10,7 @@ from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
 from cluster.slurm.failures import PATTERNS
 from suite.contracts.launcher import FailurePatterns, Process
 from suite.processes.attempt import Limits, run
-from suite.processes.engine_logs import missed, named_deaths
+from suite.processes.evidence import missed, named_deaths
 from suite.worker.messages import encode
 from tests.support.sent import failed, hello
 

@@ -13,7 +13,7 @@ import pytest
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, Unavailable
 from suite.processes import interpreters as environments
-from suite.processes import probe as interpreter
+from suite.processes import interpreters as interpreter
 
 CHECKOUT = Path(__file__).parents[2]
 

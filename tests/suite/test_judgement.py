@@ -4,7 +4,7 @@ import pytest
 
 from suite.contracts.launcher import LOGINS
 from suite.processes.attempt import Attempt
-from suite.processes.lost_logins import Login, lost
+from suite.processes.evidence import Login, lost_logins
 from suite.proofs import tolerances
 from suite.proofs.judgement import joined, judge
 from suite.results.proof import Verdict
@@ -142,7 +142,7 @@ def test_counts_are_every_rank_s():
 def test_a_line_that_is_no_login_is_passed_over(tmp_path):
     lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
     (tmp_path / LOGINS).write_text("\n".join(lines))
-    assert lost(tmp_path) == [Login("far", 255, 1.5)]
+    assert lost_logins(tmp_path) == [Login("far", 255, 1.5)]
 
 
 def test_what_is_looser_is_nowhere_stricter():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.processes import meeting_port
+from suite.processes import launch
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.worker.rendezvous import free_port
@@ -21,7 +21,7 @@ def one_of(monkeypatch):
     port = free_port()
     ports = port, port + 1
     found = iter([port, port, port + 1, port])
-    monkeypatch.setattr(meeting_port, "free_port", lambda: next(found))
+    monkeypatch.setattr(launch, "free_port", lambda: next(found))
     return ports
 
 
@@ -30,21 +30,21 @@ def promised(port: int) -> bool:
 
 
 def test_two_launches_at_once_have_two_ports(one_of):
-    with meeting_port.meeting_port() as first, meeting_port.meeting_port() as second:
+    with launch.meeting_port() as first, launch.meeting_port() as second:
         assert (first, second) == one_of
-    with meeting_port.meeting_port() as third:
+    with launch.meeting_port() as third:
         assert third == first
 
 
 def test_a_port_of_another_process_is_left_alone_until_that_is_killed(one_of):
     program = (
-        "import sys; from suite.processes import meeting_port; meeting_port.free_port = lambda: int(sys.argv[1])\n"
-        "with meeting_port.meeting_port(): print('has it', flush=True); sys.stdin.read()"
+        "import sys; from suite.processes import launch; launch.free_port = lambda: int(sys.argv[1])\n"
+        "with launch.meeting_port(): print('has it', flush=True); sys.stdin.read()"
     )
     tokens = [sys.executable, "-c", program, str(one_of[0])]
     with subprocess.Popen(tokens, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
         assert other.stdout.readline() == b"has it\n"
-        with meeting_port.meeting_port() as own:
+        with launch.meeting_port() as own:
             assert own == one_of[1]
         other.kill()
     assert not promised(one_of[0])
