@@ -38,7 +38,7 @@ COMPUTE = ("h2d", "forward", "backward", "update")
 STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update", "other")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """Seconds per step, and the ends of their 95 % interval (Student's t); negative by noise, or if something helps."""
 
@@ -115,7 +115,7 @@ def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
     return Difference(value, value - half, value + half, free + 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Budget:
     """Seconds per iteration; None if no pass measures it."""
 
@@ -321,7 +321,7 @@ def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
     return [[seconds - least for seconds, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InputWait:
     """What input adds to a native step of one process group, and how fast input arrives when nothing else runs."""
 

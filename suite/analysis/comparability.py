@@ -1,4 +1,4 @@
-"""Like beside like: which rows may be compared, and which marks speak against it."""
+"""Like with like: which rows may be compared, and which marks keep a row from it."""
 
 from collections.abc import Iterable
 
@@ -46,17 +46,17 @@ Key = tuple[str | float, ...]
 
 
 def meaning(mark: str) -> str:
-    """What a mark says of its row; KeyError for one that there is not."""
+    """Return the meaning of a mark; KeyError for an unknown one."""
     return {**DISQUALIFYING, **NOTED}[mark]
 
 
 def comparable(marks: Iterable[str]) -> bool:
-    """Whether none of a row's marks speaks against comparing it with other frameworks' rows."""
+    """Return True if no mark keeps a row from being compared with other frameworks' rows."""
     return not any(mark in DISQUALIFYING for mark in marks)
 
 
 def group(case: Case, synchronous: bool = True) -> Key:
-    """Rows are compared when these are equal: the same network, input, arithmetic, algorithm, devices and care.
+    """Return a key that rows that may be compared share: network, input, arithmetic, algorithm, devices and care.
 
     Not the format of the records: each framework has its own. Training that is not equivalent to one device with the
     joined batch (asynchronous, local, quantised) is compared with its own strategy and knobs only.

@@ -1,19 +1,15 @@
-"""Latency and bandwidth of a link, fitted to times over sizes: t(s) = alpha + beta * s.
+"""The records of `stagebench comm` as links: times over sizes, bandwidths, the fit, the part that computing hides.
 
-Relative errors are made least: weights 1/t, so that the microseconds of a small message
-count as much as the seconds of a large one (Hockney's model; unweighted, the largest
+`fitted` gives latency and bandwidth: t(s) = alpha + beta * s. Relative errors are minimised (weights 1/t), so that the
+microseconds of a small message count as much as the seconds of a large one (Hockney's model; unweighted, the largest
 messages alone would decide, and alpha would be noise).
 
-Bus bandwidth: algorithm bandwidth (bytes / time) made comparable over numbers of ranks.
-
-Algorithm bandwidth of an all-reduce falls as ranks are added, though the wires are as
-fast as before. The factors are those of nccl-tests: what the least traffic between ranks
-that are all alike asks of each one's wire.
+`factor` turns algorithm bandwidth (bytes / time) into bus bandwidth, which is comparable over numbers of ranks.
+Algorithm bandwidth of an all-reduce falls as ranks are added, though the wires are as fast as before. The factors are
+those of nccl-tests: the least traffic between equal ranks, per rank's wire.
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-Over servers (MXNet's key-value store) every number crosses a rank's wire once each way,
-and all of them meet at the servers: there it is the same convention, and no wire's speed.
-
-From the records of `stagebench comm` to links: times over sizes, bandwidths, the fit, what can be hidden.
+Over servers (MXNet's key-value store) every number crosses a rank's wire once each way, and all of them meet at the
+servers: there the convention holds, and it is no wire's speed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +45,7 @@ FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
 
 @dataclass(frozen=True)
 class Fit:
-    """The model, and how far it is from what was measured."""
+    """The model, and its distance from the measured times."""
 
     alpha: float  # seconds
     beta: float  # seconds a byte
@@ -60,34 +56,34 @@ class Fit:
 
     @property
     def describes(self) -> bool:
-        """Whether what was measured is near a line at all: else neither parameter is determined."""
+        """True if the measured times are near a line at all: else neither parameter is determined."""
         return self.error <= LARGEST_ERROR
 
     @property
     def tells_latency(self) -> bool:
-        """Whether alpha is determined: of large messages alone it is a small difference of large times."""
+        """True if alpha is determined: of large messages alone it is a small difference of large times."""
         return self.describes and self.alpha > 0 and self.alpha_error <= LARGEST_ERROR * self.alpha
 
     @property
     def tells_bandwidth(self) -> bool:
-        """Whether beta is determined: of small messages alone it is not."""
+        """True if beta is determined: of small messages alone it is not."""
         return self.describes and self.beta > 0 and self.beta_error <= LARGEST_ERROR * self.beta
 
     @property
     def tells(self) -> bool:
-        """Whether both are determined: else its line is not drawn."""
+        """True if both are determined: else the line is not drawn."""
         return self.tells_latency and self.tells_bandwidth
 
     def seconds(self, size: float) -> float:
-        """Of a message of so many bytes."""
+        """Return the time of a message of `size` bytes."""
         return self.alpha + self.beta * size
 
 
 def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
-    """The fit of positive times; None of fewer than three different sizes.
+    """Return the fit of positive times; None of fewer than three different sizes.
 
-    Neither parameter becomes negative: where the best fit would have it so, it is 0. Its error is that of the free
-    fit: an alpha of 0 is what noise made of one that large messages do not show, not a link without latency.
+    Neither parameter becomes negative: if it is in the best fit, it is set to 0. Its error is that of the free fit: an
+    alpha of 0 comes from noise, if large messages do not show it, and not from a link without latency.
     """
     if len(set(sizes)) < FEWEST_SIZES:
         return None
@@ -117,7 +113,7 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
 
 
 def factor(operation: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth; ValueError for an operation that has none."""
+    """Return bus bandwidth over algorithm bandwidth; ValueError for an operation without a factor."""
     if operation in ("broadcast", "point-to-point"):
         return 1.0
     if operation == "all-reduce":
@@ -128,13 +124,13 @@ def factor(operation: str, ranks: int) -> float:
 
 
 Row = dict[str, Any]
-LATE_S, LATE = 5e-6, 0.02  # a start is late beyond so many seconds, this share of a sample's median, the clock's error
+LATE_S, LATE = 5e-6, 0.02  # a start is late beyond these seconds, this share of the median, and the clock's error
 LEAST = 5  # samples in time: fewer give no figure
 
 
 @dataclass(frozen=True)
 class Point:
-    """One size, all ranks together: each sample is that of the slowest rank."""
+    """A message size, all ranks together: each sample is that of the slowest rank."""
 
     # "single"; of a network's tensors also "row" (one after the other) and "together" (all begun, then waited for)
     kind: str
@@ -183,7 +179,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Link:
-    """What one case has measured."""
+    """The measurements of a case."""
 
     case: CommCase
     outcome: str
@@ -205,12 +201,12 @@ class Link:
 
     @property
     def refused(self) -> Refused:
-        """Why it has no result."""
+        """The reason for having no result."""
         return Refused(self.case.label, self.case.backend, self.outcome, self.reason)
 
     @property
     def singles(self) -> list[Point]:
-        """One message each, by size; of a network's tensors the flat buffer is the largest."""
+        """The points of single messages, by size; of a network's tensors the flat buffer is the largest."""
         return [point for point in self.points if point.kind == "single"]
 
     @property
@@ -220,7 +216,7 @@ class Link:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What a reader of its figures must know, as suite.analysis.comparability words it."""
+        """Marks that a reader of its figures must know (suite.analysis.comparability)."""
         return (*self.elsewhere, *(("disturbed",) if self.noise is not None and self.noise.disturbed else ()))
 
     @property
@@ -230,7 +226,7 @@ class Link:
 
     @property
     def bus_limit(self) -> float | None:
-        """Bus bandwidth of an endless message, bytes a second; None where no fit determines it."""
+        """Bus bandwidth of an endless message, bytes per second; None if no fit determines it."""
         return self.singles[0].factor / self.fit.beta if self.fit and self.fit.tells_bandwidth else None
 
     def to_dict(self) -> Row:
@@ -266,7 +262,7 @@ OTHER_METHOD = "its figures were defined otherwise, by another version of stageb
 
 
 def links(folder: CommFolder) -> Iterator[Link]:
-    """Every case of the run in the order asked for; those that could not run have their reason and nothing else."""
+    """Yield every case of the run, in the plan's order; cases that could not run only have their reason."""
     if isinstance(folder, ForeignComm):
         yield from imported_links(folder)
         return
@@ -280,7 +276,7 @@ def links(folder: CommFolder) -> Iterator[Link]:
 
 
 def by_mark(found: Sequence[Link]) -> dict[str, list[Link]]:
-    """The links that bear each mark."""
+    """Return the links that have each mark."""
     marks = dict.fromkeys(mark for link in found for mark in link.marks)
     return {mark: [link for link in found if mark in link.marks] for mark in marks}
 
@@ -321,7 +317,7 @@ def _imported_point(one: Exchange) -> Point:
 
 
 def link(record: CommRecord) -> Link:
-    """Of a record; a case that failed keeps the sizes that all ranks had finished."""
+    """Return the link of a record; a case that failed keeps the sizes that all ranks had finished."""
     ranks = record.ranks
     rows = list(zip(*(rank.rows for rank in ranks), strict=False))  # rows that every rank has sent
     points = [point(exchanges) for exchanges in (_of(ExchangeTimes, each) for each in rows) if exchanges]
@@ -364,9 +360,9 @@ def settings(rank: CommRank) -> dict[str, str]:
 
 
 def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> Point:
-    """One row of every rank, in the ranks' order."""
+    """Join the same row of every rank, in the ranks' order."""
     first, ranks = rows[0], len(rows)
-    # There and back is rank 0's time: the last rank's begins with somebody else's message.
+    # A round trip is rank 0's time: the last rank's begins with another rank's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
     seconds = _slowest([row.sample_s for row in timed])
     in_time, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
@@ -389,7 +385,7 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
 
 
 def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
-    """One row of every rank."""
+    """Join the same row of every rank."""
     ways = ("exchange_s", "compute_s", "both_s", "progressed_s")
     every = [_slowest([getattr(row, name) for row in rows]) for name in ways]
     in_time = _in_time(rows, every[0])
@@ -414,7 +410,7 @@ def _slowest(samples: Sequence[Sequence[float]]) -> Values:
 
 
 def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which samples every rank began in time, as closely as the clock tells; all of them without a schedule."""
+    """Return which samples every rank began in time, as far as the clock shows; all of them without a schedule."""
     if not all(row.late_s for row in rows):
         return np.ones(len(seconds), dtype=bool)
     error = max(row.clock_error_s or 0.0 for row in rows)
@@ -423,12 +419,12 @@ def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.d
 
 
 def _enough(rows: Sequence[Scheduled], in_time: np.ndarray[Any, np.dtype[np.bool_]]) -> bool:
-    """Whether the samples give a figure: LEAST of those that were scheduled began in time."""
+    """Return True if the samples give a figure: LEAST of those that were scheduled began in time."""
     return not all(row.late_s for row in rows) or int(in_time.sum()) >= LEAST
 
 
 def _hidden(comm: Values, comp: Values, both: Values) -> float | None:
-    """Samples were taken in turns: what one turn saves is a pair's difference."""
+    """Return the hidden share; samples were taken in turns, so the saving of a turn is a pair's difference."""
     saved, shorter = comm + comp - both, float(min(np.median(comm), np.median(comp)))
     if saved.size < 2:
         return determined(float(saved[0]) / shorter, None)

@@ -124,7 +124,7 @@ def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
 BUSY, STOLEN, SLOWED = 0.10, 0.02, 1.25
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Noise:
     """The noise on the host or the rank that had most of it; None if unknown."""
 

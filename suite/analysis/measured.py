@@ -2,10 +2,10 @@
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
 from suite.results.rank_report import LOSSES, Kernel, Layer, Memory, Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
+
+T = TypeVar("T")
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
@@ -80,7 +82,7 @@ def profile_of(record: Record) -> Profile | None:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """What a page shows of a process next to its figures."""
 
@@ -103,7 +105,7 @@ class Provenance:
     notes: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Process:
     """The figures of one record of outcome `ok`, or the remains of another one."""
 
@@ -274,9 +276,19 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
     return merged
 
 
+_SHARED: dict[Hashable, Any] = {}
+
+
+def _shared(key: Hashable, value: T) -> T:
+    """Return the first value with this key: the records of a run have few different ones, and many processes."""
+    shared: T = _SHARED.setdefault(key, value)
+    return shared
+
+
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
+    place = where(ranks, record.case.placement.device)
     device = record.case.placement.device
     hellos = [rank.hello for rank in ranks if rank.hello]
     processors: set[str] = set()
@@ -291,7 +303,7 @@ def _about(record: Record) -> Provenance:
     for rank in reversed(ranks):
         notes.update(rank.notes)
     return Provenance(
-        interpreter=record.interpreter,
+        interpreter=_shared(record.interpreter.model_dump_json(), record.interpreter),
         bundle=record.bundle,
         declared=record.declared,
         proof=record.proof,
@@ -302,9 +314,9 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({hello.host for hello in hellos}),
-        processors=frozenset(processors),
+        processors=_shared(frozenset(processors), frozenset(processors)),
         environments=environments,
-        where=where(ranks, device),
+        where=_shared(place, place),
         wire=carriers(ranks),
         workers=workers_of(ranks),
         notes=notes,

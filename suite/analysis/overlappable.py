@@ -1,4 +1,4 @@
-"""How much of an exchange computing can hide at all, and so how well it is hidden.
+"""The part of an exchange that computing can hide at all, to compare with the part that it hides.
 
 The bound is a link that never rests and a processor that never waits without need: a
 layer's gradient leaves when it is complete and the link is free, at the rate at
@@ -30,7 +30,7 @@ def overlappable(
     """Seconds of `comm_only` that backward and update could hide.
 
     `layers` in the graph's order. Timed one by one they take longer than the stage; `backward`, the stage's seconds,
-    scales when their gradients are complete. None where no gradient is exchanged, or nobody knows when one is complete.
+    scales when their gradients are complete. None if no gradient is exchanged, or if the time of one is unknown.
     """
     sent = [(layer.ready_s, layer.bytes) for layer in layers if layer.bytes]
     whole, alone = float(sum(size for _, size in sent)), sum(layer.backward_s for layer in layers)

@@ -1,4 +1,4 @@
-"""The roofline of a network on its machine: what each layer needs, and how fast measured peaks would let it be.
+"""The roofline of a network on its machine: the needs of each layer, and its speed at the measured peaks.
 
 S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", 2009. Of a training step on
 one device, by the graph alone. A multiply-accumulate is two operations; backward does it once for the weights' gradient
@@ -32,7 +32,7 @@ BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}  # 
 
 @dataclass(frozen=True)
 class Roof:
-    """What one layer, or the update, needs of a device in an iteration."""
+    """The needs of a layer, or of the update, on a device in an iteration."""
 
     layer: str
     kind: str
@@ -44,12 +44,12 @@ class Roof:
 
     @property
     def intensity(self) -> float | None:
-        """Operations a byte; None where nothing is moved."""
+        """Operations per byte; None if no byte is moved."""
         return self.operations / self.bytes if self.bytes else None
 
     @property
     def share(self) -> float | None:
-        """Of the best speed that was reached; None where nobody knows."""
+        """The fraction of the roofline's speed that was reached; None if unknown."""
         return self.best_s / self.measured_s if self.measured_s and self.best_s else None
 
 
@@ -77,12 +77,12 @@ class Roofline:
 
     @property
     def memory_share(self) -> float:
-        """Of the best iteration: what memory bounds."""
+        """The share of the best iteration that memory bounds."""
         return sum(row.best_s for row in self.rows if row.bound_by == "memory") / self.best_s
 
 
 def of_row(run: Path, row: Row) -> Roofline | None:
-    """Of a case of that run folder; None without a measured peak, or where its network is not installed."""
+    """Return the roofline of a run's row; None without a measured peak, or if its network is not installed."""
     graph = network_of(run, row.case) if row.peak and row.case.precision in BYTES else None
     return roofline(graph, row.case, row.peak, row.layers or ()) if graph and row.peak else None
 
@@ -102,7 +102,7 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
 
 
 def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float] | None:
-    """(operations, bytes) of forward and backward; None where they are none."""
+    """Return (operations, bytes) of forward and backward; None for a layer that needs neither."""
     if layer.is_view:
         return None
     inputs = [size(shape) for shape in layer.input_shapes]
@@ -123,5 +123,5 @@ def _roof(layer: str, kind: str, needs: tuple[float, float], peak: Peak, measure
 
 
 def _states(case: Configuration) -> int:
-    """Numbers that the optimiser keeps of every parameter."""
+    """Return how many numbers the optimiser keeps of every parameter."""
     return 2 if case.optimiser == "adam" else int(case.momentum > 0)

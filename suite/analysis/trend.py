@@ -1,21 +1,20 @@
-"""Whether steps were still getting faster, or slower, while they were measured; noise alone is no trend.
+"""Changes over time: steps of a process that get faster or slower, and levels of a series of runs.
 
+`drifts` decides whether steps were still getting faster, or slower, while they were measured; noise alone is no trend.
 Mann and Kendall's test on the order of the steps (H. B. Mann, 1945), Theil and Sen's slope for how much. Both look at
-every pair of at most BLOCKS stretches, each the median of its steps: one slow step changes nothing.
+every pair of at most BLOCKS stretches, each the median of its steps: one slow step changes nothing. A row's processes
+are judged together: their pairs are counted as one (R. M. Hirsch, J. R. Slack, "A nonparametric trend test for seasonal
+data with serial dependence", 1984), against the exact distribution, so that even five steps in order count. A load that
+comes and goes may look like a trend in one process, and hardly in all of them: so nearly every process must show the
+change on its own, too, though with less certainty. tests/suite/test_trend.py shows how often either is mistaken for a
+trend, and from how few steps on a trend is found.
 
-A row's processes are judged together: their pairs are counted as one (R. M. Hirsch, J. R. Slack, "A nonparametric trend
-test for seasonal data with serial dependence", 1984), against the exact distribution, so that five steps in order tell
-something. A load that comes and goes may look like a trend in one process, and hardly in all of them: so nearly every
-process must show the change by itself, too, though with less certainty. tests/suite/test_trend.py has how often either
-is mistaken for a trend, and from how few steps on one is found.
-
-Where a series of values changed its level: the fewest stretches of equal level that explain it.
-
-The best division into two, three, ... stretches has the smallest sum of squares about the stretches' means, over all
-ways to divide the series (B. Jackson et al., "An algorithm for optimal partitioning of data on an interval", 2005).
-What is left about a division's means is its noise: no other estimate of it has as many degrees of freedom, and a short
-series has few. A division is taken if Student's t, looking at every place, would hardly find its changes in a steady
-series. One value that is far from its neighbours is an outlier, not a level.
+`change_points` finds the fewest stretches of equal level that explain a series of values. The best division into two,
+three, ... stretches has the smallest sum of squares about the stretches' means, over all ways to divide the series (B.
+Jackson et al., "An algorithm for optimal partitioning of data on an interval", 2005). The rest about a division's means
+is its noise: no other estimate of it has as many degrees of freedom, and a short series has few. A division is taken if
+Student's t, looking at every place, would hardly find its changes in a steady series. One value that is far from its
+neighbours is an outlier, not a level.
 """
 
 import math
@@ -35,13 +34,13 @@ LEAST = 5  # stretches: of fewer, every order may be chance
 BLOCKS = 20
 NOTICED = 0.05  # of the time of a step, over the measured region
 ACCEPTED = 0.02  # chance that noise alone makes a trend of a row; five steps of a lone process in order have 1/60
-ALIKE_AT = 0.07  # the chance that is accepted of a process by itself
-EXCEPT = 5  # one of so many processes need not show it
+ALIKE_AT = 0.07  # the chance that is accepted of a single process
+EXCEPT = 5  # one process in five need not show it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trend:
-    """Of one process."""
+    """The trend of the steps of one process."""
 
     change: float  # of a step's time from the first stretch to the last, relative; below 0: it got faster
     balance: int  # pairs of stretches of which the later is slower, less those of which it is faster
@@ -49,12 +48,12 @@ class Trend:
 
     @property
     def chance(self) -> float:
-        """Of such an order without a trend."""
+        """The chance of such an order without a trend."""
         return together([self])
 
 
 def trend(step_seconds: Values) -> Trend | None:
-    """None of too few steps."""
+    """Return the trend of steps; None of fewer than LEAST."""
     size = -(-step_seconds.size // BLOCKS)
     if step_seconds.size < LEAST:
         return None
@@ -68,7 +67,7 @@ def trend(step_seconds: Values) -> Trend | None:
 
 
 def _median(values: Values) -> Values:
-    """Along the last axis; `np.median` takes ten times as long for so few."""
+    """Return medians along the last axis; `np.median` takes ten times as long for so few values."""
     ordered, count = np.sort(values), values.shape[-1]
     middle: Values = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
     return middle
@@ -81,7 +80,7 @@ def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def together(trends: Sequence[Trend]) -> float:
-    """The chance of a balance as large, either way, in all processes together, without a trend in any."""
+    """Return the chance of a balance as large, either way, in all processes together, without a trend in any."""
     balance = abs(sum(one.balance for one in trends))
     rising = _rising(tuple(sorted(one.stretches for one in trends)))
     least = (rising.size - 1 + balance + 1) // 2  # rising pairs of all; equal stretches count half
@@ -90,9 +89,10 @@ def together(trends: Sequence[Trend]) -> float:
 
 @lru_cache(maxsize=1024)
 def _rising(stretches: tuple[int, ...]) -> Values:
-    """The probabilities that so many pairs rise, of random orders: M. G. Kendall, "Rank Correlation Methods", 1948.
+    """Return the probability of each number of rising pairs in random orders.
 
-    Each further stretch comes, with equal chances, after any number of those before it that are faster.
+    M. G. Kendall, "Rank Correlation Methods", 1948: each further stretch comes, with equal chances, after any number of
+    earlier ones that are faster.
     """
     found: Values = np.ones(1)
     for places in (place for count in stretches for place in range(2, count + 1)):
@@ -101,7 +101,7 @@ def _rising(stretches: tuple[int, ...]) -> Values:
 
 
 def drifts(trends: Sequence[Trend | None]) -> bool:
-    """Whether the processes of a row got noticeably faster, or slower, beyond chance: nearly all of them."""
+    """Return True if nearly all processes of a row got noticeably faster, or slower, beyond chance."""
     known = [one for one in trends if one]
     slower = sum(one.balance for one in known) > 0
     alike = [
@@ -115,39 +115,39 @@ def drifts(trends: Sequence[Trend | None]) -> bool:
 CHANCE = 0.05  # of a change in a steady series; the longer it is the fewer, since neighbouring places are alike
 FAR = 3.0  # deviations of the noise
 SHORTEST = 2  # values of a stretch
-FEWEST = 2 * SHORTEST + 1  # values in which a change can be told from noise
+FEWEST = 2 * SHORTEST + 1  # values in which a change differs from noise
 EXACT = 1e-15  # of the sum of squares; what is less is rounding
 
 
 class Noise(NamedTuple):
-    """Of single values about their stretch's mean."""
+    """The noise of single values about their stretch's mean."""
 
     deviation: float  # standard
     degrees: int  # of freedom
 
 
 def change_points(values: Sequence[float], least: float = 0.0) -> list[int]:
-    """Where each new stretch begins; none of fewer than FEWEST values. What is surely below `least` is no change."""
+    """Return where each new stretch begins; a change that is surely smaller than `least` is none."""
     if len(values) < FEWEST:
         return []
     steps = centre(np.diff(values))
     deviation = steps.error * math.sqrt(steps.count / 2)
-    return _large(values, _certain(_tamed(values, FAR * deviation)), least)
+    return _large(values, _certain(_limited(values, FAR * deviation)), least)
 
 
 def noise(values: Sequence[float]) -> Noise | None:
-    """About the levels that the series had; None of fewer than FEWEST values."""
+    """Return the noise about the levels of a series; None of fewer than FEWEST values."""
     return _about(values, change_points(values)) if len(values) >= FEWEST else None
 
 
-def _tamed(values: Sequence[float], most: float) -> Values:
-    """With every value at most so far from the median of itself and its neighbours."""
+def _limited(values: Sequence[float], most: float) -> Values:
+    """Limit every value to at most `most` from the median of itself and its neighbours."""
     middle = np.median(sliding_window_view(np.pad(values, 1, mode="reflect"), 3), axis=1)
     return np.clip(values, middle - most, middle + most)
 
 
 def _certain(values: Values) -> list[int]:
-    """Where the stretches of the likeliest division begin, without the first, once changes have paid for their number.
+    """Return where the stretches of the likeliest division begin, once changes have paid for their number.
 
     One change has t^2 = (squares without it / squares with it - 1) x degrees of freedom, and pays what is critical.
     """
@@ -167,7 +167,7 @@ def _certain(values: Values) -> list[int]:
 
 
 def _divisions(values: Values, most: int) -> Iterator[tuple[float, list[int]]]:
-    """The best divisions with 0, 1, ... `most` changes: the sum of squares of each, and where its changes are."""
+    """Yield the best division with 0, 1, ... `most` changes: its sum of squares, and where its changes are."""
     count = len(values)
     sums, squares = (np.concatenate([[0.0], each.cumsum()]) for each in (values, values**2))
     length = np.arange(count + 1) - np.arange(count + 1)[:, np.newaxis]  # of a stretch, by where it begins and ends
@@ -197,7 +197,7 @@ def _about(values: Sequence[float], begins: Sequence[int]) -> Noise:
 
 
 def _large(values: Sequence[float], begins: list[int], least: float) -> list[int]:
-    """Without the changes whose intervals end below `least`, the smallest first."""
+    """Remove the changes whose intervals end below `least`, the smallest first."""
     while begins:
         about, stretches = _about(values, begins), _stretches(values, begins)
         reach = student_t(0.5 + LEVEL / 2, about.degrees) * about.deviation

@@ -146,8 +146,8 @@ def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:
     import json
 
     from suite.files import write_whole
-    from suite.predict.perfetto import trace
     from suite.predict.prediction import timeline
+    from suite.predict.timeline import trace
 
     answer = _written(path, answers)
     line = timeline(answer.scenario_of(answer.largest), answer.largest.ranks)

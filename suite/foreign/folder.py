@@ -25,7 +25,7 @@ from suite.results.run_folder import ResultFolder, RunFolder, about_of
 from suite.results.stored import Stored
 
 FILE = "foreign.json"
-UNKNOWN = "unknown"  # what a program did not say
+UNKNOWN = "unknown"  # a value that a program did not print
 SAID = ("adapter", "strategy", "workload", "batch", "data", "precision", "tuning", "optimiser")
 SAID_OF_LINKS = ("backend", "operation", "counts", "dtype")
 REMEDY = "import the results again, into a new folder"
@@ -35,7 +35,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Origin(Stored):
-    """Where a result was printed."""
+    """The place at which a result was printed."""
 
     program: str
     file: str
@@ -49,17 +49,17 @@ class Origin(Stored):
 
 
 class Speed(Stored):
-    """A training as another program reported it. What it did not say stands as "unknown" in its case."""
+    """A training as another program reported it. A value that it did not print is "unknown" in its case."""
 
     case: PossibleCase
     samples_per_second: Positive  # all devices together
-    parts: tuple[Positive, ...] = ()  # the same of parts of the measurement, in order, where the program printed them
+    parts: tuple[Positive, ...] = ()  # of parts of the measurement, in order, if the program printed them
     epoch_s: tuple[float, ...] = ()  # seconds of the first epochs
     origin: Origin
 
 
 class Exchange(Stored):
-    """One message size of a communication benchmark."""
+    """A message size of a communication benchmark."""
 
     case: CommCase
     hosts: tuple[str, ...]
@@ -90,12 +90,12 @@ class ForeignRun(RunFolder):
 
     @property
     def speeds(self) -> tuple[Speed, ...]:
-        """Every result in the order of the files; StoreError when they cannot be read."""
+        """Every imported speed, in file order; StoreError if they cannot be read."""
         return read(self.path / FILE, Speeds, _as_it_is, REMEDY).results
 
     @property
     def cases(self) -> tuple[CaseEntry, ...]:
-        """Every case, once, in the order of the files."""
+        """Every imported case, once, in file order."""
         return tuple({one.case.id: CaseEntry(id=one.case.id, case=one.case) for one in self.speeds}.values())
 
 
@@ -106,12 +106,12 @@ class ForeignComm(CommFolder):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Likewise."""
+        """Every imported exchange, in file order; StoreError if they cannot be read."""
         return read(self.path / FILE, Exchanges, _as_it_is, REMEDY).results
 
     @property
     def cases(self) -> tuple[CommEntry, ...]:
-        """Likewise."""
+        """Every imported case, once, in file order."""
         return tuple({one.case.id: CommEntry(id=one.case.id, case=one.case) for one in self.exchanges}.values())
 
 
@@ -126,12 +126,12 @@ def opened(path: Path, as_: type[Found]) -> Found:
 
 
 def is_comm(path: Path) -> bool:
-    """Whether a run folder holds measurements of communication, ours or others'; RequestError when it is none."""
+    """Return True for measurements of communication, measured or imported; RequestError for no run folder."""
     return about_of(path).kind in (CommFolder.kind, ForeignComm.kind)
 
 
 def stated(case: Case | CommCase) -> dict[str, Any]:
-    """What the output says of a case, JSON-ready: without the values that are ours by default."""
+    """Return the values of a case that the output states, JSON-ready, without our defaults."""
     values = case.to_dict()
     place = {name: values["placement"][name] for name in ("nodes", "ranks_per_node", "devices", "device")}
     names = SAID if isinstance(case, Case) else SAID_OF_LINKS
@@ -140,7 +140,7 @@ def stated(case: Case | CommCase) -> dict[str, Any]:
 
 
 def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, ...]) -> None:
-    """Write a new folder; RequestError where something stands already, or trainings and exchanges are mixed."""
+    """Write a new folder; RequestError if it is a run folder already, or if trainings and exchanges are mixed."""
     if (path / "run.json").exists():
         raise RequestError(f"{path} is a run folder already; name a new one with -o")
     speeds = tuple(one for one in results if isinstance(one, Speed))

@@ -1,4 +1,4 @@
-"""A training asked about, and what the model answers: every size and schedule, what was measured, what would help."""
+"""A training asked about, and the model's answer: every size and schedule, measured speeds, what would help."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,41 +8,38 @@ from typing import Any
 
 from suite.analysis.stats import Interval
 from suite.errors import RequestError
-from suite.predict.in_stages import Pipelines
-from suite.predict.prediction import Prediction, predict
+from suite.predict.pipeline import Pipelines
+from suite.predict.prediction import Gain, Prediction, helps, predict
 from suite.predict.scenario import Scenario
-from suite.predict.what_if import Gain, helps
 
 TRUSTED = 0.1  # the greatest error of a prediction that is of use; docs/validation.md
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A training, where the parts of its scenario come from in words, and its measured samples/s by device count."""
+    """A training, the sources of its scenario in words, and its measured samples/s by device count."""
 
     label: str
     scenario: Scenario
     sources: tuple[str, ...]
     measured: dict[int, Interval]
-    fitted_to: int | None = None  # devices; what was measured on as many says nothing of the model
+    fitted_to: int | None = None  # devices; a speed measured on as many does not test the model
     cases: tuple[str, ...] = ()  # ids of those measured
     together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
-    pipelines: Pipelines | None = None  # how devices hold the network in stages; None: as the scenario says, or not
-    link_known: bool = (
-        True  # False: what is left of a pipeline's step stands for it, which tells nothing of an exchange
-    )
+    pipelines: Pipelines | None = None  # how devices hold the network in stages; None: as in the scenario
+    link_known: bool = True  # False: the rest of a pipeline's step is taken for it, which gives no exchange
 
     def refusal(self, ranks: int) -> str | None:
-        """Why there cannot be so many ranks, with the remedy; None where there can."""
+        """Return why `ranks` ranks are impossible, with the remedy; None if they are possible."""
         if self.together and ranks > self.together:
             return f"there are only {self.together} samples; ask for {self.together} at most"
         samples = Fraction(self.together, ranks) if self.together else Fraction(self.scenario.batch)
         return self.pipelines.refusal(ranks, samples) if self.pipelines else None
 
     def on(self, ranks: int, schedule: str) -> Scenario:
-        """The scenario of so many ranks; what a sample takes is taken not to depend on the batch.
+        """Return the scenario of `ranks` ranks; a sample's time is assumed not to depend on the batch.
 
-        RequestError where there cannot be so many.
+        RequestError for an impossible number.
         """
         refusal = self.refusal(ranks)
         if refusal:
@@ -53,7 +50,7 @@ class Asked:
         return self.pipelines.on(self._shared(scenario.but(microbatches=1), ranks), ranks)
 
     def alone(self, schedule: str) -> Scenario:
-        """The scenario of one device, with the batch of all in strong scaling."""
+        """Return the scenario of one device, with the batch of all in strong scaling."""
         read = self.scenario.read / (self.scenario.stages if self.pipelines else 1)
         whole = {"stages": 1, "microbatches": 1, "borders": ()}
         return self._shared(self.scenario.but(schedule=schedule, read=read, **whole), 1)
@@ -62,14 +59,14 @@ class Asked:
         return scenario.batched(self.together / ranks / scenario.batch) if self.together else scenario
 
     def changed(self, what: Sequence[str], **parts: Any) -> "Asked":
-        """The same with parts of the scenario replaced: `what` in words. Nobody has measured that."""
+        """Replace parts of the scenario, `what` in words; the result has no measured speeds."""
         sources = (*self.sources, *(f"changed: {each}" for each in what))
         return replace(self, scenario=self.scenario.but(**parts), sources=sources, measured={}, fitted_to=None)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Every size by every schedule; RequestError, once it is looked at, for one that there is not."""
+    """Every size by every schedule; reading it raises RequestError for an impossible size."""
 
     asked: Asked
     schedules: Sequence[str]
@@ -77,19 +74,19 @@ class Answer:
 
     @cached_property
     def predictions(self) -> list[Prediction]:
-        """Sizes first."""
+        """Every prediction, size by size."""
         return [self._predicted(ranks, name) for ranks in self.sizes for name in self.schedules]
 
     def _predicted(self, ranks: int, schedule: str) -> Prediction:
         found = predict(self.asked.on(ranks, schedule), ranks)
         if not (self.asked.together or self.asked.pipelines):
             return found
-        # One rank by itself has the whole batch, or the whole network.
+        # A single rank has the whole batch, or the whole network.
         return replace(found, efficiency=found.rate / ranks / predict(self.asked.alone(schedule), 1).rate)
 
     @property
     def largest(self) -> Prediction:
-        """On the most ranks, by the schedule that is the best there."""
+        """The prediction on the most ranks, by the schedule that is the best there."""
         most = max(self.sizes)
         return max((one for one in self.predictions if one.ranks == most), key=lambda one: one.order)
 
@@ -98,20 +95,20 @@ class Answer:
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """What would help the largest most."""
+        """The changes of the largest size, those that help most first."""
         return helps(self.scenario_of(self.largest), self.largest.ranks)
 
     def measured(self, one: Prediction) -> Interval | None:
-        """Samples/s on as many devices, by the schedule that was fitted: of another one nothing was measured."""
+        """Return samples/s on as many devices; None for a schedule that was not fitted, hence not measured."""
         return self.asked.measured.get(one.ranks) if one.schedule == self.asked.scenario.schedule else None
 
     def error(self, one: Prediction) -> float | None:
-        """Predicted over measured samples/s, less 1; None where nothing was measured."""
+        """Return predicted over measured samples/s, less 1; None without a measured speed."""
         found = self.measured(one)
         return one.rate / found.value - 1 if found else None
 
     def wrong(self, one: Prediction) -> bool:
-        """Whether it is further from what was measured than a reader should trust."""
+        """Return True if it is further from the measured speed than a reader should trust."""
         error = self.error(one)
         return error is not None and abs(error) > TRUSTED
 

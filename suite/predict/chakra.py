@@ -24,7 +24,7 @@ INT64, BOOL = 9, 27
 
 
 def write(prefix: Path, scenario: Scenario, ranks: int) -> list[Path]:
-    """PREFIX.0.et and so on, all alike; RequestError for a pipeline, whose ranks differ."""
+    """Write PREFIX.0.et and so on, all equal; RequestError for a pipeline, whose ranks differ."""
     if scenario.stages > 1:
         raise RequestError(
             "--chakra writes what one rank does, and the ranks of a pipeline differ; leave --stages out, or choose "
@@ -47,7 +47,7 @@ def _messages(scenario: Scenario, ranks: int) -> Iterator[bytes]:
 
 
 def _node(index: int, span: Span, before: int | None, sizes: dict[str, float]) -> bytes:
-    """`before` is the node that has its device or its link first."""
+    """Encode a span; `before` is the node that precedes it on its device or link."""
     name = " ".join((span.task, *dict.fromkeys(span.layers)))
     parts = [
         _number(ID, index),
@@ -66,7 +66,7 @@ def _node(index: int, span: Span, before: int | None, sizes: dict[str, float]) -
 
 
 def _bytes(span: Span, sizes: dict[str, float]) -> int:
-    """Of the gradients from the message's first layer to its last."""
+    """Return the bytes of the gradients from the message's first layer to its last."""
     names = list(sizes)
     first, last = sorted(names.index(layer) for layer in span.layers)
     return round(sum(sizes[name] for name in names[first : last + 1]))

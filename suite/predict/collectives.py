@@ -1,4 +1,4 @@
-"""What exchanging gradients costs: a start-up and seconds a byte, by algorithm, over links of alpha, beta and gamma.
+"""The cost of exchanging gradients: a start-up and seconds a byte, by algorithm, over links of alpha, beta and gamma.
 
 A message of M bytes crosses a link in alpha + M beta seconds, and adding M bytes up takes M gamma (Hockney 1994). Over
 p ranks, q the largest power of 2 in p, L = log2 q:
@@ -48,7 +48,7 @@ class Link:
             not_negative(f"{name} of a link", value, "seconds" if name == "alpha" else "seconds a byte")
 
     def scaled(self, start: float, per_byte: float) -> "Link":
-        """One that takes so many times as long to begin a message, and for each byte."""
+        """Return a link that takes `start` times as long to begin a message, and `per_byte` times for each byte."""
         return Link(self.alpha * start, self.beta * per_byte, self.gamma * per_byte)
 
 
@@ -116,11 +116,11 @@ class Network:
         positive("number of servers", self.servers)
 
     def fills(self, ranks: int) -> bool:
-        """Whether so many ranks fill a part of one node or whole nodes, which a hierarchical exchange needs."""
+        """Return True if `ranks` ranks fill a part of one node or whole nodes, as a hierarchical exchange requires."""
         return ranks < self.ranks_per_node or ranks % self.ranks_per_node == 0
 
     def all_reduce(self, ranks: int) -> Cost:
-        """Of one message over so many ranks; nothing on one."""
+        """Return the cost of one message over `ranks` ranks; nothing on one."""
         if ranks == 1:
             return Cost(0.0, 0.0)
         nodes = math.ceil(ranks / self.ranks_per_node)
@@ -141,12 +141,12 @@ class Network:
         return Cost(inner.start + outer.start, inner.per_byte + outer.per_byte + added)
 
     def scaled(self, start: float, per_byte: float) -> "Network":
-        """The same over links that take so many times as long."""
+        """Return the network with links that take `start` and `per_byte` times as long."""
         within = self.within and self.within.scaled(start, per_byte)
         return replace(self, between=self.between.scaled(start, per_byte), within=within)
 
     def link_of(self, ranks: int, cost: Cost) -> Link:
-        """The link on which this algorithm costs so much over so many ranks, adding up included in beta.
+        """Return the link for which this algorithm costs `cost` on `ranks` ranks; beta includes the reduction.
 
         RequestError on one rank, which exchanges nothing.
         """

@@ -1,22 +1,88 @@
-"""Data parallelism: every device holds the whole network, and exchanges gradients by a schedule."""
+"""Data parallelism: every device holds the whole network and exchanges gradients by a schedule.
+
+A schedule decides which gradients travel together, and when: messages of neighbouring layers, in the order in which
+backward ends. A message is a tuple of indices into the layers in backward order: the last layer of the network first.
+"""
 
 import heapq
+from collections.abc import Sequence
 
+import numpy as np
+
+from suite.analysis.stats import Values
 from suite.predict.collectives import Cost
 from suite.predict.scenario import LayerCost, Scenario
-from suite.predict.schedules import OVERLAPPING, Message, messages
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
+FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes; PyTorch's defaults
+OVERLAPPING = ("wfbp", "buckets", "merged", "priority")
+
+Message = tuple[int, ...]
+
+
+def messages(schedule: str, layers: Sequence[LayerCost], cost: Cost) -> list[Message]:
+    """Return the messages of a schedule (suite.predict.scenario.SCHEDULES); `cost` is that of one message."""
+    sent = [index for index, layer in enumerate(layers) if layer.bytes]
+    if schedule == "fused":
+        return [tuple(sent)] if sent else []
+    if schedule == "buckets":
+        return _buckets(layers, sent)
+    if schedule == "merged":
+        return _merged(layers, sent, cost)
+    return [(index,) for index in sent]
+
+
+def _buckets(layers: Sequence[LayerCost], sent: list[int]) -> list[Message]:
+    """Return buckets; a bucket is closed once it holds its limit, or more."""
+    found: list[Message] = []
+    limit, bucket, held = FIRST_BUCKET, [], 0.0
+    for index in sent:
+        bucket.append(index)
+        held += layers[index].bytes
+        if held >= limit:
+            found.append(tuple(bucket))
+            limit, bucket, held = BUCKET, [], 0.0
+    return [*found, tuple(bucket)] if bucket else found
+
+
+def _merged(layers: Sequence[LayerCost], sent: list[int], cost: Cost) -> list[Message]:
+    """Return a way to cut the layers into neighbours whose last message ends earliest, in few messages.
+
+    end(j) = min over i < j of max(end(i), ready(j)) + cost of i+1 ... j. An earlier end never delays
+    what follows, so that the best way to send the first j layers is part of a best way to send all.
+    """
+    count = len(sent)
+    ready = np.cumsum([layer.backward for layer in layers])[sent]
+    size = np.concatenate([[0.0], np.cumsum([layers[index].bytes for index in sent])])
+    end = np.zeros(count + 1)
+    for j in range(1, count + 1):
+        end[j] = (np.maximum(end[:j], ready[j - 1]) + cost.start + cost.per_byte * (size[j] - size[:j])).min()
+    return _fewest(sent, ready, size, end, cost)
+
+
+def _fewest(sent: list[int], ready: Values, size: Values, end: Values, cost: Cost) -> list[Message]:
+    """Return messages, from the last one back, each with as many layers as the earliest end of all allows."""
+    found: list[Message] = []
+    count, deadline = len(sent), end[-1]
+    while count:
+        seconds = cost.start + cost.per_byte * (size[count] - size[:count])
+        in_time = np.maximum(end[:count], ready[count - 1]) + seconds <= deadline * (1 + 1e-12)
+        begin = int(in_time.argmax())
+        found.append(tuple(sent[begin:count]))
+        count, deadline = begin, deadline - seconds[begin]
+    return found[::-1]
+
+
 DEVICE, LINK = "device", "link"
-INTERFERENCE = "interference"  # the task of computing what the exchange kept the device from
+INTERFERENCE = "interference"  # the task of computing that the exchange delayed
 
 
 def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
-    """The steady state's iteration on the slowest of so many ranks.
+    """Return the steady state's iteration on the slowest of `ranks` ranks.
 
-    The next batch is read meanwhile. With the schedule "priority" the iteration runs from the begin of backward to the
-    end of the next forward, in which each layer waits for its own gradient alone; else it begins with the copy to the
-    device, and the update waits for every gradient.
+    The next batch is read at the same time. With the schedule "priority" the iteration runs from the begin of backward
+    to the end of the next forward, in which each layer waits for its own gradient alone; else it begins with the copy
+    to the device, and the update waits for every gradient.
     """
     line, slow = Timeline(), scenario.jitter.slowest(ranks)
     layers = scenario.layers[::-1]
@@ -66,7 +132,7 @@ def _bytes(layers: tuple[LayerCost, ...], message: Message) -> float:
 def _by_priority(
     line: Timeline, layers: tuple[LayerCost, ...], sent: list[Message], ready: list[int], cost: Cost
 ) -> dict[int, int]:
-    """Send what forward needs first whenever the link is free; a message once begun is finished. Spans by layer."""
+    """Send the gradient that forward needs first whenever the link is free; return spans by layer."""
     waiting: list[int] = []
     ends: dict[int, int] = {}
     free, next_ready = 0.0, 0

@@ -18,8 +18,8 @@ from suite.plan.networks import network_of
 from suite.predict.answer import Asked
 from suite.predict.collectives import Link, Network
 from suite.predict.from_numbers import activations, multiplications
-from suite.predict.in_stages import Pipelines, strategy_of
 from suite.predict.known_link import MOST_ERROR, KnownLink
+from suite.predict.pipeline import Pipelines, strategy_of
 from suite.predict.prediction import timeline
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.series import Series
@@ -121,7 +121,7 @@ def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
 def _layers(
     series: Series, graph: Graph, held: Sequence[dict[str, float]], ends: Sequence[int]
 ) -> tuple[tuple[LayerCost, ...], str]:
-    """What each rank computes, divided over its layers as one device timed them, else as multiply-accumulates are.
+    """Divide each rank's computing over its layers as one device timed them, else by multiply-accumulates.
 
     Seconds of a batch of one device; `ends`: of stages, and before the first.
     """
@@ -184,7 +184,7 @@ def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tup
 
 
 def _solved(rising: Callable[[float], float], wanted: float) -> float:
-    """Where a function that rises from less than what is wanted reaches it."""
+    """Return where a function that rises from less than `wanted` reaches it."""
     high = 1e-12
     while rising(high) < wanted:
         high *= 2

@@ -14,8 +14,7 @@ from suite.plugins import workloads
 from suite.predict.answer import Asked
 from suite.predict.collectives import Network, positive
 from suite.predict.known_link import KnownLink
-from suite.predict.scenario import LayerCost, Scenario, joined
-from suite.predict.stragglers import EVEN, Jitter
+from suite.predict.scenario import EVEN, Jitter, LayerCost, Scenario, joined
 from suite.results.stored import text_of
 from suite.suggest import chosen
 from suite.worker.pipeline_stages import crossing

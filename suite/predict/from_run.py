@@ -18,15 +18,14 @@ from suite.predict.fit_stages import fit_stages
 from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import MOST_ERROR, KnownLink, of_fit
 from suite.predict.prediction import predict
-from suite.predict.scenario import SCHEDULES, LayerCost, Scenario, joined
+from suite.predict.scenario import EVEN, SCHEDULES, Jitter, LayerCost, Scenario, joined
 from suite.predict.series import Series, exchange_of, lacks, series_of, unlike
-from suite.predict.stragglers import EVEN, Jitter
 from suite.results.run_folder import RunFolder
 
-SAME = 1e-3  # of an iteration: nearer than that, schedules cannot be told apart
+SAME = 1e-3  # of an iteration: schedules that differ by less are equally near
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
 UNFITTED = "nothing was measured of it on several devices that a model can be fitted to"
-SMALL_JITTER = Jitter.normal(0.01)  # of which a larger one is made where steps show none
+SMALL_JITTER = Jitter.normal(0.01)  # scaled up if steps show no jitter
 
 
 def asked_of(folder: RunFolder, workload: str | None, link: KnownLink | None) -> tuple[list[Asked], list[str]]:
@@ -86,11 +85,11 @@ def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
 
 
 def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: KnownLink | None = None) -> Asked:
-    """The scenario of a series; RequestError where nothing says how fast the link is.
+    """Fit the scenario of a series; RequestError if the speed of its link is unknown.
 
-    The link is what the run, `every` series of it, has measured of an exchange by a ring; `link` where it has nothing.
-    The schedule is the one that comes nearest to the run. What the run took beyond it is charged to the exchange, which
-    slows down the computing beside it; and what is more than that, to ranks that waited for each other.
+    The link is what the run, `every` series of it, has measured of an exchange by a ring, or else `link`. The schedule
+    is the one that comes nearest to the run. Time beyond it is charged to the exchange, which slows down computing at
+    the same time; the rest, to ranks that waited for each other.
     """
     if series.in_parts:
         known = _other_link(folder, series, every) or (link if series.side_by_side else None)
@@ -144,26 +143,26 @@ def _beyond(scenario: Scenario, series: Series) -> float:
 
 
 def _skewed(jitter: Jitter, series: Series) -> Jitter:
-    """The jitter with which the slowest of the ranks takes as much longer as the staged pass waited for the last one.
+    """Return the jitter with which the slowest rank takes as much longer as the staged pass waited for the last one.
 
-    Ranks that wait for nobody differ by more: what holds one up in a step, it makes good in the next. Where the wait
-    was not measured, theirs has to do.
+    Ranks that wait for no other differ by more: a delay in one step is made up for in the next. If the wait was not
+    measured, their jitter is used.
     """
     measured, apart = series.budget.waiting, (jitter.slowest(series.devices) - 1) * series.compute
     return jitter.stretched(max(measured.value, 0.0) / apart) if measured and apart > 0 else jitter
 
 
 def _waiting(scenario: Scenario, ranks: int, seconds: float) -> Jitter:
-    """The jitter with which the slowest of so many ranks takes so much longer."""
+    """Return the jitter with which the slowest of `ranks` ranks takes `seconds` longer."""
     jitter = scenario.jitter if scenario.jitter.slowest(ranks) - 1 > SAME else SMALL_JITTER
     already, base = ((each.slowest(ranks) - 1) * scenario.own for each in (scenario.jitter, jitter))
     return jitter.stretched((already + seconds) / base)
 
 
 def _stage_seconds(series: Series) -> dict[str, float]:
-    """The staged pass's stages, scaled so that they sum to what the native step computes.
+    """Return the staged pass's stages, scaled so that they sum to the native step's computing.
 
-    Forward and backward that cannot be told apart are one to two, as their multiply-accumulates are.
+    A common time of forward and backward is divided one to two, as their multiply-accumulates are.
     """
     stages = {name: getattr(series.budget, name) or 0.0 for name in ("h2d", "forward", "backward", "update")}
     if not stages["forward"] or not stages["backward"]:

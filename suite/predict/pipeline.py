@@ -1,26 +1,33 @@
-"""A network held in stages by several devices, and replicas of that: who computes which microbatch when.
+"""A network held in stages by several devices, and replicas of that: which device computes which microbatch when.
 
 Each replica takes its devices' batches as one, in equal microbatches: forward of all, then backward of all (GPipe,
-Huang et al. 2019; 1F1B takes as long, with less memory). What crosses a cut is sent on, and its gradient comes back.
-When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates. Where
-that happens within the backward, as in PyTorch's DDP, the gradient of what crossed waits for it.
+Huang et al. 2019; 1F1B takes as long, with less memory). Activations that cross a cut are sent on, and their gradients
+come back. When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates.
+If the exchange is part of backward, as in PyTorch's DDP, the gradients of activations wait for it.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+from suite import plugins
+from suite.contracts.adapter import Strategy
+from suite.contracts.case import Configuration
 from suite.errors import RequestError
+from suite.plan.checks import INTO_STAGES
 from suite.predict.data_parallel import INTERFERENCE
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
+from suite.worker.contract import Unsupported
+from workloads.graph import Graph
 
 Part = tuple[LayerCost, ...]
 
 
 def pipeline(scenario: Scenario, ranks: int) -> Timeline:
-    """The iteration of one replica, until every stage has updated; RequestError for ranks that make no whole ones."""
+    """Return one replica's iteration, until every stage has updated; RequestError for a fraction of a replica."""
     count = scenario.stages
     if ranks % count:
         raise RequestError(f"{ranks} ranks are no whole number of pipelines of {count} stages; ask for a multiple")
@@ -38,10 +45,10 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
 
 
 def cut(scenario: Scenario) -> list[Part]:
-    """Consecutive layers for each stage: by its borders, else the slowest as fast as can be.
+    """Return consecutive layers for each stage: by its borders, else such that the slowest stage is fastest.
 
-    A stage takes, forward and backward apart, as long as it computes a microbatch or as the cut after it is crossed.
-    RequestError where there are too few.
+    A stage takes, in forward and in backward, as long as it computes a microbatch, or as the cut after it is crossed.
+    RequestError for fewer layers than stages.
     """
     layers, count = scenario.layers, scenario.stages
     if scenario.borders:
@@ -103,12 +110,12 @@ def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float
 
 
 def _piece(scenario: Scenario) -> float:
-    """A microbatch of a replica, in batches of one device."""
+    """Return the size of a replica's microbatch, in batches of one device."""
     return scenario.stages / scenario.microbatches
 
 
 def _crossing(scenario: Scenario, layer: LayerCost) -> float:
-    """Seconds of a microbatch's values after a layer, or of their gradients, from stage to stage."""
+    """Return seconds to send a microbatch's activations after a layer, or their gradients, to the next stage."""
     network = scenario.network
     near = network.within if network.ranks_per_node >= scenario.stages else None
     link = near or network.between
@@ -117,3 +124,65 @@ def _crossing(scenario: Scenario, layer: LayerCost) -> float:
 
 def _ends(part: Part) -> tuple[str, str]:
     return part[0].name, part[-1].name
+
+
+@dataclass(frozen=True)
+class Pipelines:
+    """How a framework holds a network in stages on any number of devices: its cuts, microbatches, replicas."""
+
+    graph: Graph
+    cut: str  # how, one of INTO_STAGES
+    stages: int | None  # of each of several pipelines; None: all devices hold one
+    microbatches: Fraction
+    by_stage: bool = False  # `microbatches` is per stage, not per pipeline
+    known: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)  # borders, by stages
+
+    def stages_on(self, ranks: int) -> int:
+        """Return the number of stages per pipeline on `ranks` ranks."""
+        return self.stages or ranks
+
+    def pieces(self, ranks: int) -> Fraction:
+        """Return the microbatches of a pipeline; a fraction for an impossible number of ranks."""
+        return self.microbatches * (self.stages_on(ranks) if self.by_stage else 1)
+
+    def borders(self, ranks: int) -> tuple[int, ...]:
+        """Return the index of the layer that each stage begins with; Unsupported if the network cannot be cut so."""
+        count = self.stages_on(ranks)
+        if count not in self.known:
+            self.known[count] = tuple(stage.begin for stage in INTO_STAGES[self.cut](self.graph, count))
+        return self.known[count]
+
+    def refusal(self, ranks: int, samples: Fraction) -> str | None:
+        """Return why `ranks` ranks of `samples` samples each are impossible, with the remedy; None if they are not."""
+        stages, pieces = self.stages_on(ranks), self.pieces(ranks)
+        if ranks % stages:
+            return f"they are no whole number of pipelines of {stages} stages; ask for a multiple of {stages}"
+        if stages == 1:
+            return None
+        if pieces.denominator > 1:
+            words = f"{stages} stages would take {float(pieces):g} microbatches"
+            return f"{words}, {self.microbatches} a stage; ask for a multiple of {self.microbatches.denominator}"
+        if samples * stages % pieces:
+            return (
+                f"the {float(samples * stages):g} samples of {stages} stages do not divide into {pieces} microbatches; "
+                "ask for a number of ranks with which they do"
+            )
+        try:
+            self.borders(ranks)
+        except Unsupported as error:
+            return str(error)
+        return None
+
+    def on(self, scenario: Scenario, ranks: int) -> Scenario:
+        """Return the scenario of a possible number of ranks; a batch of all stages is read at once."""
+        stages = self.stages_on(ranks)
+        read = scenario.read * stages / scenario.stages
+        if stages == 1:
+            return scenario.but(stages=1, microbatches=1, borders=(), read=read)
+        return scenario.but(stages=stages, microbatches=int(self.pieces(ranks)), borders=self.borders(ranks), read=read)
+
+
+def strategy_of(case: Configuration) -> Strategy | None:
+    """Return the declaration of a case's strategy; None if its adapter is not installed."""
+    adapter = plugins.adapters().get(case.adapter)
+    return adapter.capabilities.strategy(case.strategy) if adapter else None

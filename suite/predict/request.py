@@ -14,11 +14,10 @@ from suite.plan.overrides import is_path, value_of
 from suite.plan.text import values_of
 from suite.predict.answer import Asked
 from suite.predict.collectives import Link, Network, positive
-from suite.predict.from_comm import of_comm
 from suite.predict.from_numbers import Numbers
 from suite.predict.from_numbers import asked as asked_from_numbers
 from suite.predict.from_run import asked_of
-from suite.predict.known_link import KnownLink
+from suite.predict.known_link import KnownLink, of_comm
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
 from suite.suggest import known, shown

@@ -1,13 +1,66 @@
-"""One iteration of synchronous SGD as a model sees it: what a device does, what lies between devices, and how sure."""
+"""An iteration of synchronous SGD as the model sees it: what a device does, what lies between devices, and how sure.
 
+Synchronous ranks wait for the slowest of them: `Jitter` says how much longer that one takes, by their number.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any, Self
 
+import numpy as np
+
+from suite.analysis.stats import Values
 from suite.errors import RequestError
 from suite.predict.collectives import Network, not_negative, positive
-from suite.predict.stragglers import EVEN, Jitter
 from suite.suggest import known
+
+REACH, POINTS = 6.0, 1201  # standard deviations on either side, and the points of a normal distribution
+
+
+@dataclass(frozen=True, eq=False)
+class Jitter:
+    """The distribution of an iteration's seconds on one rank: values, and the probability of not exceeding each."""
+
+    values: Values  # ascending
+    cumulative: Values
+
+    @classmethod
+    def measured(cls, seconds: Sequence[float] | Values) -> "Jitter":
+        """Return the distribution of iterations that waited for no rank; it covers as many ranks as iterations."""
+        return cls(np.sort(np.asarray(seconds, dtype=np.float64)), np.arange(1, len(seconds) + 1) / len(seconds))
+
+    @classmethod
+    def normal(cls, deviation: float) -> "Jitter":
+        """Return a normal distribution with this standard deviation relative to the mean, and never below 0 seconds.
+
+        RequestError below 0 and above 1.
+        """
+        not_negative("jitter", deviation, "(standard deviation over mean)")
+        if deviation > 1:
+            raise RequestError(f"the jitter is {deviation}; give the standard deviation over the mean, at most 1")
+        points = np.linspace(-REACH, REACH, POINTS)
+        middles = points + REACH / (POINTS - 1)  # each value stands for the interval about it
+        return cls(np.maximum(1.0 + deviation * points, 0.0), np.array([NormalDist().cdf(one) for one in middles]))
+
+    def stretched(self, factor: float) -> "Jitter":
+        """Scale the deviations from the mean by `factor`."""
+        return Jitter(self._mean + factor * (self.values - self._mean), self.cumulative)
+
+    @cached_property
+    def _mean(self) -> float:
+        return self._largest(1)
+
+    def slowest(self, ranks: int) -> float:
+        """Return the mean of the slowest of `ranks` independent ranks, over the mean of one."""
+        return self._largest(ranks) / self._mean
+
+    def _largest(self, draws: int) -> float:
+        return float(np.diff(self.cumulative**draws, prepend=0.0) @ self.values)
+
+
+EVEN = Jitter.measured([1.0])  # every rank takes the same time
 
 # How gradients leave. Those that overlap begin to send during backward.
 SCHEDULES = {
@@ -30,7 +83,7 @@ _UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), (
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What one layer of the network costs one device."""
+    """The cost of one layer of the network on one device."""
 
     name: str
     forward: float  # seconds
@@ -87,7 +140,7 @@ class Scenario:
 
     @property
     def own(self) -> float:
-        """Seconds that a device computes, without waiting for anybody."""
+        """Seconds that a device computes, without any wait."""
         return self.h2d + self.forward + self.backward + self.update
 
     @cached_property
@@ -107,7 +160,7 @@ class Scenario:
         return replace(self, **changes)
 
     def slower(self, compute: float = 1.0, link: float = 1.0) -> Self:
-        """The same with a device and its links that take so many times as long."""
+        """Return the scenario with a device and links that take `compute` and `link` times as long."""
         layers = tuple(
             replace(layer, forward=layer.forward * compute, backward=layer.backward * compute) for layer in self.layers
         )
@@ -115,7 +168,7 @@ class Scenario:
         return self.but(layers=layers, h2d=h2d, update=update, network=self.network.scaled(link, link))
 
     def batched(self, times: float) -> Self:
-        """The same with so many times the samples, each in the same time. The update is the parameters': it stays."""
+        """Return the scenario with `times` as many samples, each in the same time; the update takes as long."""
         slower = self.slower(compute=times)
         layers = tuple(replace(layer, activations=layer.activations * times) for layer in slower.layers)
         network, batch, read = self.network, self.batch * times, self.read * times
@@ -123,9 +176,9 @@ class Scenario:
 
 
 def joined(layers: tuple[LayerCost, ...]) -> tuple[LayerCost, ...]:
-    """The layers that have gradients; what the others cost goes to the one before them (the first: to the one after).
+    """Return the layers that have gradients, each with the cost of those without that follow (the first: precede) it.
 
-    Backward runs from the last to the first, so that a gradient is ready when it was before.
+    Backward runs from the last layer to the first, so that every gradient is ready at the same time as before.
     """
     found: list[LayerCost] = []
     for layer in layers:

@@ -1,7 +1,7 @@
-"""The trainings of a run: the rows of one differ in their number of devices, and one of them is fitted to.
+"""The trainings of a run: the rows of one differ in their number of devices, and the model is fitted to one of them.
 
-That is the smallest on several devices, else the one on one device. The larger ones stand beside the prediction and
-show how wrong it is.
+That is the smallest on several devices, else the one on one device. The larger ones are compared with the prediction
+and show its error.
 """
 
 import math
@@ -17,7 +17,7 @@ from suite.analysis.stats import Interval
 from suite.contracts.case import Case
 from suite.groups import grouped
 from suite.plan.checks import INTO_STAGES
-from suite.predict.in_stages import strategy_of
+from suite.predict.pipeline import strategy_of
 
 # Marks of interest to a reader.
 TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")
@@ -29,12 +29,12 @@ WRONG = ("proof failed", "non-finite loss", "missing rank", SHARED_GPUS)
 class Series:
     """A training at several sizes."""
 
-    base: Row  # fitted to; of pipelines side by side it may be one pipeline by itself, which is no row of theirs
+    base: Row  # fitted to; for several pipelines it may be the row of a single pipeline, which is not in `rows`
     rows: tuple[Row, ...]
 
     @property
     def in_parts(self) -> bool:
-        """Whether several devices hold one network together, in stages."""
+        """True if several devices hold one network together, in stages."""
         return in_parts(self.base)
 
     @property
@@ -48,7 +48,7 @@ class Series:
 
     @property
     def _stages(self) -> str:
-        """How a batch goes through the stages."""
+        """How a batch goes through the stages, in words."""
         declared, schedule = self.base.declared, self.base.case.knobs.get("schedule")
         assert declared
         pieces = microbatches_per_stage(self.base) if self.by_stage else declared.microbatches
@@ -59,13 +59,13 @@ class Series:
 
     @property
     def side_by_side(self) -> bool:
-        """Of a network in stages, whether more devices make more pipelines, and not more stages of one."""
+        """True if, of a network in stages, more devices make more pipelines, not more stages of one."""
         strategy = strategy_of(self.rows[-1].case)
         return strategy is not None and isinstance(strategy.model_parallel, str)
 
     @property
     def by_stage(self) -> bool:
-        """Of a network in stages, whether more of them take more microbatches, and not as many."""
+        """True if, of a network in stages, more stages take more microbatches."""
         pieces = {row.declared.microbatches for row in self.rows if row.declared and in_parts(row)}
         return not self.side_by_side and len(pieces) > 1
 
@@ -91,25 +91,25 @@ class Series:
 
     @property
     def link(self) -> str:
-        """What the base's exchange travels by: the same for every network that trains so."""
+        """A key of the link that the base's exchange takes, equal for every network that trains so."""
         return str((exchange_of(self.base.case), self.base.case.placement))
 
     @property
     def between_stages(self) -> str:
-        """What values between stages would travel by: no matter by what strategy, within a process or between them."""
+        """A key of the link between stages, whatever the strategy, within a process or between processes."""
         case, place = self.base.case, self.base.case.placement
         nodes = place.nodes > 1 and (place.nodes, place.devices_per_node)
         return str((case.adapter, case.precision, place.device, place.devices > 1, nodes))
 
     @property
     def stages_source(self) -> str:
-        """Where the seconds of stages come from, and what speaks against it."""
+        """The source of the seconds of stages in words, with its marks."""
         marks = [mark for mark in self.base.marks if mark in TELLING]
         return f"stages: {self.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
 
     @property
     def gradient_bytes(self) -> int | None:
-        """That each device contributes to an exchange."""
+        """The bytes that each device contributes to an exchange."""
         return next((one.gradient_bytes for one in self.base.measured if one.gradient_bytes), None)
 
     @property
@@ -121,12 +121,12 @@ class Series:
 
     @property
     def compute(self) -> float:
-        """The same without exchange."""
+        """Seconds of an iteration without waiting for input and without exchange."""
         return max(self.fed - (self.budget.communication or 0.0), 0.0)
 
     @property
     def speed_error(self) -> float:
-        """From the measured speed to the farther end of its 95 % interval, relative."""
+        """The relative distance from the measured speed to the farther end of its 95 % interval."""
         rate = self.base.rate
         assert rate
         return max(rate.high / rate.value - 1, 1 - rate.low / rate.value)
@@ -141,13 +141,13 @@ class Series:
         """
         exposed, hidden = self.budget.exposed_communication, self.budget.hidden_communication
         if exposed is None or hidden is None:
-            # No turns tell its parts (method 1): an exchange is taken to scatter as whole steps do.
+            # Without turns an exchange is assumed to scatter as whole steps do.
             return self.speed_error * (self.budget.comm_only or 0.0)
         return math.hypot((exposed.high - exposed.low) / 2, (hidden.high - hidden.low) / 2)
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
-    """Every training of a run that a model can be fitted to."""
+    """Return every training of a run that a model can be fitted to."""
     every = sorted((row for row in rows if not unlike(row)), key=_devices)
     groups = list(grouped((row for row in every if not in_parts(row)), _training).values())
     alone = {alike(group[0].case): group for group in groups if not group[0].several_devices}
@@ -159,16 +159,16 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
 
 
 def _base(group: Sequence[Row], every: Sequence[Row]) -> Row | None:
-    """What is fitted to, of the group or of `every` row a pipeline by itself; None where nothing can be."""
+    """Return the row to fit to, from the group or, for pipelines, a single pipeline among `every` row; None without."""
     if in_parts(group[-1]):
         stages, pipelines = filter(in_parts, group), (row for row in every if _is_one_pipeline_of(row, group[-1]))
         group = [*stages, *pipelines]
-    # What is the same on one device and on several is fitted to the latter: it has an exchange.
+    # Several devices come first: they have an exchange.
     return min((row for row in group if not lacks(row)), key=_several_first, default=None)
 
 
 def _is_one_pipeline_of(row: Row, several: Row) -> bool:
-    """Whether a row is one of the pipelines that stand side by side in another one."""
+    """Return True if a row is a single one of the pipelines that run side by side in another row."""
     one, each = row.declared, several.declared
     if not (one and each and in_parts(row) and in_parts(several)) or one.model_parallel_size != _devices(row):
         return False
@@ -177,18 +177,18 @@ def _is_one_pipeline_of(row: Row, several: Row) -> bool:
 
 
 def _pipeline(row: Row) -> tuple[object, ...]:
-    """What a pipeline shares with several of them."""
+    """Return the key that a pipeline shares with several of them."""
     return alike(held_whole(row)), placed(row.case), row.case.knobs.get("schedule")
 
 
 def _training(row: Row) -> str:
-    """What the rows of a series share."""
+    """Return the key that the rows of a series share."""
     case = row.case
     return str((alike(case), row.several_devices and (case.strategy, placed(case))))
 
 
 def exchange_of(case: Case) -> str:
-    """How gradients are exchanged, wherever that is."""
+    """Return a key of how gradients are exchanged, on any hosts."""
     return str((case.adapter, case.strategy, case.tuning, case.precision, case.knobs))
 
 
@@ -201,7 +201,7 @@ def _several_first(row: Row) -> tuple[bool, int]:
 
 
 def unlike(row: Row) -> str | None:
-    """Why a model of synchronous SGD has nothing to do with a row; None when it has."""
+    """Return why a model of synchronous SGD does not apply to a row; None if it does."""
     if not row.rate:
         return "it was not measured" + (f" ({row.reason})" if row.reason else "")
     wrong = next((mark for mark in row.marks if mark in WRONG), None)
@@ -213,7 +213,7 @@ def unlike(row: Row) -> str | None:
 
 
 def _unlike_stages(row: Row) -> str | None:
-    """The same of a row in parts."""
+    """Return why the model of stages does not apply to a row in parts; None if it does."""
     strategy = strategy_of(row.case)
     if strategy is None:
         return f"its devices hold one network together, and nothing installed here says how {row.case.adapter} cuts it"
@@ -224,7 +224,7 @@ def _unlike_stages(row: Row) -> str | None:
 
 
 def lacks(row: Row) -> str | None:
-    """Why no model can be fitted to a row; None when one can."""
+    """Return why no model can be fitted to a row; None if one can."""
     if not row.budget:
         if "incomplete" in row.marks:
             return "not every process was measured, and none with all passes; resume the run"

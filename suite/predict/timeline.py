@@ -1,13 +1,13 @@
-"""An iteration as a graph of tasks on lanes: who waits for whom, from when to when.
+"""An iteration as a graph of tasks on lanes: which task waits for which, from when to when.
 
-Each lane (a device, a link, the input) does one task at a time. A task begins when the one before it on its lane
-and all that it depends on have ended; whichever ended last is its cause. The chain of causes that leads to the
-last end is the critical path.
+Each lane (a device, a link, the input) does one task at a time. A task begins when the one before it on its lane and
+all that it depends on have ended; the one that ended last is its cause. The chain of causes that leads to the last end
+is the critical path.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 INPUT = "input"  # the lane of the readers
 MESSAGE = "message"  # the task of exchanging gradients
@@ -18,11 +18,11 @@ class Span(NamedTuple):
 
     lane: str
     task: str  # "backward"
-    layers: tuple[str, ...]  # the first and the last of those whose it is; () for all
+    layers: tuple[str, ...]  # the first and the last layer of the task; () for all
     begin: float
     end: float
     cause: int  # the index of the span whose end let this one begin; -1: the iteration's begin
-    after: Sequence[int] = ()  # those that it waits for besides the one before it on its lane
+    after: Sequence[int] = ()  # spans that it waits for, in addition to the one before it on its lane
 
 
 class Timeline:
@@ -33,7 +33,7 @@ class Timeline:
         self._last: dict[str, int] = {}
 
     def add(self, lane: str, task: str, layers: tuple[str, ...], seconds: float, after: Sequence[int] = ()) -> int:
-        """Append a task to a lane; returns its index, which later tasks may name in `after`."""
+        """Append a task to a lane; return its index, which later tasks may name in `after`."""
         cause, begin = self._last.get(lane, -1), 0.0
         if cause >= 0:
             begin = self.spans[cause].end
@@ -83,3 +83,30 @@ class Timeline:
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:,.0f} ms" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
+
+
+ITERATIONS = 3
+
+
+def trace(line: Timeline) -> dict[str, Any]:
+    """Return ITERATIONS iterations as Chrome's trace events, which Perfetto and chrome://tracing show."""
+    lanes = list(dict.fromkeys(span.lane for span in line.spans))
+    names: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": lane}}
+        for number, lane in enumerate(lanes)
+    ]
+    events = [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": lanes.index(span.lane),
+            "name": " ".join((span.task, *dict.fromkeys(span.layers))),
+            "cat": span.task,
+            "ts": 1e6 * (number * line.seconds + span.begin),
+            "dur": 1e6 * (span.end - span.begin),
+            "args": {"iteration": number},
+        }
+        for number in range(ITERATIONS)
+        for span in line.spans
+    ]
+    return {"traceEvents": names + events, "displayTimeUnit": "ms"}

@@ -22,8 +22,7 @@ from reports.site import CASE, PAGES, put, write_single
 from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import ALGORITHMS, Link, Network
 from suite.predict.prediction import predict
-from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
-from suite.predict.stragglers import Jitter
+from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario
 from tests.reports import made_experiments
 from tests.reports.browsing import chromium, fits, opened, tab, until
 from tests.reports.made_comm import communication

@@ -10,10 +10,8 @@ import simpy
 from suite.errors import RequestError
 from suite.predict.collectives import Link, Network
 from suite.predict.pipeline import cut
-from suite.predict.prediction import predict, timeline
-from suite.predict.scenario import LayerCost, Scenario
-from suite.predict.stragglers import Jitter
-from suite.predict.what_if import helps
+from suite.predict.prediction import helps, predict, timeline
+from suite.predict.scenario import Jitter, LayerCost, Scenario
 
 FREE = Network(Link(0, 0))
 

@@ -36,7 +36,7 @@ def follow_the_model(run, schedule, ranks, timed=True):
             for name, one in rank["passes"].items():
                 count = len(one["step_s"])
                 one |= {"step_s": [whole[name]] * count, "wall_s": whole[name] * count}
-                if name == "compute_only":
+                if name in ("compute_only", "comm_only"):
                     one["pairs_s"] = [[whole["native"], whole[name]]] * 4
                 one["io_s"] = one.get("io_s") and [0.0] * count
             rank["passes"]["staged"]["stage_s"] = {name: [seconds] * count for name, seconds in stages.items()}
@@ -107,6 +107,8 @@ def slow_down(record, name, times):
     for rank in record["ranks"]:
         one = rank["passes"][name]
         one |= {"step_s": [times * each for each in one["step_s"]], "wall_s": times * one["wall_s"]}
+        if one.get("pairs_s"):
+            one["pairs_s"] = [[native, times * other] for native, other in one["pairs_s"]]
 
 
 def scenario_of(run):
@@ -125,23 +127,6 @@ def test_a_link_is_as_uncertain_as_the_exchange_that_tells_it(run):
     assert wide.iteration == pytest.approx(narrow.iteration)
     assert wide.low < predict(unsure.slower(link=0.8), 2).iteration < narrow.low
     assert narrow.high < predict(unsure.slower(link=1.2), 2).iteration < wide.high
-
-
-def test_without_turns_a_link_is_as_uncertain_as_the_speed(run):
-    """As in records of method 1, whose passes came one after the other."""
-
-    def in_sequence(record):
-        record["method"] = 1
-        for rank in record["ranks"]:
-            del rank["passes"]["compute_only"]["pairs_s"]
-
-    case = follow_the_model(run, "sequential", 2, timed=False)
-    run.folder.write_about(run.folder.about.but(method=1))
-    run.changed(case, in_sequence)
-    scatter(run, case, "native", 0.02)
-    scenario = scenario_of(run)
-    assert scenario.link_error == pytest.approx(scenario.compute_error)
-    assert scenario.link_error > 0.02
 
 
 def test_a_link_is_never_wholly_unknown(run):
@@ -165,7 +150,8 @@ def test_a_link_of_two_networks_is_as_uncertain_as_the_difference_of_their_excha
     def even(record):
         """What is exposed does not scatter."""
         for rank in record["ranks"]:
-            rank["passes"]["compute_only"]["pairs_s"] = [[0.2, 0.1]] * 4
+            turns = rank["passes"]["compute_only"]["pairs_s"]
+            rank["passes"]["compute_only"]["pairs_s"] = [[0.2, 0.1]] * len(turns)
 
     long, short = 0.25, 0.11
     for workload, size, seconds in (("alexnet", 240_000_000, long), ("resnet50", 100_000_000, short)):
@@ -181,6 +167,7 @@ def exchanging(record, size, seconds):
     for rank in record["ranks"]:
         one = rank["passes"]["comm_only"]
         one |= {"wall_s": seconds * len(one["step_s"]), "step_s": [seconds] * len(one["step_s"])}
+        one["pairs_s"] = [[0.2, seconds]] * len(rank["passes"]["compute_only"]["pairs_s"])
         rank["passes"]["native"]["gradient_bytes"] = size
 
 

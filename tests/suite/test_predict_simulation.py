@@ -6,10 +6,9 @@ import pytest
 import simpy
 
 from suite.predict.collectives import Cost, Link, Network
+from suite.predict.data_parallel import OVERLAPPING, messages
 from suite.predict.prediction import timeline
-from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
-from suite.predict.schedules import OVERLAPPING, messages
-from suite.predict.stragglers import Jitter
+from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario
 
 ITERATIONS = 8
 RANKS = 6

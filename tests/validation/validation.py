@@ -24,11 +24,11 @@ from typing import Any
 
 from reports.text import number
 from suite.predict.collectives import Cost, Link, Network
+from suite.predict.data_parallel import messages
 from suite.predict.from_numbers import Numbers, asked
 from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict, timeline
 from suite.predict.scenario import SCHEDULES
-from suite.predict.schedules import messages
 from suite.results.run_folder import RunFolder
 from suite.results.this_host import this_host
 from tests.suite.test_predict_model import end_of, every_cut
