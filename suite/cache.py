@@ -1,4 +1,4 @@
-"""Where things live that can always be made again: oracles, proofs, data sets."""
+"""The cache: oracles, proofs and data sets, all of which can be made again."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ VARIABLE = "STAGEBENCH_CACHE"
 
 
 def cache_root() -> Path:
-    """`$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist.
+    """Return `$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist.
 
-    RequestError where nothing names it and nobody knows the home folder, as of a container's nameless user.
+    RequestError if no variable is set and the user has no home folder, as in some containers.
     """
     explicit = os.environ.get(VARIABLE)
     if explicit:
@@ -24,7 +24,7 @@ def cache_root() -> Path:
 
 
 def cache_folder(name: str) -> Path:
-    """A folder below the root, made when needed; RequestError, which names the variable, when it cannot be."""
+    """Return a folder below the root, made if necessary; RequestError, with the variable to set, if it cannot be."""
     folder = cache_root() / name
     remedy = f"set {VARIABLE} to a folder that can be written"
     with disk(f"the cache folder {folder} cannot be made", remedy, RequestError):

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and folders that people name."""
+"""Files written whole or not at all, and paths that a person names."""
 
 import errno
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 
-# What a person does where a run's results cannot be written.
+# The remedy if a run's results cannot be written.
 ROOM = (
     "what was measured before is kept. Free some space or name another folder with -o, then run the same command again "
     "to resume"
@@ -20,23 +20,23 @@ ROOM = (
 
 
 def stands(path: Path) -> bool:
-    """Whether there is a file or folder of that name; False, too, for a name that none can have (too long)."""
+    """True if a file or folder of that name exists; False for an impossible name (too long)."""
     return os.path.exists(path)
 
 
 def real(path: Path) -> Path:
-    """A path without links and dots. Links in a circle stay: whoever uses the path learns of them from the disk."""
+    """Return a path without links and dots. Links in a circle stay: using the path raises the disk's error."""
     return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError until Python 3.12
 
 
 def expanded(path: str | Path) -> Path:
-    """A path that a person names, with a home folder for its `~`; as it stands where nobody knows that folder."""
+    """Replace a leading `~` by the home folder; return the path unchanged if that folder is unknown."""
     return Path(os.path.expanduser(path))
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for temporary files; Unavailable where none can be made."""
+    """Make a folder for temporary files and remove it at the end; Unavailable if it cannot be made."""
     remedy = "free some space, or set TMPDIR to a folder that can be written"
     with disk("no temporary file can be made", remedy, Unavailable):
         made = tempfile.TemporaryDirectory(prefix="stagebench-")
@@ -45,7 +45,7 @@ def scratch() -> Iterator[Path]:
 
 
 def free(path: Path) -> float:
-    """Bytes that are free on a folder's disk; infinity where it does not say."""
+    """Return the free bytes of a folder's disk; infinity if unknown."""
     try:
         return shutil.disk_usage(path).free
     except OSError:
@@ -53,24 +53,24 @@ def free(path: Path) -> float:
 
 
 def probe(folder: Path) -> None:
-    """Write a page to a folder's disk and forget it; OSError where there is no room, which is better met at once."""
+    """Write a page to a folder's disk and delete it; OSError if the disk is full, before anything depends on it."""
     with tempfile.TemporaryFile(dir=folder) as page:
         page.write(b"x" * 4096)
 
 
 def file_name(*words: str) -> str:
-    """Words that were read from a file, as a name that cannot leave its folder; "unnamed" where nothing is left."""
+    """Make a file name of words from a file, safe against leaving the folder; "unnamed" if no character is left."""
     kept = "-".join(re.sub(r"[^A-Za-z0-9_.-]+", "_", word).lstrip(".") for word in words)
     return kept.lstrip("-.")[:200] or "unnamed"
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write beside the file, flush it to the disk, rename it over the file, flush the folder."""
+    """Write a partial file, flush it to the disk, rename it to `path`, flush the folder."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with disk(f"cannot write {path}", ROOM):
         try:
             partial.unlink(missing_ok=True)
-            with partial.open("xb") as stream:  # never through a link, nor into a pipe, that somebody put there
+            with partial.open("xb") as stream:  # never through an existing link or pipe
                 stream.write(content.encode() if isinstance(content, str) else content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -83,7 +83,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def flush_folder(path: Path) -> None:
-    """Keep what was renamed in it, should the power fail; OSError when the disk refuses."""
+    """Make renames in a folder survive a power failure; OSError if the disk refuses."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -96,7 +96,7 @@ def flush_folder(path: Path) -> None:
 
 @contextmanager
 def disk(what: str, remedy: str, kind: type[StagebenchError] = StoreError) -> Iterator[None]:
-    """Turn what the disk refuses into an error of that kind: `what` cannot be done, why, and the remedy."""
+    """Turn an OSError into an error of `kind`: the action that failed, why, and the remedy."""
     try:
         yield
     except OSError as error:
@@ -105,7 +105,7 @@ def disk(what: str, remedy: str, kind: type[StagebenchError] = StoreError) -> It
 
 @contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """Turn what the disk says of a place for a run folder into a RequestError; nothing was started yet."""
+    """Turn an OSError about a run folder into a RequestError, before anything starts."""
     try:
         yield
     except OSError as error:

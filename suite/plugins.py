@@ -1,4 +1,4 @@
-"""The plugin manager: finds plugins, checks what they bring, answers by name. Every refusal names the plugin."""
+"""The plugin manager: finds plugins, checks what they bring, returns it by name. Every refusal names the plugin."""
 
 import inspect
 import re
@@ -17,28 +17,27 @@ from suite.contracts.hooks import PROJECT, Hooks
 from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, changes_since
 from suite.errors import RequestError
-from suite.mistakes import blamed, check_declared, checked, held_graph, hold
+from suite.plugin_errors import blamed, check_declared, check_methods, checked
 from suite.suggest import known, shown
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 T = TypeVar("T", Adapter, Launcher, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also of folders and environments: it stays in its place
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also the name of folders and environments
 NAMING = "take letters, digits, '.', '_' and '-', a letter or a digit first, 64 at most"
 
 
 @cache
 def manager() -> pluggy.PluginManager:
-    """The manager with every installed plugin; RequestError for one that does not load or misspells a hook.
+    """Return the manager with every installed plugin; RequestError for one that does not load or misspells a hook.
 
-    The built-in ones come through the same entry-point group as a third party's
-    (see pyproject.toml).
+    Built-in plugins come through the same entry-point group as a third party's (see pyproject.toml).
     """
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(Hooks)
     for point in entry_points(group=PROJECT):
-        with blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'nobody'})"):
+        with blamed(f"the plugin {point.name!r} ({point.value}, of {point.dist.name if point.dist else 'no package'})"):
             register(plugins, point.load(), point.name)
     for plugin, whose in brought(plugins, "stagebench_plugins", "plugins"):
         with blamed(whose):
@@ -49,7 +48,7 @@ def manager() -> pluggy.PluginManager:
 
 
 def register(plugins: pluggy.PluginManager, plugin: object, name: str | None = None) -> None:
-    """Register a plugin; TypeError for what cannot be one."""
+    """Register a plugin; TypeError for an object that cannot be one."""
     if inspect.isclass(plugin):
         raise TypeError(f"it is the class {plugin.__name__}; name a module or an instance")
     plugins.register(plugin, name)
@@ -58,7 +57,7 @@ def register(plugins: pluggy.PluginManager, plugin: object, name: str | None = N
 
 
 def call(plugins: pluggy.PluginManager, hook: str, **arguments: object) -> Iterator[tuple[Any, str]]:
-    """(what it returned, whose it is) of each plugin that implements a hook, the newest first."""
+    """Yield (returned value, plugin in words) of each plugin that implements a hook, the newest first."""
     for implementation in reversed(getattr(plugins.hook, hook).get_hookimpls()):
         whose = f"the plugin {implementation.plugin_name!r}"
         with blamed(whose):
@@ -67,7 +66,7 @@ def call(plugins: pluggy.PluginManager, hook: str, **arguments: object) -> Itera
 
 
 def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tuple[Any, str]]:
-    """(thing, whose it is) of all lists that a hook returned."""
+    """Yield (element, plugin in words) of all lists that a hook returned."""
     for things, whose in list(call(plugins, hook)):
         if not isinstance(things, list | tuple):
             raise RequestError(f"{whose} returned {shown(things)} from {hook}; it should be a list of {what}")
@@ -75,10 +74,7 @@ def brought(plugins: pluggy.PluginManager, hook: str, what: str) -> Iterator[tup
 
 
 def culprit(error: BaseException) -> str | None:
-    """The plugin whose code an exception comes out of, and where; None for one of stagebench's own.
-
-    An adapter's, a launcher's or a network's methods are asked all over the suite.
-    """
+    """Return the plugin that raised an exception, and the place in its code; None if stagebench itself did."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if any(Path(frame.filename).is_relative_to(folder) for folder in OWN):
             return None
@@ -89,14 +85,14 @@ def culprit(error: BaseException) -> str | None:
 
 
 def _places(plugin: object) -> list[str]:
-    """The folder of the package that a plugin is of; a module's own file where it is of none."""
+    """Return the folders of a plugin's package, and the file of its module."""
     module = plugin if inspect.ismodule(plugin) else sys.modules.get(type(plugin).__module__)
     package = sys.modules.get((getattr(module, "__package__", "") or "").partition(".")[0])
     return [*getattr(package, "__path__", []), *filter(None, [getattr(module, "__file__", None)])]
 
 
 def adapters() -> dict[str, Adapter]:
-    """Every adapter by name, sorted; RequestError for one of another contract, with what to change."""
+    """Return every adapter by name, sorted; RequestError for one of another contract, with the necessary changes."""
     found = dict(sorted(_named("adapter", Adapter).items()))  # type: ignore[type-abstract]  # only looked at
     for name, adapter in found.items():
         written_for = getattr(adapter, "contract", 1)
@@ -127,11 +123,9 @@ def _check_hashable(plugin: object) -> None:
 
 @cache
 def _check_adapter(adapter: Adapter) -> None:
-    """TypeError or ValueError for what an adapter declares of itself that is of another type, or of nothing there.
-
-    What its methods return is held against the contract from now on.
-    """
+    """Raise TypeError or ValueError for a declaration of another type, or a name in it that does not exist."""
     check_declared(adapter, Adapter)
+    check_methods(adapter, Adapter)
     able = checked(Capabilities, adapter.capabilities, "its capabilities", strict=True)
     if not able.strategies:
         raise ValueError("its capabilities name no strategy; it needs one at least")
@@ -147,7 +141,6 @@ def _check_adapter(adapter: Adapter) -> None:
         if backend.strategy not in names:
             right = known(backend.strategy, names)
             raise ValueError(f"its backend {backend.name!r} names the strategy {shown(backend.strategy)}; {right}")
-    hold(type(adapter), Adapter)
 
 
 def _check_names(able: Capabilities) -> None:
@@ -160,11 +153,11 @@ def _check_names(able: Capabilities) -> None:
 @cache
 def _check_launcher(launcher: Launcher) -> None:
     check_declared(launcher, Launcher)
-    hold(type(launcher), Launcher)
+    check_methods(launcher, Launcher)
 
 
 def oracle() -> Adapter:
-    """The adapter that proofs compare with; RequestError where none, or more than one, declares itself as such."""
+    """Return the adapter that proofs compare with; RequestError unless exactly one declares itself as such."""
     found = [adapter for adapter in adapters().values() if adapter.oracle]
     if len(found) != 1:
         named = ", ".join(repr(adapter.name) for adapter in found) or "none"
@@ -173,7 +166,7 @@ def oracle() -> Adapter:
 
 
 def launchers() -> dict[str, Launcher]:
-    """Every launcher by name, sorted."""
+    """Return every launcher by name, sorted."""
     found = dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
     for name, launcher in found.items():
         with blamed(f"the launcher {name!r}"):
@@ -183,15 +176,22 @@ def launchers() -> dict[str, Launcher]:
 
 
 def workloads() -> dict[str, Workload]:
-    """Every workload by name, in the catalogue's order."""
+    """Return every workload by name, in the catalogue's order."""
     found = _named("workload", Workload)
     for name, workload in found.items():
         with blamed(f"the workload {name!r}"):
             check_declared(workload, Workload)
-    return {
-        name: workload._replace(graph=held_graph(Graph, workload.graph, f"the workload {name!r}"))
-        for name, workload in found.items()
-    }
+    return found
+
+
+def graph_of(workload: Workload) -> Graph:
+    """Build a workload's graph; RequestError blames the workload for an exception or another object."""
+    name = getattr(workload.graph, "__name__", "graph")
+    with blamed(f"the workload {workload.name!r}", f"fails at {name}", refused=True):
+        graph = workload.graph()
+        if not isinstance(graph, Graph):
+            raise TypeError(f"what it returned is {shown(graph)}; return {Graph.__module__}.{Graph.__name__}")
+        return graph
 
 
 def _named(kind: str, of: type[T]) -> dict[str, T]:

@@ -1,11 +1,11 @@
-"""Lines for a shell, whatever stands in their words."""
+"""Command lines for a shell, quoted."""
 
 import shlex
 from pathlib import Path
 
 
 def command_line(*words: str | Path) -> str:
-    """The words quoted, so that a shell reads them back; a path is never taken for an option."""
+    """Quote words, so that a shell reads them back; a path never looks like an option."""
     return shlex.join(_operand(word) if isinstance(word, Path) else word for word in words)
 
 

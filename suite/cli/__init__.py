@@ -1,7 +1,6 @@
 """The command line.
 
-Command functions import what they need themselves: a person asking for `--help`, or
-pressing Tab, should not wait for NumPy, pydantic and rich.
+Command functions import heavy modules themselves, so that `--help` does not wait for NumPy, pydantic and rich.
 """
 
 import errno
@@ -12,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # exit code
-AGAIN = "what was written before is kept: give the command again when the disk is well, or name another place"
-LONG_WORD = re.compile(r"(\S{200})\S{100,}")  # a name or a path that says no more at its full length
-# One that has a value with blanks in it; the remedy is at its end.
+AGAIN = "what was written before is kept: fix the disk and run the command again, or name another place"
+# Names, paths and values of this length are shortened in messages; the remedy at a line's end stays.
+LONG_WORD = re.compile(r"(\S{200})\S{100,}")
 LONG_LINE = re.compile(r"^(.{500}).{700,}(.{300})$", re.MULTILINE)
 
 
 def program() -> int:
-    """`main` in a process that ends with it: one more Ctrl-C finds nothing left to interrupt."""
+    """Run `main` as the last thing of a process; a further Ctrl-C is ignored."""
     try:
         return main()
     except KeyboardInterrupt:
@@ -41,16 +40,16 @@ def main() -> int:
 
 @contextmanager
 def terminable() -> Iterator[list[int]]:
-    """Within it SIGTERM, by which sites end jobs, interrupts as Ctrl-C does; the signals that came."""
-    came: list[int] = []
+    """Let SIGTERM, by which sites end jobs, interrupt as Ctrl-C does; yields a list of the signals received."""
+    received: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:
-        came.append(number)
+        received.append(number)
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield came
+        yield received
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -66,7 +65,7 @@ def _run() -> int:
         tell(str(error))
         return error.exit_code
     except OSError as error:
-        return refused(error)
+        return disk_error(error)
     except MemoryError as error:
         tell(f"there is too little memory: {str(error) or 'none is left'}; end other programs, or ask for less")
         return 1
@@ -74,17 +73,17 @@ def _run() -> int:
         whose = plugins.culprit(error)
         if whose is None:
             raise
-        tell(f"{whose} fails: {type(error).__name__}: {error}; mend or uninstall it")
+        tell(f"{whose} fails: {type(error).__name__}: {error}; fix or uninstall it")
         return 2
     except SystemExit as ending:
-        if ending.code == INTERRUPTED:  # typer's, of a command that has no more to say of it
+        if ending.code == INTERRUPTED:  # typer turned a Ctrl-C into it
             raise KeyboardInterrupt from None
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     return 0
 
 
-def refused(error: OSError) -> int:
-    """Say what the file system refuses; an exit code. Raises what would be a defect of ours."""
+def disk_error(error: OSError) -> int:
+    """Print an error of the file system and return the exit code; raises any other error, a defect of ours."""
     from suite.errors import OF_A_DISK
 
     where = f" ({error.filename})" if error.filename else ""
@@ -101,7 +100,7 @@ def refused(error: OSError) -> int:
 
 
 def tell(message: str) -> None:
-    """An error, on stderr; red where a person looks."""
+    """Print an error on stderr; red on a terminal."""
     from suite.plain import without_codes, wrapped
 
     message = "stagebench: " + LONG_LINE.sub(r"\1 … \2", LONG_WORD.sub(r"\1…", without_codes(message)))

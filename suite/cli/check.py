@@ -94,7 +94,9 @@ def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
             bad += [problem] if problem else []
     readable = len(paths) - len(bad)
     if blank(paths):
-        bad.append(f"{folder}: each image has the same value in every pixel, which teaches nothing; replace them")
+        bad.append(
+            f"{folder}: each image has the same value in every pixel, so a network learns nothing from it; replace them"
+        )
     return len(paths), readable, [lone, *bad] if lone else bad, left_out
 
 
@@ -111,7 +113,7 @@ def _arrays(path: Path) -> tuple[int, int, list[str]]:
 
 
 def _reading(asked: list[str]) -> "list[Adapter]":
-    """Those of the adapters asked for, or of all, that read data."""
+    """Return the adapters that read data, of those asked for or of all."""
     from suite.plugins import adapters
     from suite.suggest import chosen
 
@@ -131,11 +133,11 @@ def _compared(
         raise RequestError("; ".join(dict.fromkeys(refusals.values())))
     for name, refused in refusals.items():
         say(f"{name} is skipped: {refused}", err=True)
-    for adapter in (each for each in reading if each.name not in refusals):
+    for adapter in (adapter for adapter in reading if adapter.name not in refusals):
         interpreter = interpreter_for(adapter, settings, asked=asked)
-        for each in comparison.readers(adapter, interpreter) if interpreter else ():
-            rows.append(each.row)
-            say(f"{each.adapter} {each.format}: {_verdict(each.row)}", err=True)
+        for read in comparison.readers(adapter, interpreter) if interpreter else ():
+            rows.append(read.row)
+            say(f"{read.adapter} {read.format}: {_verdict(read.row)}", err=True)
     if not rows:
         raise Unavailable("no framework is ready whose readers could be compared; see stagebench doctor")
     if as_json:

@@ -1,4 +1,4 @@
-"""`stagebench comm`: communication by itself. Heavy imports wait until the command runs, so that --help is quick."""
+"""`stagebench comm`: measure communication alone. Heavy imports wait until the command runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from suite.comm.cases import Asked
 
-WORKLOAD = "resnet50"  # whose gradient tensors are measured where nothing else is asked for
+WORKLOAD = "resnet50"  # its gradient tensors are measured by default
 ALL = "all"
 
 
@@ -50,7 +50,7 @@ def comm(
 ) -> None:
     """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.
 
-    Every result is verified on every rank. Stop it at any time: the same command with -o goes on where it stopped.
+    Every result is verified on every rank. Stop it at any time: the same command with -o resumes it.
     """
     from dataclasses import replace
 
@@ -104,7 +104,7 @@ def asked_for(
     nodes: int | None = None,
     dtype: list[str] | None = None,
 ) -> "Asked":
-    """The options checked; RequestError for an unknown name, or a placement that cannot be."""
+    """Check the options; RequestError for an unknown name or an impossible placement."""
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked
     from suite.comm.sizes import sizes_from
@@ -123,13 +123,13 @@ def asked_for(
         networks = known
     elif not op and not workload:
         networks = [WORKLOAD] if WORKLOAD in known else []
-    # Networks alone: their tensors are what was asked for, not every size beside them.
+    # With --workload alone, only the networks' tensors are measured.
     wanted = chosen("operation", op or [], OPERATIONS) if op or not workload else []
     count = node_count(nodes, placed)
     each = ranks or (1 if count > 1 else 2)
     if count * each == 1:
         raise RequestError(
-            "--ranks 1 on one node is one rank altogether, which has nobody to exchange with; "
+            "--ranks 1 on one node is one rank altogether, which has no other rank to exchange with; "
             "take --ranks 2 or more, or several nodes by --hosts A,B or --nodes 2"
         )
     return Asked(
@@ -146,7 +146,7 @@ def asked_for(
 
 
 def node_count(asked: int | None, hosts: list[str]) -> int:
-    """As many as hosts are named, else as asked for, else one; RequestError where the two differ."""
+    """Return the number of hosts, else the number asked for, else one; RequestError if the two differ."""
     from suite.errors import RequestError
 
     if asked and hosts and asked != len(hosts):
@@ -158,7 +158,7 @@ def node_count(asked: int | None, hosts: list[str]) -> int:
 
 
 def plan_text(backends: list[str], asked: "Asked") -> str:
-    """What was asked for as TOML: a run folder goes on with nothing else."""
+    """Write the request as TOML: a run folder is resumed only with the request it was begun with."""
     import json
     from dataclasses import asdict
 

@@ -69,7 +69,7 @@ def _print_markdown(found: "Comparison") -> None:
 
 
 def _cells(one: "Compared") -> tuple[str, ...]:
-    """The case, its verdict, the speed's change, its interval, processes before and after, and how many it takes."""
+    """Return the cells of a row, in the order of COLUMNS."""
     counts = " and ".join(str(len(row.measured)) for row in (one.before, one.after) if row)
     if one.found is None:
         return one.case.label, one.verdict, "", "", counts, ""
@@ -79,7 +79,7 @@ def _cells(one: "Compared") -> tuple[str, ...]:
 
 
 def _notes(found: "Comparison") -> Iterable[str]:
-    """What a person should know beside the table; what several cases share stands once."""
+    """Yield the notes below the table; a note that several cases share comes once."""
     from suite.analysis.trend import FEWEST
     from suite.analysis.verdicts import SAME
 

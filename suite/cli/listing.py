@@ -1,4 +1,4 @@
-"""`stagebench list`: what is installed."""
+"""`stagebench list`: the installed adapters, workloads, strategies, formats, launchers, backends and plans."""
 
 import shutil
 import sys
@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
 
 @group.command("adapters")
 def list_adapters(as_json: Json = False) -> None:
-    """The frameworks that can be measured."""
+    """List the frameworks that can be measured."""
     rows = [adapter_row(adapter) for adapter in adapters().values()]
     show_rows(rows, ("name", "title", "strategies", "devices", "knobs"), as_json=as_json)
 
 
 @group.command("workloads")
 def list_workloads(as_json: Json = False) -> None:
-    """The networks, with parameters, multiply-accumulates and gradient bytes."""
+    """List the networks, with parameters, multiply-accumulates and gradient bytes."""
     rows: list[Row] = []
     for workload in workloads().values():
         graph = workload.graph()
@@ -99,7 +99,7 @@ def list_formats(as_json: Json = False) -> None:
 
 @group.command("launchers")
 def list_launchers(as_json: Json = False) -> None:
-    """The launchers: what starts the ranks, and whether by MPI and on several hosts."""
+    """List the launchers, and whether each uses MPI and starts ranks on several hosts."""
     rows: list[Row] = [
         {
             "name": item.name,
@@ -115,7 +115,7 @@ def list_launchers(as_json: Json = False) -> None:
 
 @group.command("backends")
 def list_backends(as_json: Json = False) -> None:
-    """What `stagebench comm` measures, and whether it is here."""
+    """List the backends that `stagebench comm` measures, and whether each is installed here."""
     from suite.comm.offers import offers
     from suite.errors import StagebenchError
 
@@ -143,7 +143,7 @@ def list_backends(as_json: Json = False) -> None:
 
 @group.command("plans")
 def list_plans(as_json: Json = False) -> None:
-    """The ready-made plans; `stagebench run NAME` runs one, `--scale SCALE` a smaller version of it."""
+    """List the ready-made plans; `stagebench run NAME` runs one, `--scale SCALE` a smaller version of it."""
     from suite.plan import load, ready_made
 
     plans = [load(path) for path in ready_made().values()]
@@ -154,7 +154,7 @@ def list_plans(as_json: Json = False) -> None:
 
 
 def adapter_row(adapter: Adapter) -> Row:
-    """All that an adapter declares."""
+    """Return everything that an adapter declares."""
     able = adapter.capabilities
     knobs: dict[str, Any] = {
         name: {"values": _values(knob.values), "default": knob.default, "help": knob.help}

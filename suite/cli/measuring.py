@@ -1,4 +1,4 @@
-"""What `run` and `comm` have in common: a session in its run folder, from its beginning to the exit code."""
+"""The common part of `run` and `comm`: a session in its run folder, from its beginning to the exit code."""
 
 import sys
 from collections import Counter
@@ -23,12 +23,12 @@ from workloads.graph import Graph
 
 
 def run_folder(*words: str | None) -> Path:
-    """A new run's place where none is asked for: results/WORDS-TIME."""
+    """Return the default path of a new run: results/WORDS-TIME."""
     return Path("results") / "-".join(filter(None, (*words, f"{datetime.now(UTC):%Y%m%d-%H%M%S}")))
 
 
 def about_run(kind: str, plan: str) -> About:
-    """This run, begun now by this command line; `plan` as it was asked for."""
+    """Describe a run that this command line begins now; `plan` is the name or path that was given."""
     return About(
         stagebench=__version__,
         kind=kind,
@@ -47,9 +47,9 @@ def measure(
     scale: str | None = None,
     networks: Sequence[Graph] = (),
 ) -> Counter[str]:
-    """Begin a run in the session's folder, or go on with it; how many records there are of each outcome.
+    """Begin or resume a run in the session's folder; return the number of records of each outcome.
 
-    `plan` is its TOML, `networks` those that it names by their files.
+    `plan` is its TOML, `networks` are those that the plan names by their files.
     """
     with held(folder.path):
         folder.begin(about, plan, scale)
@@ -63,7 +63,7 @@ def measure(
 
 
 def conclude(path: Path, outcomes: Counter[str], quiet: bool) -> None:
-    """Print the outcome counts and the next command, unless `quiet`; exit code 1 where something failed."""
+    """Print the outcome counts and the next command, unless `quiet`; exit with 1 if a case failed."""
     if not quiet:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
         say(f"{path}: {counts}\n{report_next(path)}")

@@ -1,6 +1,6 @@
 """All that the command line prints: lines, tables (aligned lines when piped) and JSON.
 
-Text of others never brings an escape code to a terminal.
+Escape codes in names, messages and paths never reach the terminal.
 """
 
 import json

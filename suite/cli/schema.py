@@ -1,4 +1,4 @@
-"""The JSON Schema of everything in a run folder: `python -m suite.cli.schema > docs/format-4.schema.json`."""
+"""The JSON Schema of the files in a run folder: `python -m suite.cli.schema > docs/format-4.schema.json`."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ FILES: dict[str, type[BaseModel]] = {
 
 
 def schema() -> str:
-    """One document: the file's names in `properties`, their parts in `$defs`."""
+    """Return one document: files in `properties` by name, their parts in `$defs`."""
     places, whole = models_json_schema([(model, "serialization") for model in FILES.values()])
     files = {name: places[model, "serialization"] for name, model in FILES.items()}
     head = {

@@ -35,7 +35,7 @@ def show(
         bool, typer.Option("--roofline", help="What bounds each layer, and the best speed that the machine allows.")
     ] = False,
 ) -> None:
-    """Print the results of a run again, as at its end; of a run that goes on, the results so far."""
+    """Print the results of a run again, as at its end; of an unfinished run, the results so far."""
     from suite.analysis.summary import summarise
     from suite.comm.records import CommFolder
     from suite.foreign.folder import is_comm, opened

@@ -98,7 +98,7 @@ def verify(
                 console.print(
                     without_codes(": ".join(filter(None, words))), highlight=False, markup=False, soft_wrap=True
                 )
-    finally:  # of hours of proofs nothing is lost, whatever ends them
+    finally:  # an error or Ctrl-C does not lose hours of proofs
         made = [(case, found[at]) for at, (case, _) in enumerate(cases) if at in found]
         proofs = [_proof(case, each) for case, each in made]
         _tell([_row(_name(case, wanted), each) for case, each in made], proofs, json)
@@ -108,7 +108,7 @@ def verify(
 
 
 def _proof(case: "Case", found: "Proven") -> dict[str, Any]:
-    """As JSON; of one that could not be made, why."""
+    """Return a proof as JSON, or the reason why there is none."""
     from suite.proofs.make import subject
 
     if found.proof:
@@ -117,7 +117,7 @@ def _proof(case: "Case", found: "Proven") -> dict[str, Any]:
 
 
 def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
-    """The reason when it first comes up; then the number of the case that had it."""
+    """Return a reason, or from its second time on the number of the case that had it first."""
     first = seen.setdefault(reason, number)
     return reason if not reason or first == number else f"see [{first}]"
 
@@ -134,7 +134,7 @@ def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: boo
 
 
 def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
-    """RequestError for an interpreter that was asked for and does not work: before anything is started."""
+    """Raise RequestError, before anything starts, for an interpreter that was named and does not work."""
     from contextlib import suppress
 
     from suite.errors import Unavailable
@@ -147,11 +147,11 @@ def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
 
 
 class Proven(NamedTuple):
-    """What came of one case."""
+    """The verdict on one case."""
 
     verdict: str
     reason: str
-    proof: "Proof | None" = None  # None: it could not be made here
+    proof: "Proof | None" = None  # None: it could not be made
 
 
 def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proven]":
@@ -166,11 +166,11 @@ def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Pr
             launch = launch_of_case(case, interpreters, folder / "bundle")
         except Unavailable as error:
             return Proven("unavailable", str(error))
-        except StagebenchError as error:  # a mistake in one adapter's declaration is its own affair
+        except StagebenchError as error:  # an error in one adapter does not end the others
             proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
             return Proven("FAILED", proof.reason, proof)
         proof = yield from maker.proving(case, launch, folder)
-    if proof.outcome in ("unsupported", "unavailable"):  # found out on the spot: no adapter foresees everything
+    if proof.outcome in ("unsupported", "unavailable"):  # the adapter found out only when it ran
         return Proven(proof.outcome, proof.reason)
     return Proven("proven" if proof.passed else "FAILED", proof.reason, proof)
 

@@ -18,6 +18,7 @@ from suite.contracts.launcher import Launcher, starters
 from suite.data.sets import kind_of
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
+from suite.plugin_errors import ask
 from suite.processes.hosts import here
 from suite.suggest import known
 from suite.worker.branches import check_blocks
@@ -177,7 +178,7 @@ def refusal(
         or _by_both(adapter, strategy, case)
         or _by_cut(strategy, graph, adapter.model_parallel_size(case))
         or _by_launcher(adapter, case, launchers)
-        or adapter.unsupported(case)
+        or ask(adapter, "unsupported", case)
     )
 
 

@@ -28,9 +28,9 @@ from suite.contracts.case import Case
 from suite.contracts.hooks import hookimpl
 from suite.errors import RequestError, StoreError
 from suite.files import expanded, file_name, stands
-from suite.mistakes import check_declared
 from suite.plan.overrides import is_path
 from suite.plan.read import LARGEST, Plan
+from suite.plugin_errors import check_declared
 from suite.suggest import cut, shown
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload

@@ -16,6 +16,7 @@ from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
 from suite.plan.read import Plan
+from suite.plugins import graph_of
 from suite.processes.hosts import here
 from suite.suggest import chosen
 from workloads.catalogue import Workload
@@ -204,7 +205,7 @@ class _Maker:
 
     def graph(self, name: str) -> Graph:
         if name not in self.graphs:
-            self.graphs[name] = self.workloads[name].graph()
+            self.graphs[name] = graph_of(self.workloads[name])
         return self.graphs[name]
 
     def fit(self, choice: Choice, workload: Workload, graph: Graph) -> Fit:

@@ -16,6 +16,7 @@ from suite.contracts.case import AUTO, Configuration
 from suite.contracts.launcher import Launcher, Request, usual
 from suite.errors import Unavailable
 from suite.files import ROOM, disk, real, write_whole
+from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
 from suite.processes import bundle, jobs, placement_check
 from suite.processes.attempt import Attempt, Limits, Measuring, in_one_go, running
@@ -65,7 +66,7 @@ class Launch:
         with meeting_port() as port:
             request = self._request(folder, job_file, port)
             with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
-                started = self.launcher.processes(request)
+                started = ask(self.launcher, "processes", request)
             attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
         problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
@@ -73,8 +74,8 @@ class Launch:
     def _request(self, folder: Path, job: Path, port: int) -> Request:
         configuration, placement = self.configuration, self.configuration.placement
         command, environ = bundle.command(self.interpreter.path, self.bundle, job, placement.threads)
-        beside = self.adapter.sidecars(configuration)
-        own = self.adapter.environ(configuration, self.interpreter.path)
+        beside = ask(self.adapter, "sidecars", configuration)
+        own = ask(self.adapter, "environ", configuration, self.interpreter.path)
         return Request(
             placement=placement,
             command=command,

@@ -138,7 +138,7 @@ def test_data_check_refuses_images_that_show_nothing(stagebench: Run, tmp_path: 
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / "photos" / name / "one.png")
     told = stagebench("data", "check", str(tmp_path / "photos"))
-    problem = "photos: each image has the same value in every pixel, which teaches nothing; replace them"
+    problem = "photos: each image has the same value in every pixel, so a network learns nothing from it; replace them"
     assert (told.code, problem in told.out, "2 of 2 images can be read" in told.out) == (1, True, True)
     Image.linear_gradient("L").save(tmp_path / "photos" / "black" / "picture.png")
     assert stagebench("data", "check", str(tmp_path / "photos")).code == 0
@@ -326,7 +326,7 @@ def test_a_plugin_that_is_broken_is_one_message_with_its_place(
     assert told.returncode == 2
     assert "Traceback" not in told.stderr
     assert all(word in told.stderr for word in words), told.stderr
-    assert told.stderr.rstrip().endswith("; mend or uninstall it")
+    assert told.stderr.rstrip().endswith("; fix or uninstall it")
 
 
 def test_a_plugin_takes_no_other_command_s_place(shell: Shell, tmp_path: Path) -> None:

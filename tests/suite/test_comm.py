@@ -279,7 +279,7 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
         (("--hosts", "a,b", "--nodes", "3"), "--nodes 3, but --hosts a,b names 2; name one host a node"),
         (
             ("--ranks", "1"),
-            "--ranks 1 on one node is one rank altogether, which has nobody to exchange with; take --ranks 2",
+            "--ranks 1 on one node is one rank altogether, which has no other rank to exchange with; take --ranks 2",
         ),
         (("--ranks", "1", "--hosts", "a"), "one rank altogether"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from suite import plugins
 from suite.contracts.versions import CHANGES, CONTRACT, MOVED, changes_since
 from suite.errors import RequestError
-from suite.mistakes import blamed
+from suite.plugin_errors import blamed
 from suite.processes import interpreters as find
 
 

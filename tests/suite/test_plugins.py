@@ -19,9 +19,9 @@ from suite import plugins
 from suite.contracts.adapter import Adapter, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
-from suite.contracts.launcher import Launcher, Process
+from suite.contracts.launcher import Process
 from suite.errors import RequestError
-from suite.mistakes import hold
+from suite.plugin_errors import ask, check_methods
 from tests.suite.conftest import Alpha, Local
 
 
@@ -200,11 +200,11 @@ def leaving(case: object) -> str:
         ("unreadable", lambda self, form: 7, "returned is 7; it should be a valid string"),
     ],
 )
-def test_what_an_adapter_s_method_does_wrong_is_its_own(method: str, answer: Callable[..., object], told: str) -> None:
-    wrong = held(Alpha, {method: answer})
-    about = (None,) * (answer.__code__.co_argcount - 1)
-    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at .*{told}.*; mend or uninstall it"):
-        getattr(wrong, method)(*about)
+def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(method: str, answer: Callable[..., object], told: str) -> None:
+    wrong = type("Made", (Alpha,), {method: answer})()
+    arguments = (None,) * (answer.__code__.co_argcount - 1)
+    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at .*{told}.*; fix or uninstall it"):
+        ask(wrong, method, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -217,30 +217,14 @@ def test_what_an_adapter_s_method_does_wrong_is_its_own(method: str, answer: Cal
         ([Process(("srun", Path("x")))], r"0.tokens.1 is .*Path\('x'\); it should be a valid string"),  # type: ignore[arg-type]
     ],
 )
-def test_so_is_what_a_launcher_s_does(processes: object, told: str) -> None:
-    wrong = held(Local, {"processes": lambda self, request: processes})
+def test_a_wrong_answer_of_a_launcher_is_blamed_on_it(processes: object, told: str) -> None:
     with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: TypeError: .*{told}"):
-        wrong.processes(None)
+        ask(made(lambda self, request: processes), "processes", None)
 
 
-def held(bases: type | tuple[type, ...], methods: dict[str, object]) -> Any:
-    """A plugin with these methods in place of its own, held as those that are found."""
-    made = type("Made", bases if isinstance(bases, tuple) else (bases,), methods)
-    hold(made, Launcher if issubclass(made, Launcher) else Adapter)
-    return made()
-
-
-class Mixed:
-    def unsupported(self, case: object) -> int:
-        return 7
-
-
-@pytest.mark.parametrize("base", [(Mixed, Alpha), (Alpha,)])
-@pytest.mark.parametrize("made", [staticmethod(lambda *about: 7), functools.cache(lambda self, case: 7)])
-def test_however_the_method_is_made(base: tuple[type, ...], made: object) -> None:
-    wrong = held(base, {} if Mixed in base else {"unsupported": made})
-    with pytest.raises(RequestError, match=r"the adapter 'alpha' fails at unsupported: .*returned is 7; it should"):
-        wrong.unsupported(None)
+def made(processes: Callable[..., object]) -> Any:
+    """A launcher with this method."""
+    return type("Made", (Local,), {"processes": processes})()
 
 
 @pytest.mark.parametrize("refused", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
@@ -249,19 +233,43 @@ def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refus
         raise refused
 
     with pytest.raises(type(refused)):
-        held(Local, {"processes": processes}).processes(None)
+        ask(made(processes), "processes", None)
 
 
-def test_a_file_that_a_launcher_expects_and_is_not_there_is_one(tmp_path: Path) -> None:
-    reads = held(Local, {"processes": lambda self, request: (tmp_path / "hosts").read_text()})
+def test_a_file_that_a_launcher_expects_and_that_is_missing_is_one(tmp_path: Path) -> None:
+    reads = made(lambda self, request: (tmp_path / "hosts").read_text())
     with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: FileNotFound.*{tmp_path}/hosts"):
-        reads.processes(None)
+        ask(reads, "processes", None)
 
 
-def test_an_answer_that_is_right_comes_back_as_it_was() -> None:
+def test_a_right_answer_comes_back_as_it_was() -> None:
     started = [Process(("srun", "x"), {"A": "b"}, rank=0)]
-    assert held(Local, {"processes": lambda self, request: started}).processes(None) == started
-    assert held(Alpha, {"unsupported": lambda self, case: "no"}).unsupported(None) == "no"
+    assert ask(made(lambda self, request: started), "processes", None) == started
+    assert ask(type("Made", (Alpha,), {"unsupported": lambda self, case: "no"})(), "unsupported", None) == "no"
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        (lambda self: None, "its method unsupported: too many positional arguments; define unsupported"),
+        (lambda self, case, more: None, "its method unsupported: missing a required argument: 'more'; define uns"),
+        (staticmethod(lambda: None), "its method unsupported: too many positional arguments"),
+        (3, "its method unsupported: 3 is not a callable object"),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_refused_where_it_registers(method: object, told: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(told)):
+        check_methods(type("Made", (Alpha,), {"unsupported": method})(), Adapter)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [functools.cache(lambda self, case: None), staticmethod(lambda case: None), lambda self, *about, **named: None],
+)
+def test_a_method_may_be_made_in_any_way(method: object) -> None:
+    adapter = type("Made", (Alpha,), {"unsupported": method})()
+    check_methods(adapter, Adapter)
+    assert ask(adapter, "unsupported", None) is None
 
 
 def test_a_launcher_s_attributes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +320,7 @@ def test_so_is_what_a_network_is(change: dict[str, object], told: str, monkeypat
     plugins.register(manager, Lumen(), "lumen")
     monkeypatch.setattr(plugins, "manager", lambda: manager)
     with pytest.raises(RequestError, match=told):
-        plugins.workloads()["tiny"].graph()
+        plugins.graph_of(plugins.workloads()["tiny"])
 
 
 def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
