@@ -11,7 +11,7 @@ from suite.errors import RequestError, Unavailable
 
 if TYPE_CHECKING:
     from suite.contracts.adapter import Adapter
-    from suite.data.readers import Check
+    from suite.data.reader_check import Check
 
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
 
@@ -39,7 +39,7 @@ def check(
     Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
     cannot be read or a reader delivers something else.
     """
-    from suite.data.readers import Check
+    from suite.data.reader_check import Check
     from suite.files import scratch
 
     settings, source, knobs = interpreters_from(python or []), source_of(data), knobs_from(knob or [])
@@ -79,7 +79,7 @@ def _decoded(source: Path, as_json: bool) -> bool:
 
 
 def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
-    from suite.data.check import blank, lone_class, problems
+    from suite.data.decode import blank, lone_class, problems
     from suite.worker.image_folder import listed
 
     try:

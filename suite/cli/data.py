@@ -120,8 +120,7 @@ def convert(
     Each format is written by its own framework, whose environment must be there (`stagebench list formats`).
     """
     from suite.data.pack import Packing, pack
-    from suite.data.record_sets import count
-    from suite.data.sets import kind_of
+    from suite.data.sets import count, kind_of
     from suite.files import scratch
     from suite.worker.image_folder import left_out_words, listed
 

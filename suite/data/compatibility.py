@@ -1,4 +1,4 @@
-"""Does a data set fit a network? Answered before anything starts, from headers and listings alone."""
+"""The check that a data set fits a network, from headers and listings alone, before anything starts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,47 +13,46 @@ NAMES = ("synthetic", "real", *SETS)
 
 @dataclass(frozen=True)
 class Fit:
-    """What a plan's data mean for a workload; `data` is the resolved value: "synthetic", a set's name, or a full path.
+    """A plan's data as resolved for a workload: "synthetic", a set's name, or a full path.
 
-    A named set keeps its name: the same case has the same id wherever its machine keeps the set.
-
+    A named set keeps its name, so that a case has the same id wherever a machine keeps the set.
     `outcome` is None, "unsupported", "unavailable" or "wrong" (the plan or the data are broken).
     """
 
     data: str
     outcome: str | None = None
     reason: str = ""
-    path: Path | None = None  # where it stands, when it can be read
-    samples: int = 0  # that it has, then
+    path: Path | None = None  # of the data, if they can be read
+    samples: int = 0  # if they can be read
 
 
 def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
-    """Resolve a plan's data value: a name, or a path relative to `base`; `dataset` is what "real" means."""
+    """Resolve a plan's data value: a name, or a path relative to `base`; `dataset` is the set that "real" names."""
     if data == "synthetic":
         return Fit(data)
     name = real(dataset) if data == "real" else data
     value = name
     if name in SETS:
-        found = made(name)
-        if found is None:
+        source = made(name)
+        if source is None:
             return Fit(name, "unavailable", f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
     else:
-        found = (base / expanded(name)).absolute()
-        value = str(found)
-        if not stands(found):
+        source = (base / expanded(name)).absolute()
+        value = str(source)
+        if not stands(source):
             return Fit(
-                data, "wrong", f"data = {shown(data)}: there is no such file or folder ({found}); {known(data, NAMES)}"
+                data, "wrong", f"data = {shown(data)}: there is no such file or folder ({source}); {known(data, NAMES)}"
             )
-    look = _arrays if kind_of(found) == "arrays" else _folder
+    look = _arrays if kind_of(source) == "arrays" else _folder
     try:
-        samples, refused = look(found, graph)
+        samples, refused = look(source, graph)
     except (OSError, ValueError) as error:
         return Fit(value, "wrong", f"data = {data!r} cannot be read: {error}")
-    return Fit(value, "unsupported" if refused else None, refused, found, samples)
+    return Fit(value, "unsupported" if refused else None, refused, source, samples)
 
 
 def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
-    """(samples, why they do not fit the network)."""
+    """Return (samples, why they do not fit the network)."""
     from suite.worker.array_files import described
 
     shape, labels = described(str(path))
@@ -66,8 +65,8 @@ def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
 
 
 def _folder(path: Path, graph: Graph) -> tuple[int, str]:
-    """Likewise."""
-    from suite.data.check import lone_class
+    """Return (samples, why they do not fit the network); ValueError for a broken folder."""
+    from suite.data.decode import lone_class
     from suite.worker.image_folder import listed
 
     files, classes, _ = listed(str(path))
@@ -84,7 +83,7 @@ def _folder(path: Path, graph: Graph) -> tuple[int, str]:
 
 def _open_one_of_each(files: list[tuple[str, int]]) -> None:
     """Read the header of each class's first image; `stagebench data check` decodes all of them."""
-    from suite.data.check import header
+    from suite.data.decode import header
 
     seen: set[int] = set()
     for path, label in files:

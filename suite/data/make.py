@@ -1,7 +1,6 @@
-"""Making data sets from what scikit-learn ships: real photographs and real digits, no network needed.
+"""Data sets made from scikit-learn's photographs and digits, without a network connection.
 
-Every image has a random stream of its own, so a run that was interrupted continues and
-ends with the same files.
+Every image has a random stream of its own, so an interrupted run continues and ends with the same files.
 """
 
 import errno
@@ -38,30 +37,30 @@ class Photographs:
         return Recipe(self.classes, self.images, self.width, self.height, self.seed, QUALITY)
 
 
-def photographs(wanted: Photographs) -> Iterator[Path]:
-    """Write the images that are not there yet, yielding each as it stands.
+def photographs(request: Photographs) -> Iterator[Path]:
+    """Write the missing images, yielding each image's path once it exists.
 
-    RequestError when the folder holds something else; StoreError when the disk refuses.
+    RequestError if the folder holds other files; StoreError if the disk refuses.
     """
-    _refuse_other(wanted)
+    _refuse_other(request)
     originals = [Image.fromarray(array) for array in _sklearn().load_sample_images().images]
-    with _written(wanted.folder):
-        wanted.folder.mkdir(parents=True, exist_ok=True)
-        _mark(wanted, complete=False)
-        for label in range(wanted.classes):
-            folder = wanted.folder / f"class{label:04d}"
+    with _written(request.folder):
+        request.folder.mkdir(parents=True, exist_ok=True)
+        _mark(request, complete=False)
+        for label in range(request.classes):
+            folder = request.folder / f"class{label:04d}"
             folder.mkdir(exist_ok=True)
-            for index in range(wanted.images):
+            for index in range(request.images):
                 path = folder / f"image{index:05d}.jpg"
                 if not path.exists() or not path.stat().st_size:  # empty where the power failed
-                    _save(_cut(originals, wanted, label, index), path)
+                    _save(_cut(originals, request, label, index), path)
                 yield path
         os.sync()  # at once for all: thousands of files
-        _mark(wanted, complete=True)
+        _mark(request, complete=True)
 
 
 def digits(path: Path) -> int:
-    """Write scikit-learn's digits, scaled from 8x8 to 28x28, as an .npz file; returns how many there are."""
+    """Write scikit-learn's digits, scaled from 8x8 to 28x28, as an .npz file; return their number."""
     data = _sklearn().load_digits()
     small = np.rint(data.images * (255 / 16)).astype(np.uint8)
     images = np.stack([np.asarray(Image.fromarray(x).resize((28, 28), Image.Resampling.BICUBIC)) for x in small])
@@ -75,19 +74,19 @@ def digits(path: Path) -> int:
     return len(images)
 
 
-def _cut(originals: list[Image.Image], wanted: Photographs, label: int, index: int) -> Image.Image:
-    """A random crop, scaled, perhaps flipped; a class is a region of one photograph, so that it can be learnt."""
+def _cut(originals: list[Image.Image], request: Photographs, label: int, index: int) -> Image.Image:
+    """Cut a random crop, scaled and perhaps flipped; a class is a region of one photograph, which can be learnt."""
     photograph = originals[label % len(originals)]
-    place = np.random.default_rng([wanted.seed, label])
-    stream = np.random.default_rng([wanted.seed, label, index + 1])
+    place = np.random.default_rng([request.seed, label])
+    stream = np.random.default_rng([request.seed, label, index + 1])
     centre = np.clip(place.random(2) + 0.15 * (stream.random(2) - 0.5), 0.0, 1.0)
     fraction = 0.6 + 0.4 * stream.random()
-    aspect = wanted.width / wanted.height
+    aspect = request.width / request.height
     width = fraction * min(photograph.width, photograph.height * aspect)
     left = centre[0] * (photograph.width - width)
     top = centre[1] * (photograph.height - width / aspect)
     box = (left, top, left + width, top + width / aspect)
-    cut = photograph.resize((wanted.width, wanted.height), Image.Resampling.LANCZOS, box=box)
+    cut = photograph.resize((request.width, request.height), Image.Resampling.LANCZOS, box=box)
     return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if stream.random() < 0.5 else cut
 
 
@@ -98,35 +97,35 @@ def _save(image: Image.Image, path: Path) -> None:
         partial.replace(path)
 
 
-def _mark(wanted: Photographs, complete: bool) -> None:
-    store(Marker("stagebench data make imagenet-like", wanted.recipe, complete), str(marker_file(wanted.folder)))
+def _mark(request: Photographs, complete: bool) -> None:
+    store(Marker("stagebench data make imagenet-like", request.recipe, complete), str(marker_file(request.folder)))
 
 
-def _refuse_other(wanted: Photographs) -> None:
-    if not wanted.folder.exists():
+def _refuse_other(request: Photographs) -> None:
+    if not request.folder.exists():
         return
-    if not wanted.folder.is_dir():
-        raise RequestError(f"{wanted.folder} is a file; name a folder with -o")
+    if not request.folder.is_dir():
+        raise RequestError(f"{request.folder} is a file; name a folder with -o")
     try:
-        found = marker_of(wanted.folder).recipe
+        recipe = marker_of(request.folder).recipe
     except FileNotFoundError:
-        if any(wanted.folder.iterdir()):
-            raise RequestError(f"{wanted.folder} holds other files; name a new folder with -o") from None
+        if any(request.folder.iterdir()):
+            raise RequestError(f"{request.folder} holds other files; name a new folder with -o") from None
         return
     except (OSError, ValueError) as error:
         raise RequestError(f"{error}; name another folder with -o") from error
-    if found != wanted.recipe:
-        asked = wanted.recipe._asdict()
-        differ = ", ".join(f"{key} {value!r}" for key, value in found._asdict().items() if value != asked[key])
+    if recipe != request.recipe:
+        asked = request.recipe._asdict()
+        differ = ", ".join(f"{key} {value!r}" for key, value in recipe._asdict().items() if value != asked[key])
         raise RequestError(
-            f"{wanted.folder} was made with other settings ({differ}); give the same ones, "
+            f"{request.folder} was made with other settings ({differ}); give the same ones, "
             "or name another folder with -o"
         )
 
 
 @contextmanager
 def _written(place: Path) -> Iterator[None]:
-    """Turn what the disk says into one clear message."""
+    """Turn an OSError into one message with the remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Packing a data set as records, in the interpreter of the framework whose reader takes them."""
+"""Data sets packed as records, each by the framework whose reader takes them."""
 
 import json
 from collections.abc import Callable
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.record_sets import count, listing
-from suite.data.sets import kind_of, locate, records_place
+from suite.data.sets import count, kind_of, listing, locate, records_place
 from suite.errors import RequestError, StagebenchError
 from suite.files import disk, write_whole
 from suite.processes.attempt import Limits
@@ -19,10 +18,10 @@ from suite.worker.packed_set import MARKER, Marker, read_marker
 from suite.worker.typed_json import load
 from workloads.catalogue import Workload
 
-RECIPE = "recipe.json"  # beside the parts from the start: what they are being made of
+RECIPE = "recipe.json"  # in the folder from the start: the settings that its parts are made with
 SAMPLES_OF_A_PART = 5000
-SECONDS = 7 * 24 * 3600.0  # packing ImageNet takes hours,
-SILENCE = 3600.0  # and joining its parts may take one of them without a word
+SECONDS = 7 * 24 * 3600.0  # packing ImageNet takes hours
+SILENCE = 3600.0  # joining its parts may take an hour without a message
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Packing:
     source: Path
     adapter: Adapter
     format: Format
-    workload: Workload  # whose input the samples become, where they are cut before they are packed
+    workload: Workload  # defines the input, if samples are cut before they are packed
     resize: int = 0  # pixels of the shorter side; 0: images stay as they are, byte for byte
     on_error: str = "fail"  # or "skip": images that cannot be read are skipped
     folder: Path | None = None  # None: the set's place in the data home
@@ -44,7 +43,7 @@ class Packing:
 
     @property
     def recipe(self) -> Recipe:
-        """All that decides the content."""
+        """Everything that decides the content."""
         kind = kind_of(self.source)
         shape = () if kind == "folder" and self.format.whole else self.workload.graph().input_shape
         return Recipe(self.source.name, kind, listing(self.source), list(shape), self.resize, self.adapter.name)
@@ -53,10 +52,10 @@ class Packing:
 def pack(
     packing: Packing, interpreter: Interpreter, scratch: Path, progress: Callable[[int], None] = lambda done: None
 ) -> Marker:
-    """Pack what is not packed yet; returns what the marker says of it.
+    """Pack the samples that are not packed yet; return the marker of the whole set.
 
-    `progress` receives how many samples are done. RequestError when other settings began it, StoreError when the
-    place refuses, StagebenchError when it cannot be done to the end.
+    `progress` receives the number of samples done. RequestError if the folder was begun with other settings,
+    StoreError if the disk refuses, StagebenchError if packing fails.
     """
     folder, recipe = packing.place, packing.recipe
     _begin(folder, recipe)
@@ -64,7 +63,7 @@ def pack(
         return packed(folder)
     launch = single(packing.adapter, packing.workload, interpreter, scratch, Limits(SECONDS, SILENCE))
     data = locate(packing.data, packing.workload)
-    assert data is not None, "nobody packs synthetic data"
+    assert data is not None, "synthetic data are never packed"
     task = Pack(
         graph=packing.workload.graph(),
         data=data,
@@ -84,35 +83,35 @@ def pack(
     if attempt.outcome != "ok":
         raise StagebenchError(
             f"{packing.source} could not be packed as {packing.format.name}: {attempt.reason}; "
-            "the same command goes on where this one ended (--on-error skip leaves out what cannot be read)"
+            "the same command continues (--on-error skip leaves unreadable samples out)"
         )
     return packed(folder)
 
 
 def packed(folder: Path) -> Marker:
-    """What the marker of a whole set says; RequestError where it is damaged or another release's."""
+    """Return the marker of a whole set; RequestError if it is damaged or another release's."""
     try:
         return read_marker(str(folder))
     except (OSError, ValueError) as error:
         raise RequestError(f"{error}; remove {folder}, then run the same command again") from error
 
 
-def _begin(folder: Path, wanted: Recipe) -> None:
-    """Write the recipe; RequestError when parts of another one lie there."""
+def _begin(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe; RequestError if the folder holds parts of another one."""
     path = folder / RECIPE
     if path.exists():
         try:
-            found = load(Recipe, str(path))
+            before = load(Recipe, str(path))
         except (OSError, ValueError) as error:
             raise RequestError(f"{error}; remove {folder}, then run the same command again") from error
-        there = found._asdict()
-        differ = [f"{key} {there[key]!r}" for key, asked in wanted._asdict().items() if there[key] != asked]
+        earlier = before._asdict()
+        differ = [f"{key} {earlier[key]!r}" for key, value in recipe._asdict().items() if earlier[key] != value]
         if not differ:
             return
         why = f"was packed with other settings ({', '.join(differ)})"
-        if differ == [f"listing {found.listing!r}"]:
-            why = f"was packed before {wanted.source} changed"
+        if differ == [f"listing {before.listing!r}"]:
+            why = f"was packed before {recipe.source} changed"
         raise RequestError(f"{folder} {why}; remove it, then run the same command again")
     with disk(f"cannot write {folder}", "STAGEBENCH_DATA names another place"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(wanted._asdict(), indent=1) + "\n")
+        write_whole(path, json.dumps(recipe._asdict(), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Are these the samples that were asked for? What a reader delivered, laid beside what the plain source makes of them.
+"""The comparison of a reader's samples with those that the plain source makes of the same files.
 
 A reader may deliver in any order: each sample is matched with the nearest of the plain source's, and each of those
 must come exactly once.
@@ -11,11 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far pixels may be off: on the average, and any of them."""
+    """The largest allowed distance of pixels: the mean, and that of any pixel."""
 
     mean: float
     most: float
-    reason: str = ""  # why they are looser than usual
+    reason: str = ""  # for looser bounds than usual
 
     def __str__(self) -> str:
         most = f", most {self.most:g}" if np.isfinite(self.most) else ""
@@ -41,21 +41,21 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the comparison found; `problem` is "" when all is right."""
+class Comparison:
+    """The result of a comparison; `problem` is "" if all samples are right."""
 
     mean: float
     most: float
     wrong_labels: int
-    missing: int  # of the true samples, those that did not come
+    missing: int  # of the plain source's samples
     problem: str
 
 
-def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] | None = None) -> Found:
-    """Match, then look at pixels, labels, completeness and, where `order` says in which they should come, the order."""
+def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] | None = None) -> Comparison:
+    """Match the samples and compare pixels, labels and completeness; with `order`, the order too."""
     if delivered.images.shape[1:] != true.images.shape[1:]:
         problem = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
-        return Found(0.0, 0.0, 0, len(true.labels), problem)
+        return Comparison(0.0, 0.0, 0, len(true.labels), problem)
     match = nearest(delivered.images, true.images)
     mean, most = off(delivered.images, true.images[match])
     wrong = int((delivered.labels != true.labels[match]).sum())
@@ -69,27 +69,27 @@ def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] 
         problem = f"{absent} of {len(true.labels)} samples did not come in the first epoch"
     elif order is not None and match.tolist() != order[: len(match)]:
         problem = "samples come in another order than asked for"
-    return Found(mean, most, wrong, absent, problem)
+    return Comparison(mean, most, wrong, absent, problem)
 
 
 def nearest(images: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """For each image the index of the one that is nearest to it."""
+    """Return for each image the index of the nearest one among the others."""
     flat, others = images.reshape(len(images), -1), among.reshape(len(among), -1)
     centre = others.mean(axis=0)
     flat, others = flat - centre, others - centre
-    # |a - b|^2 less |a|^2, which is the same for all that a is compared with
-    found: np.ndarray = ((others**2).sum(axis=1) - 2.0 * flat @ others.T).argmin(axis=1)
-    return found
+    # |a - b|^2 without |a|^2, which is constant for each a
+    indices: np.ndarray = ((others**2).sum(axis=1) - 2.0 * flat @ others.T).argmin(axis=1)
+    return indices
 
 
 def off(images: np.ndarray, true: np.ndarray) -> tuple[float, float]:
-    """Mean and largest distance of a pixel."""
+    """Return the mean and the largest distance of a pixel."""
     distance = np.abs(images - true)
     return float(distance.mean()), float(distance.max())
 
 
 def _reversed(delivered: Samples, true: Samples, bounds: Bounds) -> str:
-    """The commonest mistake has a name."""
+    """Return words for the commonest error, channels in the order BGR; "" if it is not the cause."""
     turned = delivered.images[:, ::-1]
     mean, _ = off(turned, true.images[nearest(turned, true.images)])
     return f", by {mean:.3g} with the channels reversed: it delivers BGR" if mean <= bounds.mean else ""

@@ -1,8 +1,9 @@
-"""The data sets that stagebench can make, where they stand, and what a job says of them."""
+"""Data sets: the known ones, their folders, their packed records, and the entry of a job."""
 
 import contextlib
 import hashlib
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from suite.errors import Unavailable
 from suite.files import expanded, stands
 from suite.worker import idx
 from suite.worker.job import DataSet
+from suite.worker.packed_set import read_marker
 from suite.worker.typed_json import load
 from workloads.catalogue import Workload
 from workloads.preprocessing import PHOTOGRAPHS
@@ -46,11 +48,11 @@ class KnownSet:
     entry: str  # below the data home
     help: str
 
-    theirs: str = ""  # what a person must bring, where stagebench cannot make it
+    theirs: str = ""  # the files that the user must bring, if stagebench cannot make the set
 
     @property
     def remedy(self) -> str:
-        """The command that makes it, or where what a person has belongs."""
+        """The command that makes the set, or the folder that the user's files belong into."""
         return f"put {self.theirs} into {home() / self.entry}" if self.theirs else f"stagebench data make {self.name}"
 
 
@@ -65,18 +67,18 @@ SETS = {
 
 
 def home() -> Path:
-    """Where named sets stand: STAGEBENCH_DATA, else `data` in the cache (`suite.cache`)."""
+    """Return the folder of named sets: STAGEBENCH_DATA, else `data` in the cache (`suite.cache`)."""
     explicit = os.environ.get("STAGEBENCH_DATA")
     return expanded(explicit).absolute() if explicit else cache_root() / "data"
 
 
 def made(name: str) -> Path | None:
-    """The place of a named set; None when it is not there, or was never finished."""
+    """Return the path of a named set; None if it is missing or unfinished."""
     path = home() / SETS[name].entry
     if path.is_dir() and SETS[name].kind == "arrays":
         return path if idx.pair(str(path)) else None
     if SETS[name].kind == "folder":
-        with contextlib.suppress(OSError, ValueError):  # `stagebench data make` says what is wrong with it
+        with contextlib.suppress(OSError, ValueError):  # `stagebench data make` reports the error
             return path if marker_of(path).complete else None
         return None
     return path if path.is_file() else None
@@ -87,26 +89,25 @@ def marker_file(folder: Path) -> Path:
 
 
 def marker_of(folder: Path) -> Marker:
-    """How an image folder was made; OSError for a folder without a marker, ValueError names what is wrong with it."""
+    """Return how an image folder was made; OSError without a marker, ValueError for a broken one."""
     marker: Marker = load(Marker, str(marker_file(folder)))
     return marker
 
 
 def kind_of(path: Path) -> str:
-    """What a path holds: "arrays" for an .npz file or MNIST's idx files, "folder" for anything else."""
+    """Return the kind of a data set: "arrays" for an .npz file or MNIST's idx files, else "folder"."""
     return "arrays" if path.suffix == ".npz" or (path.is_dir() and idx.pair(str(path))) else "folder"
 
 
 def real(dataset: str) -> str:
-    """The named set that "real" means for a workload's `dataset`: a person's own MNIST goes before digits."""
+    """Return the named set that "real" means for a workload's `dataset`: the user's MNIST if present, before digits."""
     return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 
 def records_place(data: str, form: Format, workload: Workload) -> Path:
-    """The folder of a set's records: below the data home, so that a set may stand where nobody may write.
+    """Return the folder of a set's records, below the data home, since the set's own folder may be read-only.
 
-    Images that were cut before they were packed fit one input shape and one way of preprocessing: each has a folder
-    of its own.
+    Images that are cut before they are packed fit one input shape and one preprocessing: each pair has its own folder.
     """
     name = form.name if form.whole else f"{form.name}-{'x'.join(map(str, workload.graph().input_shape))}"
     if not form.whole and workload.preprocessing != PHOTOGRAPHS:
@@ -117,11 +118,46 @@ def records_place(data: str, form: Format, workload: Workload) -> Path:
     return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / name
 
 
-def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet | None:
-    """The data set of a job; None for synthetic data.
+def missing_records(data: str, source: Path, form: Format, workload: Workload) -> str | None:
+    """Return why a set's records cannot be read, with the remedy; None if they can."""
+    folder = records_place(data, form, workload)
+    for_whom = "" if form.whole else f" --workload {workload.name}"
+    remedy = f"pack it: stagebench data convert {shlex.quote(data)} --to {form.name}{for_whom}"
+    try:
+        marker = read_marker(str(folder))
+    except OSError:
+        return f"{source.name} is not packed as {form.name} in {folder}; {remedy}"
+    except ValueError as error:
+        return f"{folder} is damaged, or of another release of stagebench ({error}); remove it, then {remedy}"
+    if marker.listing != listing(source):
+        return f"{source} has changed since it was packed as {form.name}; remove {folder}, then {remedy}"
+    return None
 
-    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` a record format, or None for
-    the files as they stand. Unavailable, with the command that makes it, when the set is not there.
+
+def listing(source: Path) -> str:
+    """Return 12 digits that change if samples are added, removed or change their class (array files: size or time)."""
+    from suite.worker.image_folder import listed
+
+    if kind_of(source) == "folder":
+        text = "\n".join(f"{Path(path).relative_to(source)} {label}" for path, label in listed(str(source)).files)
+    else:
+        files = [Path(file) for file in idx.pair(str(source)) or ()] if source.is_dir() else [source]
+        text = "\n".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def count(source: Path) -> int:
+    from suite.worker.array_files import loaded
+    from suite.worker.image_folder import listed
+
+    return len(listed(str(source)).files) if kind_of(source) == "folder" else len(loaded(str(source))[1])
+
+
+def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet | None:
+    """Return the data set of a job; None for synthetic data.
+
+    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` is a record format, or None
+    for the files themselves. Unavailable, with the command that makes the set, if it is missing.
     """
     if name == "synthetic":
         return None

@@ -14,7 +14,7 @@
     strategy = "single"
     workload = "alexnet"
     ranks = [1, 2]              # per node
-    data = "synthetic"          # or "real" (the workload's own set), a set's name, a path beside the plan
+    data = "synthetic"          # or "real" (the workload's own set), a set's name, a path relative to the plan
     [cases.knobs]               # given to the adapters that have them
     memory_format = ["contiguous", "channels_last"]
 
@@ -25,9 +25,8 @@
     [overrides]                 # what `--set` has changed; see suite.plan.overrides
     batch = [4]
 
-`hosts` and `passes` are lists by nature and are not swept. From top to bottom: `model` is what a plan may hold, `read`
-turns a text into checked blocks, `resolve` makes cases of them, `checks` says what stands in a case's way; `text`
-writes cases as a plan again.
+`hosts` and `passes` are lists by nature and are not swept. `model` defines the keys of a plan, `read` turns a text into
+checked blocks, `resolve` makes cases of them, `checks` refuses cases, and `text` writes cases as a plan again.
 """
 
 from suite.plan.read import Plan, load, parse, ready_made

@@ -1,8 +1,8 @@
-"""What stands in the way of a block or a case.
+"""The reasons against a block or a case.
 
-A name that nobody knows, or a placement that cannot be, is an error of the plan (`Names`, `check_placement`). What
-one adapter cannot do, of what others can, is no error: the case is `unsupported`, with the reason (`refusal`), or
-`unavailable` where this machine lacks something for its reader (`refused_format`).
+An unknown name or an impossible placement is an error of the plan (`Names`, `check_placement`). A case that its adapter
+cannot do is no error: it is `unsupported`, with the reason (`refusal`), or `unavailable` if this machine lacks
+something for its reader (`refused_format`).
 """
 
 import os
@@ -27,14 +27,14 @@ from suite.worker.pipeline_stages import Stage, stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-# As `Strategy.cut` has them: each raises Unsupported for a network that cannot be cut into so many parts.
+# By the values of `Strategy.cut`: each raises Unsupported for a network that cannot be cut into that number of parts.
 INTO_STAGES: dict[str, Callable[[Graph, int], list[Stage]]] = {
     "layers": stages,
     "layers where one value crosses": partial(stages, one_value=True),
 }
 CUTS: dict[str, Callable[[Graph, int], object]] = {**INTO_STAGES, "branches": check_blocks}
-FILES, BEST = "files", "best"  # formats that are no adapter's own
-Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.record_sets.missing, or what remembers it
+FILES, BEST = "files", "best"  # formats of every adapter
+Missing = Callable[[str, Path, Format, Workload], str | None]  # suite.data.sets.missing_records, perhaps cached
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Names:
         }
 
     def check(self, written: Written) -> bool:
-        """Add this block's problems; True when its choices can be looked at one by one."""
-        # One in [defaults] would be reported by each block again.
+        """Add this block's problems; return True if its choices can be checked one by one."""
+        # Collected apart: a problem in [defaults] is found again in each block.
         earlier, self.problems.found = self.problems.found, set()
         for key, names in self.registered.items():
             self._each(written, key, names)
@@ -83,7 +83,7 @@ class Names:
                 self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {hint}")
 
     def _elsewhere(self, strategy: str, names: list[str]) -> str:
-        """A strategy of other adapters is no misspelling: say whose it is."""
+        """Return a hint: the other adapters that have the strategy, or the nearest name."""
         owners = [name for name, offered in self.capabilities.items() if offered.strategy(strategy)]
         if not owners:
             return known(strategy, names)
@@ -109,7 +109,7 @@ class Names:
 
 
 def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
-    """Where a choice runs: on its block's hosts, else on the first of those `given`; nowhere in particular: ()."""
+    """Return the hosts of a choice: its block's, else the first of those `given`; (): any."""
     if choice.block.hosts or not given:
         return tuple(choice.block.hosts)
     first = tuple(given[: choice["nodes"]])
@@ -119,9 +119,9 @@ def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
 def check_placement(
     choice: Choice, name: str, launchers: Mapping[str, Launcher], taken: Sequence[str], problems: Problems
 ) -> None:
-    """Add what makes this placement impossible, whatever the adapter; `taken` are the hosts that it takes.
+    """Add the problems that make this placement impossible for every adapter; `taken` are its hosts.
 
-    `name` is the launcher's, which no plugin may bring.
+    `name` is the launcher's; it may be unknown.
     """
     launcher = launchers.get(name)
     written, nodes, named = choice.written, choice["nodes"], choice.block.hosts
@@ -161,13 +161,13 @@ def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> No
         )
 
 
-# --- what an adapter cannot do ------------------------------------------------
+# --- the limits of an adapter ---------------------------------------------------
 
 
 def refusal(
     adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, launchers: Mapping[str, Launcher]
 ) -> str | None:
-    """Why the adapter cannot do the case; None when it can, as far as one can tell without running it."""
+    """Return why the adapter cannot do the case; None if it can, as far as is known without running it."""
     strategy = offered.strategy(case.strategy)
     if strategy is None:
         offers = ", ".join(offer.name for offer in offered.strategies)
@@ -221,13 +221,13 @@ def _by_values(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph
 
 
 def _elsewhere(offered: Capabilities, precision: str) -> str:
-    """On which kinds of devices it does a precision; "": on none."""
+    """Return a hint to the kinds of devices on which the adapter does a precision; "" if on none."""
     devices = [device for device, found in offered.device_precisions.items() if precision in found]
     return f"it wants device = {' or '.join(map(repr, devices))}" if devices else ""
 
 
 def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
-    """What follows from the strategy once each value by itself is allowed."""
+    """Return a conflict between the strategy and values that are allowed one by one; None without one."""
     held, all_devices = adapter.model_parallel_size(case), case.placement.device_count
     if all_devices % held:
         return (
@@ -270,11 +270,11 @@ def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]
     )
 
 
-# --- the form in which data are read ------------------------------------------
+# --- the format of the data ------------------------------------------------------
 
 
 def format_of(choice: Choice, adapter: Adapter, offered: Capabilities, source: Path | None) -> str:
-    """The format that a choice comes to: "best" is the adapter's own, where it can serve here; memory has none."""
+    """Return a choice's format: "best" is the adapter's first that can be read here; data in memory have none."""
     if choice["data_mode"] == "memory" or choice["format"] == FILES:
         return FILES
     if choice["format"] != BEST:
@@ -295,35 +295,35 @@ def format_of(choice: Choice, adapter: Adapter, offered: Capabilities, source: P
 def refused_format(
     adapter: Adapter, offered: Capabilities, case: Case, source: Path | None, workload: Workload, missing: Missing
 ) -> tuple[str, str] | None:
-    """(outcome, reason) when the case cannot be read in its format; None when it can."""
+    """Return (outcome, reason) if the case's data cannot be read in its format; None if they can."""
     name = case.input.format
     if name == FILES or source is None:
         return None
-    found, kind = offered.format(name), kind_of(source)
-    if found is None:
+    form, kind = offered.format(name), kind_of(source)
+    if form is None:
         offers = ", ".join((FILES, *(each.name for each in offered.formats)))
         return "unsupported", f"{case.adapter} does not read format {name!r}; it reads {offers}"
-    if kind not in found.kinds:
-        holds = " and ".join(KINDS[each] for each in found.kinds)
+    if kind not in form.kinds:
+        holds = " and ".join(KINDS[each] for each in form.kinds)
         return "unsupported", f"format {name!r} holds {holds}, {source.name} is none of them; use format = 'files'"
-    conflict = _conflict(found, case.passes, case.input.augment, case.input.on_error)
+    conflict = _conflict(form, case.passes, case.input.augment, case.input.on_error)
     if conflict:
         return "unsupported", conflict
-    reason = adapter.unreadable(found) or missing(case.data, source, found, workload)
+    reason = adapter.unreadable(form) or missing(case.data, source, form, workload)
     return ("unavailable", reason) if reason else None
 
 
-def _conflict(found: Format, passes: Collection[str], augment: str, on_error: str) -> str | None:
-    if augment == "random" and not found.whole:
-        return f"format {found.name!r} holds images that were cut when they were packed; use augment = 'centre'"
-    if TRAIN in passes and not found.ordered:
+def _conflict(form: Format, passes: Collection[str], augment: str, on_error: str) -> str | None:
+    if augment == "random" and not form.whole:
+        return f"format {form.name!r} holds images that were cut when they were packed; use augment = 'centre'"
+    if TRAIN in passes and not form.ordered:
         return (
-            f"the reader of format {found.name!r} shuffles in its own way, and learning curves are compared over the "
+            f"the reader of format {form.name!r} shuffles in its own way, and learning curves are compared over the "
             "same order of samples; use format = 'files'"
         )
-    if on_error == "skip" and not found.ordered:
+    if on_error == "skip" and not form.ordered:
         return (
-            f"format {found.name!r} holds images that were decoded when they were packed; leave bad ones out there "
+            f"format {form.name!r} holds images that were decoded when they were packed; leave bad ones out there "
             "(stagebench data convert --on-error skip) and use on_error = 'fail'"
         )
     return None

@@ -1,4 +1,4 @@
-"""Networks of one's own: `workload = "./mine.py"` or `"graph.json"`, in a plan or on the command line.
+"""Networks of the user: `workload = "./mine.py"` or `"graph.json"`, in a plan or on the command line.
 
 A Python file uses the builder and defines `network()`, which returns it, or a variable `graph`:
 
@@ -10,8 +10,8 @@ A Python file uses the builder and defines `network()`, which returns it, or a v
         b.head(b.dense("fc", b.flatten("flat", x), 10))
         return b
 
-It may define what a catalogue's entry has besides (`workloads.catalogue.Workload`): optimiser, dataset, proof_batch,
-proof_lr, source, preprocessing. A JSON file is what `workloads.graph.Graph.to_dict` writes.
+It may define the other fields of `workloads.catalogue.Workload`: optimiser, dataset, proof_batch, proof_lr, source,
+preprocessing. A JSON file is what `workloads.graph.Graph.to_dict` writes.
 """
 
 import json
@@ -37,15 +37,14 @@ from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
 
 OF_A_NETWORK = "remove it: all but roofs and predictions do without it"
-LONGEST = 500  # characters of what is wrong with one
+LONGEST = 500  # characters of an error in a file
 OPTIONAL = ("optimiser", "dataset", "proof_batch", "proof_lr", "source", "preprocessing")
 
 
 def registered(plan: Plan) -> Plan:
-    """The plan with the networks that it names by their files registered, under their own names.
+    """Register the networks that a plan names by their files; return the plan with their names instead.
 
-    RequestError, with all other problems of the plan, is `resolve`'s to raise: a file that cannot be taken is noted
-    in the plan's problems.
+    A file that cannot be read is added to the plan's problems, which `resolve` raises.
     """
     names: dict[str, str] = {}
     blocks = []
@@ -71,22 +70,22 @@ def registered(plan: Plan) -> Plan:
 
 
 def register(file: Path) -> Workload:
-    """The network of a file, registered like a plugin's; RequestError says what is wrong with the file, and where."""
+    """Register the network of a file like a plugin's; RequestError names the place of an error in it."""
     workload = read(file)
-    there = plugins.workloads().get(workload.name)
-    if there is None:
+    known = plugins.workloads().get(workload.name)
+    if known is None:
         plugins.manager().register(_Own(workload), name=f"the file {file.absolute()}")
-    elif there.graph().digest != workload.graph().digest or there.source != workload.source:
+    elif known.graph().digest != workload.graph().digest or known.source != workload.source:
         raise RequestError(f"{file}: there is a workload {workload.name!r} already; give this network another name")
     return workload
 
 
 def read(file: Path) -> Workload:
-    """The network of a file as a workload; RequestError as `register`."""
+    """Read the network of a file as a workload; RequestError names the place of an error in it."""
     if not stands(file) or not file.is_file():
         raise RequestError(f"there is no file {file}; name a Python file that uses workloads.build, or a JSON graph")
-    found = _from_json(file) if file.suffix == ".json" else _from_python(file)
-    graph = found.pop("graph")
+    fields = _from_json(file) if file.suffix == ".json" else _from_python(file)
+    graph = fields.pop("graph")
     if not isinstance(graph.name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", graph.name):
         raise RequestError(f"{file}: the network's name is {graph.name!r}; take letters, digits, '.', '_' and '-'")
     if not graph.layers or not graph.heads:
@@ -100,7 +99,7 @@ def read(file: Path) -> Workload:
         "proof_lr": 0.001,
         "source": str(file.absolute()),
     }
-    workload = Workload(graph.name, lambda: graph, **{**usual, **found})
+    workload = Workload(graph.name, lambda: graph, **{**usual, **fields})
     try:
         check_declared(workload, Workload)
     except TypeError as error:
@@ -109,14 +108,14 @@ def read(file: Path) -> Workload:
 
 
 def network_of(run: Path, case: Case) -> Graph | None:
-    """The network of a case of that run folder; None when it is not here, or is not the one that was measured.
+    """Return the network of a case of a run folder; None if it is missing or not the one that was measured.
 
-    StoreError names a file of the folder that holds none.
+    StoreError names a broken file of the folder.
     """
     file = run / "networks" / f"{file_name(case.workload)}.json"
     try:
         workload = read(file) if os.path.lexists(file) else plugins.workloads().get(case.workload)
-    except RequestError as error:  # whose remedies are for who writes a network
+    except RequestError as error:  # its remedies are for the author of a network
         raise StoreError(f"{error}; {OF_A_NETWORK}") from error
     graph = workload.graph() if workload else None
     return graph if graph and graph.digest == case.graph_digest else None

@@ -1,7 +1,7 @@
 """A plan from the command line's options alone: `run --adapter pytorch,mxnet --workload resnet50 --ranks 1,2`.
 
-An option's value is what a plan's key may have, lists with commas. Where no strategy is named each adapter takes its
-first one that fits the placement: without an exchange on one device, synchronous on several.
+An option's value is written as in a plan, lists with commas. Without a strategy each adapter takes its first one that
+fits the placement: without an exchange on one device, synchronous on several.
 """
 
 import re
@@ -16,7 +16,7 @@ from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
 
-PLACED = ("nodes", "ranks", "devices")  # what decides the strategy, with the adapter
+PLACED = ("nodes", "ranks", "devices")  # keys that decide the strategy, with the adapter
 SAMPLING = ("processes", "steps", "seconds")
 
 
@@ -26,9 +26,9 @@ def plan_of(
     adapters: Mapping[str, Adapter],
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The plan that options describe: `asked` has their text by key, of a [[cases]] block or of SAMPLING.
+    """Return the plan that options describe: `asked` has their text by key, of a [[cases]] block or of SAMPLING.
 
-    Nothing is wrong yet: the plan's problems name the options. Relative paths start at the current folder.
+    The plan's problems name the options. Relative paths start at the current folder.
     """
     values = {key: _values(key, text) for key, text in asked.items()}
     return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
@@ -56,18 +56,18 @@ def _text(values: Mapping[str, list[Any]], knobs: Mapping[str, Any], adapters: M
 
 
 def _taking(knob: str, blocks: Sequence[Mapping[str, list[Any]]], adapters: Mapping[str, Adapter]) -> set[int]:
-    """The blocks that a knob changes; where it changes none, all of them: resolving says why not."""
-    found = set()
+    """Return the blocks that a knob changes; all blocks if it changes none: resolving refuses it."""
+    takers = set()
     for index, block in enumerate(blocks):
         offered = [adapters[name].capabilities.knobs for name in block["adapter"] if name in adapters]
         owners = [known[knob].strategies for known in offered if knob in known]
         if any(not strategies or set(strategies) & set(block["strategy"]) for strategies in owners):
-            found.add(index)
-    return found or set(range(len(blocks)))
+            takers.add(index)
+    return takers or set(range(len(blocks)))
 
 
 def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
-    """Blocks that sweep the placements, those of one device first; adapters of one strategy share a block."""
+    """Yield blocks that sweep the placements, one device first; adapters of one strategy share a block."""
     nodes, ranks, devices = (values.get(key, [1]) for key in PLACED)
     chosen = values.get("adapter", [])
     if "strategy" in values:
@@ -92,9 +92,9 @@ def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) ->
 
 
 def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:
-    """The adapter's first strategy for such a placement, or the nearest: resolving says why it does not fit.
+    """Return the adapter's first strategy for such a placement, or the nearest one, which resolving refuses.
 
-    "" for an adapter that there is not, which is all that resolving says of it.
+    "" for an unknown adapter, which resolving refuses too.
     """
     if adapter is None:
         return ""
@@ -115,7 +115,7 @@ def _values(key: str, text: str) -> list[Any]:
 
 
 def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Less than a full measurement is marked."""
+    """Return the mark of a measurement that is shorter than a full one."""
     usual = {key: SamplingBlock.model_fields[key].default for key in sampling}
     numbers = {key: each[0] for key, each in sampling.items() if isinstance(each[0], int | float)}
     return {"quick": [True]} if any(each < usual[key] for key, each in numbers.items()) else {}
@@ -129,13 +129,13 @@ def _title(values: Mapping[str, list[Any]]) -> str:
 
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:
-    """A list of one value is written as that value; passes are a list in any case."""
+    """Write a list of one value as that value; passes always as a list."""
     single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
     return [f"{key} = {value_text(each)}" for key, each in single.items()]
 
 
 def _option(path: KeyPath) -> str:
-    """The option that a key path of such a plan comes from."""
+    """Return the option that a key path of such a plan comes from."""
     keys = [str(part) for part in path if not isinstance(part, int)]
     if keys[1:2] == ["knobs"] and len(keys) > 2:
         return f"--knob {keys[2]}"

@@ -3,9 +3,9 @@
     [overrides]
     batch = [8]                 # a key of a [[cases]] block: of every block
     "knobs.overlap" = "none"    # of the blocks that name the knob; of every block where none does
-    "sampling.steps" = 5        # likewise "training.epochs"
+    "sampling.steps" = 5        # a key of [sampling] or [training]
 
-An override is the last word: what a scale keeps or changes of the same key is dropped.
+An override wins over a scale: the scale's own values for the key are dropped.
 """
 
 import re
@@ -25,7 +25,7 @@ from suite.plan.text import values_of
 from suite.suggest import known, shown
 
 TABLE = "overrides"
-OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # what it changes of a block's key
+OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # a scale's keys for a block's
 SECTIONS: dict[str, type[BaseModel]] = {"sampling": SamplingBlock, "training": TrainingBlock}
 KEYS = (
     "most_cases",
@@ -36,8 +36,8 @@ KEYS = (
 
 
 def overrides_from(options: Sequence[str]) -> dict[str, Any]:
-    """`--set KEY=VALUE` options as a mapping; RequestError for one that is malformed or names no key of a plan."""
-    found = {}
+    """Read `--set KEY=VALUE` options; RequestError for a malformed one or an unknown key."""
+    overrides = {}
     for option in options:
         key, equals, value = (part.strip() for part in option.partition("="))
         if not equals or not key or not value:
@@ -46,19 +46,19 @@ def overrides_from(options: Sequence[str]) -> dict[str, Any]:
         if problem:
             raise RequestError(f"--set {option}: {problem}")
         given = value_of(value)
-        found[key] = [from_here(key, each) for each in given] if isinstance(given, list) else from_here(key, given)
-    return found
+        overrides[key] = [from_here(key, each) for each in given] if isinstance(given, list) else from_here(key, given)
+    return overrides
 
 
 def unknown(key: str) -> str | None:
-    """What is wrong with the name of an override; None when it is a plan's."""
+    """Return the problem of an override's key; None for a key of a plan."""
     if key in KEYS or (key.startswith("knobs.") and len(key) > len("knobs.")):
         return None
     return f"a plan has no key {shown(key)}; {known(key, KEYS)}"
 
 
 def value_of(text: str) -> Any:
-    """A value as TOML has it, else a word; `8,16` is a list of two."""
+    """Read a value as TOML, else as a word; `8,16` is a list of two."""
     try:
         return values_of(f"value = {text}")["value"]
     except ValueError:
@@ -67,12 +67,12 @@ def value_of(text: str) -> Any:
 
 
 def is_path(workload: str) -> bool:
-    """Whether a workload's value is a network's file, not a name."""
+    """True if a workload's value is a network's file, not a name."""
     return workload.endswith((".py", ".json")) or "/" in workload
 
 
 def from_here(key: str, value: Any) -> Any:
-    """A value as the command line means it: a path starts at the current folder, not at the plan's; else unchanged."""
+    """Make a path absolute, since on the command line it starts at the current folder; other values stay."""
     if not isinstance(value, str):
         return value
     data = key == "data" and value not in NAMES and ("/" in value or stands(Path(value)))
@@ -80,7 +80,7 @@ def from_here(key: str, value: Any) -> Any:
 
 
 def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan's TOML values with the overrides in their places; what is no table is left for the reader to refuse."""
+    """Return a plan's TOML values with the overrides applied; the reader refuses a non-table later."""
     content = deepcopy(content)
     blocks = _tables(content.get("cases"))
     scales = _tables(list(content["scale"].values())) if isinstance(content.get("scale"), dict) else []
@@ -108,7 +108,7 @@ def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
 
 
 def key_of(path: KeyPath) -> str:
-    """The override that would say what stands at a key path: of ("cases", 0, "knobs", "overlap"), "knobs.overlap"."""
+    """Return the override's key for a key path: "knobs.overlap" for ("cases", 0, "knobs", "overlap")."""
     rest = path[2:] if path[:1] == ("cases",) else path[1:] if path[:1] == ("defaults",) else path
     if rest[:1] == ("knobs",) or (rest[:1] and rest[0] in SECTIONS):
         return ".".join(str(part) for part in rest[:2])
@@ -116,7 +116,7 @@ def key_of(path: KeyPath) -> str:
 
 
 def without_table(text: str) -> str:
-    """A plan's text less its [overrides]."""
+    """Return a plan's text without its [overrides]."""
     return re.sub(rf"(?ms)^(# --set[^\n]*\n)?\[{TABLE}\][ \t]*(#[^\n]*)?\n.*?(?=^\[|\Z)", "", text).rstrip() + "\n"
 
 

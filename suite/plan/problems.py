@@ -1,7 +1,7 @@
-"""What is wrong with a plan, and where: all problems in one message, each with its line or its option.
+"""The problems of a plan: all in one message, each with its line or its option.
 
-tomllib gives values without their lines, so the text is scanned once more. tomllib has accepted it: the scanner may
-trust its grammar.
+tomllib gives values without their lines, so the text is scanned once more. tomllib has accepted it, so the scanner
+trusts its grammar.
 """
 
 import re
@@ -17,22 +17,22 @@ KeyPath = tuple[str | int, ...]  # ("cases", 0, "ranks", 1)
 
 @dataclass
 class Problems:
-    """The problems of one plan; the same one is kept once."""
+    """The problems of one plan; equal ones are kept once."""
 
     file: Path
     lines: "Lines"
-    option: Callable[[KeyPath], str | None] = lambda path: None  # the command line's, where a value comes from one
+    option: Callable[[KeyPath], str | None] = lambda path: None  # the option that a value comes from
     found: set[tuple[int, str, str]] = field(default_factory=set)
 
     def add(self, path: KeyPath, message: str) -> None:
         self.found.add((0 if self.option(path) else self.lines.line(path), self.at(path), message))
 
     def at(self, path: KeyPath) -> str:
-        """`file:line` of a key path, or the option that it comes from."""
+        """Return `file:line` of a key path, or the option that it comes from."""
         return self.option(path) or f"{self.file}:{self.lines.line(path)}"
 
     def raise_any(self) -> None:
-        """RequestError that lists all problems in the plan's order, if there are any."""
+        """Raise a RequestError that lists all problems in the plan's order, if there are any."""
         if not self.found:
             return
         listed = [f"{place}: {message}" for _, place, message in sorted(self.found)]
@@ -70,7 +70,7 @@ class Lines:
                 self._pair(base)
 
     def line(self, path: KeyPath) -> int:
-        """The line of the path, or of the nearest thing around it; 1 when there is none."""
+        """Return the line of a path, or of the nearest enclosing one; 1 without one."""
         for end in range(len(path), 0, -1):
             if path[:end] in self._lines:
                 return self._lines[path[:end]]
@@ -100,7 +100,7 @@ class Lines:
         return path
 
     def _key(self) -> list[str]:
-        """A dotted key; stops at `=` or `]`."""
+        """Read a dotted key up to `=` or `]`."""
         keys = []
         while self._peek() not in ("=", "]"):
             if self._peek() != ".":

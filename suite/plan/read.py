@@ -1,4 +1,4 @@
-"""Reading a plan: the file, its TOML, its shape. Problems wait until `resolve` can report all of them."""
+"""A plan read from its file or text. Problems wait until `resolve` can report all of them."""
 
 import re
 import tomllib
@@ -20,9 +20,8 @@ from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.suggest import known, shown
 
-LARGEST = 1 << 22  # bytes of a plan, or of a network's file: read in seconds, whatever they say
-REMOVED = {"steady": "`steady` is no key any more: a warm-up ends when steps no longer get quicker; remove the line"}
-WORDED = dict.fromkeys(  # pydantic's problems that it does not word as what should be
+LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this size is read in seconds
+WORDED = dict.fromkeys(  # problems for which pydantic has no words of the form "should be ..."
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
 )
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
@@ -30,7 +29,7 @@ TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan as read; `suite.plan.resolve` makes cases of it, or says all that is wrong with it."""
+    """A plan as read; `suite.plan.resolve` makes cases of it, or reports all its problems."""
 
     name: str
     title: str
@@ -42,11 +41,11 @@ class Plan:
     problems: Problems
     scales: dict[str, Scale]
     most_cases: int = MOST_CASES  # beyond it the plan is refused
-    scale: Scale | None = None  # the one that is applied
-    networks: tuple[str, ...] = ()  # names of the networks that it takes from files; see suite.plan.networks
+    scale: Scale | None = None  # the applied one
+    networks: tuple[str, ...] = ()  # names of the networks from files; see suite.plan.networks
 
     def scaled(self, name: str) -> "Plan":
-        """The plan under one of its scales; RequestError when it has none of that name."""
+        """Return the plan under one of its scales; RequestError for an unknown name."""
         if name not in self.scales:
             raise RequestError(f"the plan {self.name!r} has no scale {name!r}; {known(name, self.scales)}")
         scale = self.scales[name]
@@ -54,7 +53,7 @@ class Plan:
 
 
 def ready_made() -> dict[str, Path]:
-    """The plans that come with stagebench, by name."""
+    """Return the plans that come with stagebench, by name."""
     folder = Path(str(resources.files("suite"))) / "plans"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -62,7 +61,7 @@ def ready_made() -> dict[str, Path]:
 def load(name_or_path: str | Path, scale: str | None = None, asked: Mapping[str, Any] | None = None) -> Plan:
     """Read a ready-made plan by name, or a file; `asked` are overrides (`overrides_from`).
 
-    RequestError when it is not there or not TOML.
+    RequestError if it is missing or not TOML.
     """
     file = ready_made().get(str(name_or_path), Path(name_or_path))
     if not stands(file) or not file.is_file():
@@ -89,7 +88,7 @@ def parse(
     asked: Mapping[str, Any] | None = None,
     option: Callable[[KeyPath], str | None] = lambda path: None,
 ) -> Plan:
-    """A plan's text; `option` names the command line's option that a key path comes from, where it is from one."""
+    """Parse a plan's text; `option` returns the command line's option that a key path comes from, if any."""
     content = _toml(text, file)
     before = content.get(overrides.TABLE, {})
     if asked:
@@ -101,7 +100,7 @@ def parse(
     lines = Lines(text)
 
     def place(path: KeyPath) -> str | None:
-        """An overridden value's own place: the option, or the line of the table [overrides]."""
+        """Return the place of an overridden value: the option, or the line in the table [overrides]."""
         key = overrides.key_of(path)
         if key in (asked or {}):
             return f"--set {key}={value_text((asked or {})[key])}"
@@ -113,20 +112,20 @@ def parse(
 
 
 def differences(before: str, now: str) -> list[str]:
-    """In which keys two plans' texts differ, in words; empty where only comments and order do, or one is no TOML."""
+    """Return the keys in which two plans' texts differ, in words; empty if one is no TOML. Order does not count."""
     try:
         sides = [dict(_flat(values_of(text), "")) for text in (before, now)]
     except ValueError:
         return []
-    found = []
+    words = []
     for key in dict.fromkeys([*sides[1], *sides[0]]):
         option = "--set " if key.startswith(overrides.TABLE + ".") else ""
         name = option + key.removeprefix(overrides.TABLE + ".")
         equals = "=" if option else " = "
         there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
         if there != here:
-            found.append(f"{there} there, {here} here")
-    return found
+            words.append(f"{there} there, {here} here")
+    return words
 
 
 def _flat(value: Any, key: str) -> Any:
@@ -141,9 +140,9 @@ def _flat(value: Any, key: str) -> Any:
 
 
 def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) -> None:
-    """RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read.
+    """Raise RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read.
 
-    A block whose batch depends on the network is one for each of these.
+    A block whose batch depends on the network counts once for each network.
     """
     named = content.get(overrides.TABLE, {})
     key, blocks, defaults = "most_cases", content.get("cases", []), content.get("defaults", {})
@@ -171,7 +170,7 @@ def _toml(text: str, file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"line (\d+)", str(error))
         line = place.group(1) if place else str(text.count("\n") + 1)
-        raise RequestError(f"{file}:{line}: not valid TOML: {error}; mend this line") from error
+        raise RequestError(f"{file}:{line}: not valid TOML: {error}; fix this line") from error
     except ValueError as error:
         raise RequestError(f"{file}: {error}") from error
 
@@ -214,7 +213,7 @@ class _Reader:
         )
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
-        """The table at a path; empty where there is none, or (a problem) something else."""
+        """Return the table at a path; empty if there is none, or (a problem) another value."""
         value: Any = self.content
         for key in path:
             value = value.get(key, {}) if isinstance(value, dict) else {}
@@ -225,7 +224,7 @@ class _Reader:
         return {}
 
     def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
-        """A sampling table; `usual` has the keys that it leaves out."""
+        """Read a sampling table; `usual` has the keys that it leaves out."""
         own = self.table(path)
         self.checked(SamplingBlock, own, path)
         block = self.checked(SamplingBlock, {**usual, **own}, None)[0]
@@ -243,7 +242,7 @@ class _Reader:
         return Sampling(**block.model_dump())
 
     def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
-        """A training table; `usual` as above."""
+        """Read a training table; `usual` has the keys that it leaves out."""
         own = self.table(path)
         self.checked(TrainingBlock, own, path)
         block = self.checked(TrainingBlock, {**usual, **own}, None)[0]
@@ -251,7 +250,7 @@ class _Reader:
         return Training(**block.model_dump())
 
     def scale(self, name: str, blocks: tuple[Written, ...]) -> Scale:
-        """A profile, with its own problems and those of values that no block has."""
+        """Read a profile, and add its problems: its own, and values that no block has."""
         path = ("scale", name)
         own = {key: value for key, value in self.table(path).items() if key not in TABLES}
         head = self.checked(ScaleBlock, own, path)[0]
@@ -288,7 +287,7 @@ class _Reader:
         ]
 
     def by_workload(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> list[dict[str, Any]]:
-        """A block whose batch is a table, `{ alexnet = 1024, resnet50 = 32 }`, as a block for each of its workloads."""
+        """Split a block whose batch is a table, `{ alexnet = 1024, resnet50 = 32 }`, into one for each workload."""
         batches = raw.get("batch", defaults.get("batch"))
         if not isinstance(batches, dict):
             return [raw]
@@ -297,8 +296,8 @@ class _Reader:
         for name in (name for name in names if name not in batches):
             problem = f"the table of batches has no {shown(name)}; {known(name, batches)}; write {name} = ... into it"
             self.problems.add(("cases", index), problem)
-        found = [{**raw, "workload": name, "batch": batches[name]} for name in names if name in batches]
-        return found or [{**raw, "batch": 1}]
+        blocks = [{**raw, "workload": name, "batch": batches[name]} for name in names if name in batches]
+        return blocks or [{**raw, "batch": 1}]
 
     def written(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> Written:
         own, usual = raw.get("knobs", {}), defaults.get("knobs", {})
@@ -313,7 +312,7 @@ class _Reader:
     def checked(
         self, model: type[BaseModel], values: dict[str, Any], base: KeyPath | None
     ) -> tuple[BaseModel, frozenset[str]]:
-        """The model, less the keys it refused (also returned); their problems are reported when `base` is given."""
+        """Return the model without the refused keys, and these keys; their problems are added if `base` is given."""
         try:
             return model.model_validate(values), frozenset()
         except ValidationError as error:
@@ -329,8 +328,6 @@ class _Reader:
 def _in_words(problem: Any, model: type[BaseModel]) -> str:
     key, value, message = str(problem["loc"][0]), problem["input"], str(problem["msg"])
     if problem["type"] == "extra_forbidden":
-        if key in REMOVED:
-            return REMOVED[key]
         return f"unknown key {shown(key)}; {known(key, model.model_fields)}"
     if problem["type"] == "missing":
         return f"the key {key!r} is missing; write {key} = ..."

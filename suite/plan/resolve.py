@@ -1,4 +1,4 @@
-"""From a plan to cases: every value resolved, every case either runnable or refused with a reason."""
+"""The cases of a plan: every value resolved, every case either runnable or refused with a reason."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from suite.contracts.case import AUTO, KERNELS, PASSES, TRAIN, Case, Input, Plac
 from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
-from suite.data.record_sets import missing
+from suite.data.sets import missing_records
 from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
 from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
@@ -25,8 +25,8 @@ from workloads.graph import Graph
 C_co = TypeVar("C_co", covariant=True)
 
 
-ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage the pass that measures nothing else
-# Of a block's choice, what a case has as it is.
+ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage: the pass that measures only this stage
+# The keys of a choice that a case has unchanged.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
 
@@ -54,7 +54,7 @@ def resolve(
     launcher: str = AUTO,
     told: Callable[[int, float], None] = lambda cases, seconds: None,
 ) -> list[Resolved]:
-    """Every case of the plan, in its order, each id once; RequestError lists all that is wrong with the plan.
+    """Return every case of the plan, in its order, each id once; RequestError lists all problems of the plan.
 
     `hosts` are for the blocks that name none: a case on n nodes takes the first n. `launcher` starts
     the cases that leave it open. `told` hears at once how many cases the plan spells, and how many seconds their
@@ -87,10 +87,10 @@ class _Maker:
         self.names = Names(self.problems, self.adapters, self.launchers, self.workloads)
         self.graphs: dict[str, Graph] = {}
         self.fits: dict[tuple[str, str], Fit] = {}
-        self.missing = functools.cache(missing)  # a large set's listing takes seconds
+        self.missing = functools.cache(missing_records)  # a large set's listing takes seconds
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
-        """(case, where it is written); problems go to the plan's list."""
+        """Yield (case, its place in the plan); problems go to the plan's list."""
         scale = self.plan.scale
         clean = [(each, scale.scaled(each.block) if scale else each.block) for each in self.written()]
         self.check_size([block for _, block in clean if block])
@@ -104,11 +104,11 @@ class _Maker:
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
 
     def written(self) -> list[Written]:
-        """The blocks whose names are known."""
+        """Return the blocks whose names are known."""
         return [written for written in self.plan.blocks if self.names.check(written)]
 
     def check_size(self, blocks: Sequence[Block]) -> None:
-        """Say how many cases there are and how long they take; RequestError for more than the plan allows."""
+        """Report the number of cases and their seconds; RequestError for more than the plan allows."""
         cases, most, sampling = sum(map(count, blocks)), self.plan.most_cases, self.plan.sampling
         seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for block in blocks)
         if cases <= most:
@@ -121,13 +121,13 @@ class _Maker:
         )
 
     def check_training(self, choice: Choice) -> None:
-        """Add what speaks against the pass `train` as it is asked for."""
+        """Add the problems of the pass `train`."""
         passes, path = choice.block.passes, choice.written.path("passes")
         if TRAIN in passes and len(passes) > 1:
             own = "write passes = ['train'] in a block of its own"
             self.problems.add(path, f"the pass 'train' learns, the others measure speed: {own}")
         if TRAIN in passes and choice["data"] == "synthetic":
-            problem = "data = 'synthetic' teaches nothing; the pass 'train' wants 'real', a data set's name or a folder"
+            problem = "the pass 'train' needs real data: set data to 'real', a data set's name or a folder"
             self.problems.add(path, problem)
         rising, epochs = choice["warmup_epochs"], self.plan.training.epochs
         if TRAIN in passes and choice["decay"] != "none" and rising >= epochs:
@@ -141,7 +141,7 @@ class _Maker:
             self.problems.add(choice.written.path("batch"), problem)
 
     def check_input(self, choice: Choice) -> None:
-        """Add a random crop of what is no photograph, or of what has been cut already."""
+        """Add a random crop of an input that is no photograph, or that was cut already."""
         if choice["augment"] != "random" or choice["data"] == "synthetic":
             return
         problem, shape = "", self.graph(choice["workload"]).input_shape
@@ -153,7 +153,7 @@ class _Maker:
             self.problems.add(choice.written.path("augment"), problem)
 
     def check_scaling(self, choice: Choice) -> None:
-        """Add a batch that all devices together cannot share."""
+        """Add a batch that does not divide over all devices."""
         devices, batch = choice["nodes"] * choice["ranks"] * choice["devices"], choice["batch"]
         if choice["scaling"] == "strong" and batch != WHOLE and batch % devices:
             problem = (
@@ -163,7 +163,7 @@ class _Maker:
             self.problems.add(choice.written.path("batch"), problem)
 
     def launcher(self, choice: Choice) -> str:
-        """The name asked for; "auto" is the strategy's first that is installed and reaches the nodes, if any is."""
+        """Return the launcher's name; "auto" is the strategy's first that is installed and reaches the nodes."""
         asked = self.asked if choice["launcher"] == AUTO else str(choice["launcher"])
         if asked != AUTO:
             return asked
@@ -209,7 +209,7 @@ class _Maker:
         return self.graphs[name]
 
     def fit(self, choice: Choice, workload: Workload, graph: Graph) -> Fit:
-        """What the choice's data mean for its workload, looked up once."""
+        """Return the choice's data as resolved for its workload; each pair is looked up once."""
         key = (choice["data"], workload.name)
         if key not in self.fits:
             self.fits[key] = fit(choice["data"], workload.dataset, graph, self.plan.file.parent)
@@ -220,7 +220,7 @@ class _Maker:
         return found
 
     def batch(self, choice: Choice, workload: Workload, graph: Graph, devices: int) -> int:
-        """Samples per device; "all" and a batch of strong scaling are those of all devices together."""
+        """Return the samples per device; "all" and a batch of strong scaling are divided over all devices."""
         batch: int = choice["batch"]
         if choice["batch"] == WHOLE:
             samples = self.fit(choice, workload, graph).samples
@@ -258,7 +258,7 @@ class _Maker:
 
 
 def _input(choice: Choice, form: str) -> Input:
-    """How real data are read; synthetic ones are not, so that nothing of it tells such cases apart."""
+    """Return how real data are read; the default for synthetic data, whose cases must not differ in it."""
     if choice["data"] == "synthetic":
         return Input()
     keys = ("page_cache", "prefetch", "repeat", "augment", "on_error")
@@ -266,13 +266,13 @@ def _input(choice: Choice, form: str) -> Input:
 
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
-    """The passes less those of stages that the strategy cannot tell apart."""
+    """Return the passes without those of stages that the strategy cannot separate."""
     lost = {name for stage, name in ALONE.items() if strategy and stage not in strategy.separable}
     return tuple(name for name in passes if name not in lost)
 
 
 def empty_passes(case: Case) -> dict[str, str]:
-    """The passes that measure nothing of a case, and why; as suite.worker.passes skips them."""
+    """Return the passes that measure nothing of a case, with the reason; suite.worker.passes skips them alike."""
     empty = dict.fromkeys(("resident", "io_only"), "synthetic data are not read") if case.data == "synthetic" else {}
     if case.placement.device_count == 1:
         empty |= dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing")
@@ -280,7 +280,7 @@ def empty_passes(case: Case) -> dict[str, str]:
 
 
 def idle(case: Case, passes: tuple[str, ...]) -> str | None:
-    """Why none of the passes would measure anything; None when one does."""
+    """Return why none of the passes would measure anything; None if one does."""
     empty = empty_passes(case)
     reasons = {empty.get(name) for name in passes} or {f"{case.adapter}/{case.strategy} cannot tell its exchange apart"}
     if None in reasons:
@@ -290,7 +290,7 @@ def idle(case: Case, passes: tuple[str, ...]) -> str | None:
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:
-    """Each id once, at its first place, with a note where the plan spells it again in another block."""
+    """Return each id once, at its first place, with a note if another block spells it again."""
     kept: dict[str, tuple[Resolved, set[str]]] = {}
     for resolved, where in found:
         case_id = resolved.case.id

@@ -1,16 +1,16 @@
-"""Scale profiles: a plan's own smaller versions of itself, for a smaller machine or a first look.
+"""Scale profiles: smaller versions of a plan, for a smaller machine or a first look.
 
     [scale.small]
     divide_batch = 16           # every number, at least 1; what becomes equal is merged
-    multiply_batch = 4          # likewise
-    device = "cuda"             # of every case, instead of the plan's
+    multiply_batch = 4          # every number
+    device = "cuda"             # of every case
 
     [scale.small.keep]          # any key of a [[cases]] block but hosts: of each block's values only these
     adapter = ["pytorch", "mxnet"]
     ranks = [1, 2]
     knobs = { overlap = "auto" }        # for the blocks that name the knob
 
-    [scale.small.sampling]      # these keys instead of the plan's; likewise [scale.small.training]
+    [scale.small.sampling]      # replaces these keys of the plan; [scale.small.training] works alike
     steps = 5
 
 A block that is left without a value of some key is skipped. Batches are kept first, multiplied and divided then.
@@ -31,7 +31,7 @@ TABLES = ("keep", "sampling", "training")
 
 
 class ScaleBlock(Strict):
-    """[scale.NAME] less its tables, which have models of their own."""
+    """[scale.NAME] without its tables, which have models of their own."""
 
     divide_batch: Count = 1
     multiply_batch: Count = 1
@@ -43,7 +43,7 @@ class ScaleBlock(Strict):
 
 @dataclass(frozen=True)
 class Scale:
-    """One profile, with the sampling and training that the plan has under it."""
+    """A profile, with the plan's sampling and training under it."""
 
     name: str
     head: ScaleBlock
@@ -53,7 +53,7 @@ class Scale:
     training: Training
 
     def scaled(self, block: Block) -> Block | None:
-        """What is left of a block; None: nothing."""
+        """Return the rest of a block under this profile; None if nothing is left."""
         swept = {key: _common(getattr(block, key), values) for key, values in self.keep.items()}
         knobs = {name: _common(values, self.knobs.get(name, values)) for name, values in block.knobs.items()}
         if not all((*swept.values(), *knobs.values())):
@@ -67,7 +67,7 @@ class Scale:
         return batch if batch == WHOLE else max(1, batch * self.head.multiply_batch // self.head.divide_batch)
 
     def errors(self, blocks: Sequence[Block]) -> Iterator[tuple[KeyPath, str]]:
-        """(place below [scale.NAME], what is wrong): values that no block has, a profile that leaves nothing."""
+        """Yield (place below [scale.NAME], problem): values that no block has, a profile that leaves no block."""
         for key, values in self.keep.items():
             yield from _unknown(("keep", key), key, values, [getattr(block, key) for block in blocks])
         for name, values in self.knobs.items():

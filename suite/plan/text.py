@@ -1,4 +1,4 @@
-"""Cases written as a plan (resolved again, they have the same ids), and values as TOML."""
+"""Cases written as a plan, which resolves to the same ids, and values as TOML."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from suite.contracts.case import TRAIN, Case
 from suite.plan.model import MOST_CASES, SWEPT
 
 USUAL = Case("", "", "")
-ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written if usual, too
+ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written even if usual
 CALLED = {"ranks": "ranks_per_node", "data_mode": "mode"}  # keys of a plan by the names of a case's fields
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 DEEPEST = 16  # levels of a plan's tables and lists; a plan needs 6
@@ -23,16 +23,16 @@ TOO_LONG = "it has a whole number of more than a thousand digits; write a smalle
 
 @dataclass(frozen=True)
 class Block:
-    """One case, and a line about it."""
+    """A case, and a line about it."""
 
     case: Case
     comment: str
 
 
 def plan_text(name: str, title: str, about: str, blocks: list[Block], own_networks: Collection[str] = ()) -> str:
-    """A plan file. Its [sampling] is that of the first case, its [training] that of the first that learns.
+    """Write a plan file. [sampling] is the first case's, [training] that of the first case that learns.
 
-    Of `own_networks` it names the files that a run folder keeps: it is to stand beside run.json.
+    `own_networks` are named by the files that a run folder keeps: the plan belongs next to run.json.
     """
     lines = [
         *(f"# {line}" for line in about.splitlines()),
@@ -67,12 +67,12 @@ def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
             yield f"{key} = {value_text(value)}"
     yield f"passes = {value_text(case.passes)}"
     for key, each in case.knobs.items():
-        # A list of values is swept: one that is itself a list stands in a list of its own.
+        # A list of values is swept, so a value that is a list is written in another list.
         yield f"knobs.{key_text(key)} = {value_text([each] if isinstance(each, list | tuple) else each)}"
 
 
 def setting(case: Case, key: str) -> Any:
-    """What a case has for a key of a [[cases]] block."""
+    """Return a case's value for a key of a [[cases]] block."""
     name, parts = CALLED.get(key, key), (case, case.placement, case.input, case.schedule)
     return next(getattr(part, name) for part in parts if hasattr(part, name))
 
@@ -81,7 +81,7 @@ DEFAULTS = {key: setting(USUAL, key) for key in (*ALWAYS, *SWEPT, "hosts")}
 
 
 def values_of(text: str) -> dict[str, Any]:
-    """What a TOML text says; ValueError where it is none, or says what no plan can: see the messages above."""
+    """Parse a TOML text; ValueError for any other text, or values that no plan can have: see the messages above."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -104,13 +104,13 @@ def values_of(text: str) -> dict[str, Any]:
 
 
 def value_text(given: Any) -> str:
-    """TOML of a string, number, truth value, list or table; ValueError of anything else."""
+    """Write a string, number, truth value, list or table as TOML; ValueError for anything else."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, int | float):
         return repr(given)
     if isinstance(given, str):
-        # JSON's escapes are TOML's, which wants one more character escaped.
+        # JSON's escapes are valid in TOML, which needs one more.
         return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(given, list | tuple):
         return f"[{', '.join(value_text(each) for each in given)}]"
@@ -120,5 +120,5 @@ def value_text(given: Any) -> str:
 
 
 def key_text(name: str) -> str:
-    """TOML of a key, quoted where it must be."""
+    """Write a key as TOML, quoted if necessary."""
     return name if BARE.fullmatch(name) else value_text(name)

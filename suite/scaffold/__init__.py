@@ -1,1 +1,1 @@
-"""A first adapter of your own: a package of stubs, each of which says what to write in its place."""
+"""The package that `stagebench new-adapter` writes: stubs, each with a description of the code to write."""

@@ -1,4 +1,4 @@
-"""What there is to write, read from the contract itself: a stub for every abstract method, for every layer kind."""
+"""The stubs of an adapter, read from the contract itself: one for every abstract method and layer kind."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ SECTION = re.compile(r"    # --- ")
 
 @dataclass(frozen=True)
 class Stub:
-    """One thing to write."""
+    """A method to write."""
 
     name: str
     source: str  # comment of a section, or signature and docstring, indented as in the class
@@ -22,28 +22,28 @@ class Stub:
 
 @dataclass(frozen=True)
 class Kind:
-    """One layer kind to lower."""
+    """A layer kind to lower."""
 
     name: str
     words: str  # attributes, meaning, parameters
 
 
 def methods() -> list[Stub]:
-    """Every abstract method of the trainer with its docstring, under the contract's own headings."""
+    """Return every abstract method of the trainer with its docstring, under the contract's headings."""
     lines = inspect.getsource(Trainer).splitlines()
     (body,) = ast.parse("\n".join(lines)).body
     assert isinstance(body, ast.ClassDef)
-    found = {
+    stubs = {
         node.lineno: Stub(node.name, "\n".join(lines[node.lineno - 1 : node.body[0].end_lineno]))
         for node in body.body
         if isinstance(node, ast.FunctionDef) and node.name in Trainer.__abstractmethods__
     }
     headings = {number: Stub("", line, False) for number, line in enumerate(lines, 1) if SECTION.match(line)}
-    return [each for _, each in sorted({**found, **headings}.items())]
+    return [stub for _, stub in sorted({**stubs, **headings}.items())]
 
 
 def optional() -> list[str]:
-    """Methods with a default that an adapter may have reasons to override."""
+    """Return the methods with a default that an adapter may override."""
     return [
         name
         for name, value in vars(Trainer).items()
@@ -52,7 +52,7 @@ def optional() -> list[str]:
 
 
 def layer_kinds() -> list[Kind]:
-    """Every kind, in the words of its class."""
+    """Return every kind, described as in its class."""
     return [Kind(name, _words(kind)) for name, kind in kinds.KINDS.items()]
 
 

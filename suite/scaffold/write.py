@@ -1,4 +1,4 @@
-"""Renders the templates to a new folder, whole or not at all."""
+"""Templates rendered to a new folder, whole or not at all."""
 
 import keyword
 import re
@@ -39,7 +39,7 @@ def write(name: str, parent: Path) -> Path:
 
 
 def rendered(name: str) -> dict[str, str]:
-    """Every file of the package: its path there, and its text."""
+    """Return the text of every file of the package, by path."""
     environment = Environment(
         loader=PackageLoader("suite.scaffold"),
         undefined=StrictUndefined,
@@ -67,12 +67,12 @@ def rendered(name: str) -> dict[str, str]:
 
 
 def check(name: str) -> None:
-    """RequestError for a name that cannot be a folder, a package, a plan's word and a tox environment at once."""
+    """Raise RequestError for a name that cannot be a folder, a package, a plan's value and a tox environment."""
     remedy = "choose lower-case letters, digits and underscores, such as 'lumen'"
     if not PATTERN.fullmatch(name):
         raise RequestError(f"an adapter cannot be called {name!r}: its name is a Python identifier too; {remedy}")
     if keyword.iskeyword(name):
-        raise RequestError(f"an adapter cannot be called {name!r}: that is a word of Python's own; {remedy}")
+        raise RequestError(f"an adapter cannot be called {name!r}: that is a keyword of Python; {remedy}")
     if name in adapters():
         raise RequestError(
             f"there is an adapter {name!r} already (`stagebench list adapters`); choose another name, "

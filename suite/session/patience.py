@@ -1,4 +1,4 @@
-"""A disk that refuses for a while is waited for: one that is full for a minute does not end a weekend's run."""
+"""Waiting for a disk that refuses for a while, so that a minute of a full disk does not end a weekend's run."""
 
 from collections.abc import Callable
 from time import monotonic, sleep
@@ -7,8 +7,8 @@ from typing import TypeVar
 from suite.errors import StoreError, may_pass
 
 AGAIN = 5.0  # seconds between two tries
-# Seconds. Somebody else's job ends, a log is rotated, a file server starts again within minutes. What lasts longer
-# wants a person, who should find a run that has ended and says why, on a machine that others can use.
+# Seconds. Another job's end, a log's rotation or a file server's restart frees a disk within minutes. A longer problem
+# needs a person, who should find a run that has ended with the reason, and a machine that is free for other users.
 PATIENCE = 600.0
 
 T = TypeVar("T")
@@ -18,12 +18,12 @@ class Patience:
     """The wait for a disk to take one thing."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` is called once, when it turns out that there is something to wait for."""
+        """`say` is called once, before the first wait."""
         self._say = say
         self._until: float | None = None
 
     def wait(self, error: StoreError) -> None:
-        """Return when it is time to try again; raises the error if waiting does not help, or has not in PATIENCE."""
+        """Return when it is time to try again; raise the error if waiting cannot help or did not for PATIENCE."""
         if not may_pass(error):
             raise error
         first, now = self._until is None, monotonic()
@@ -40,7 +40,7 @@ class Patience:
 
 
 def patiently(do: Callable[[], T], say: Callable[[str], None]) -> T:
-    """What `do` returns, once the disk lets it; else its StoreError, as `Patience.wait` has it."""
+    """Call `do` until the disk lets it, and return its value; raises its StoreError as `Patience.wait` does."""
     patience = Patience(say)
     while True:
         try:

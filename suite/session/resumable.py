@@ -54,7 +54,7 @@ class Runnable(Generic[C]):
 
 
 class Session(ABC, Generic[C, Entry, Measured]):
-    """One run: planned cases, a folder, an observer."""
+    """A run: planned cases, a folder, an observer."""
 
     scale: str | None = None  # the plan's, for cases.json
 

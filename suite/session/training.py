@@ -29,7 +29,7 @@ from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
 from suite.worker.messages import Hello, of_type
 
-# (folder, cases, each with whether it is synchronous, processes so far at most, half-width): ids worth another round.
+# (folder, (case, synchronous), most processes so far, half-width) -> ids of cases that need a further round
 OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
 
 
@@ -40,17 +40,17 @@ def none_open(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line adds to a plan."""
+    """The settings that the command line adds to a plan."""
 
     proofs: bool = True
     retry: bool = False  # measure again what failed or was unavailable
     scale: str | None = None  # the plan's, for the record
     end: EndRule = PLANNED
-    open_cases: OpenCases = none_open  # asked where the end rule goes on
+    open_cases: OpenCases = none_open  # called if the end rule allows further rounds
 
 
 class TrainingSession(Session[Case, CaseEntry, Record]):
-    """One run of a plan."""
+    """A run of a plan."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         self._doubted: set[str | None] = set()  # keys of proofs
 
     def launch(self, case: Case, bundles: Path) -> Launch:
-        """In the adapter's own interpreter; Unavailable, too, where its data set is missing."""
+        """Return the launch in the adapter's interpreter; Unavailable also if the data set is missing."""
         return launch_of_case(case, self._interpreters, bundles / case.adapter)
 
     def processes(self, case: Case) -> int:
@@ -78,8 +78,8 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
     def undecided(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
         """Return the cases whose comparisons are still open."""
         asked = [(item.case, item.launch.adapter.synchronous(item.case)) for item in items]
-        found = self._open_cases(self._run, asked, processes, self._end.clear)
-        return [item for item in items if item.case.id in found]
+        undecided = self._open_cases(self._run, asked, processes, self._end.clear)
+        return [item for item in items if item.case.id in undecided]
 
     def prepare(self, items: list[Runnable[Case]]) -> None:
         """Make the missing proofs, as many at a time as the cores and the memory allow."""
@@ -107,7 +107,7 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return case.workload, case.data, case.batch, case.precision, devices, place.threads
 
     def turn_groups(self, items: list[Runnable[Case]]) -> list[list[Runnable[Case]]]:
-        """Join both tunings if they are few enough, else each by itself: comparisons within one come first."""
+        """Join both tunings if they are few enough; else split them, since comparisons within a tuning come first."""
         by_tuning = list(grouped(items, lambda item: item.case.tuning).values())
         return [list(chain(*by_tuning))] if len(items) <= MOST else by_tuning
 
@@ -117,16 +117,16 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         case, launch = item.case, item.launch
         data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
         task = measuring(case, repeat, launch.workload, data)
-        found = yield from launch.running(folder, task, on_message, in_turns)
-        self._doubt(item, found)
-        return replace(found, reason=found.reason + slowed(case, found))
+        attempt = yield from launch.running(folder, task, on_message, in_turns)
+        self._doubt(item, attempt)
+        return replace(attempt, reason=attempt.reason + slowed(case, attempt))
 
     def ranks(self, attempt: Attempt) -> list[Rank]:
-        """The last message of each kind, the passes by name, the notes joined."""
+        """Return the last message of each kind, the passes by name, the notes joined."""
         return [training_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
 
     def _proving(self, item: Runnable[Case], proofs: Proofs) -> Proving[tuple[Case, Proof]]:
-        """The case's proof, made before its first process; every proof goes into the run folder too."""
+        """Make the case's proof before its first process, and store it in the run folder."""
         case = item.case
         self._observer.proving(case)
         folder = patiently(lambda: self._folder.attempt(case.id, "proof"), self._observer.note)
@@ -137,31 +137,31 @@ class TrainingSession(Session[Case, CaseEntry, Record]):
         return case, proof
 
     def _doubt(self, item: Runnable[Case], attempt: Attempt) -> None:
-        """Have a proof made again, once, whose ranks saw other variables: another host's login has changed."""
+        """Have a proof made again, once, if the ranks saw other variables: the login of a host has changed."""
         proof = self._proof_of.get(item.case.id)
         if self._proofs is None or proof is None or proof.key in self._doubted or not unlike(proof, attempt):
             return
         self._doubted.add(proof.key)
         self._proofs.forget(proof)
-        self._proof_of = {id_: each for id_, each in self._proof_of.items() if each.key != proof.key}
+        self._proof_of = {id_: other for id_, other in self._proof_of.items() if other.key != proof.key}
 
 
 def _share(item: Runnable[Case]) -> Share:
     return share(item.case, item.launch.workload.graph(), item.launch.here)
 
 
-LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by why a watchdog ended an attempt
+LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by the reason of a watchdog
 
 
 def unlike(proof: Proof, attempt: Attempt) -> bool:
-    """Whether ranks saw other variables that change what is computed than those that the proof's ranks saw."""
+    """True if ranks saw other arithmetic variables than the proof's ranks."""
     hellos = [hello for sent in attempt.messages.values() for hello in of_type(Hello, sent) if hello.arithmetic]
-    proven = {each.digest for each in proof.environments}
+    proven = {environment.digest for environment in proof.environments}
     return bool(proven) and any(hello.arithmetic.digest not in proven for hello in hellos if hello.arithmetic)
 
 
 def slowed(case: Case, attempt: Attempt) -> str:
-    """What the reason must say of a straggler whose case passed a limit; "" of any other case."""
+    """Return the addition to the reason of a straggler's case that passed a limit; "" for any other case."""
     stopped = attempt.evidence["stopped"] or {}
     limit = LIMITS.get(stopped.get("why", ""))
     if not case.straggler or limit is None:
@@ -174,7 +174,7 @@ def slowed(case: Case, attempt: Attempt) -> str:
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:
-    """What an adapter says of a case that it can do."""
+    """Return what an adapter declares for a case."""
     able = adapter.capabilities
     strategy = able.strategy(case.strategy)
     return Declared(
@@ -187,5 +187,5 @@ def declared_of(case: Case, adapter: Adapter) -> Declared:
 
 
 def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Launch:
-    """The launch of a case, within its own limits; Unavailable says what this machine lacks."""
+    """Return the launch of a case, within its own limits; Unavailable if this machine lacks something."""
     return launch_of(case, Limits(case.time_limit, case.silence_limit), interpreters, bundle_folder)

@@ -1,36 +1,36 @@
-"""Measurements side by side, of which one works at a time: in turns, forth and back, so that drift hits all alike."""
+"""Measurements in turns, of which one works at a time: forth and back, so that drift affects all alike."""
 
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 
 import psutil
 
-# What yields, each time that its ranks wait for their turn, whether they will wait again before their pass is over.
+# A measurement; it yields each time that its ranks wait for their turn: True if they will wait again in this pass.
 Turned = Generator[bool, None, None]
 
 
-MOST = 8  # side by side: as many as a comparison usually has
+MOST = 8  # measurements in turns: as many as a comparison usually has
 
 
 class Room:
-    """Whether there is room for another measurement beside those that were started since this was made."""
+    """The memory for measurements that run at the same time."""
 
     def __init__(self) -> None:
-        """Made before the first of them, for which there always is."""
-        self._before, self._there = psutil.virtual_memory().available, 1
+        """Create it before the first measurement starts."""
+        self._before, self._started = psutil.virtual_memory().available, 1
 
     def for_one_more(self) -> bool:
-        """Twice as much memory must be free as those before it took in the mean."""
+        """Return True if twice the mean memory of the measurements started so far is free."""
         free = psutil.virtual_memory().available
-        found = self._there < MOST and free > 2 * (self._before - free) / self._there
-        self._there += found
-        return found
+        fits = self._started < MOST and free > 2 * (self._before - free) / self._started
+        self._started += fits
+        return fits
 
 
 def take_turns(measurements: Iterable[Turned]) -> None:
-    """Start each, as far as its first turn; give all of them turns while any wants more; then end each by itself.
+    """Start each measurement up to its first turn; give turns while any needs more; then end them one after the other.
 
-    What one raises ends all.
+    An exception of one ends all.
     """
     with ExitStack() as stack:
         waiting = []

@@ -281,7 +281,7 @@ def test_the_real_program(shell: Shell) -> None:
     assert shell("list", "adaptors").returncode == 2
     defect = shell("toy")
     assert defect.returncode == 2
-    told = r"stagebench: the plugin 'toy' \(\S+toy_plugin\.py, line \d+\) fails: ZeroDivisionError: a defect; mend"
+    told = r"stagebench: the plugin 'toy' \(\S+toy_plugin\.py, line \d+\) fails: ZeroDivisionError: a defect; fix"
     assert re.match(told, defect.stderr), defect.stderr
     interrupted = shell("toy", TOY_INTERRUPT="1")
     assert (interrupted.returncode, interrupted.stderr) == (130, "stagebench: interrupted\n")

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from suite.data import home, locate, made
-from suite.data.check import header, images, problems
 from suite.data.compatibility import Fit, fit
+from suite.data.decode import header, images, problems
 from suite.data.make import Photographs, digits, photographs
 from suite.data.sets import Marker, Recipe, marker_of
 from suite.errors import RequestError, Unavailable

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from adapters.pytorch.plugin import PyTorch
-from suite.data.readers import Check
-from suite.data.sample import some
+from suite.data.reader_check import Check, some
 from suite.errors import RequestError, Unavailable
 from suite.processes.interpreters import find
 from suite.worker.array_files import loaded

@@ -75,7 +75,7 @@ def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespa
     told = stagebench("data", "convert", str(photos), "--to", "whole")
     assert isinstance(told.error, StagebenchError)
     assert "No space left on device" in str(told.error)
-    assert "the same command goes on where this one ended" in str(told.error)
+    assert "the same command continues" in str(told.error)
     gamma.room = 100
     assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
 

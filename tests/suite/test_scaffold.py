@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
         ("Lumen", "lower-case letters"),
         ("9lives", "such as 'lumen'"),
         ("", "cannot be called ''"),
-        ("class", "a word of Python's own"),
+        ("class", "a keyword of Python"),
         ("pytorch", "there is an adapter 'pytorch' already"),
         ("reference", "there is an adapter 'reference' already"),
     ],

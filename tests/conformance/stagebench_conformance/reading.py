@@ -8,7 +8,7 @@ from PIL import Image
 
 from stagebench_conformance import probe
 from stagebench_conformance.base import Conformance
-from suite.data.readers import Check
+from suite.data.reader_check import Check
 from suite.plugins import workloads
 
 SAMPLES = 16

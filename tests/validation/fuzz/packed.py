@@ -22,7 +22,7 @@ from adapters.caffempi import datum
 from adapters.cntk import imagemap, packing
 from adapters.cntk.plugin import FORMATS
 from adapters.mxnet import record_files
-from suite.data import pack, record_sets
+from suite.data import pack, sets
 from suite.data.make import Photographs, photographs
 from suite.data.sets import SETS, Marker, Recipe, made
 from suite.errors import StagebenchError
@@ -172,13 +172,13 @@ def refusal(act: Callable[[], Any]) -> StagebenchError | None:
 
 def missing(own: Path, workload: Any) -> None:
     """As a plan looks at a set's records."""
-    place = record_sets.records_place(str(own / "set"), FORMATS[0], workload)
+    place = sets.records_place(str(own / "set"), FORMATS[0], workload)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(own)
     (own / "set" / "a").mkdir(parents=True)
     (own / "set" / "a" / "one.jpg").write_bytes(IMAGES[0])
-    problem = record_sets.missing(str(own / "set"), own / "set", FORMATS[0], workload)
+    problem = sets.missing_records(str(own / "set"), own / "set", FORMATS[0], workload)
     if problem and "has changed since" not in problem:
         raise StagebenchError(problem.replace(str(place), str(own)))
 

@@ -1,7 +1,6 @@
-"""Do all readers deliver the same samples? Each one's, laid beside the plain source's (`suite.data.pixels`).
+"""The check that all readers deliver the same samples, compared with the plain source's (`suite.data.pixels`).
 
-A few samples of a set are read once through every reader of an adapter: the files as they stand, and each of its
-record formats.
+A few samples of a set are read once through every reader of an adapter: of the files, and of each record format.
 """
 
 import os
@@ -9,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import numpy as np
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Format
 from suite.contracts.case import Configuration
-from suite.data.check import header, images
+from suite.data.decode import header, images
 from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, REDECODED, SCALED, Bounds, Samples, compare
-from suite.data.sample import some
 from suite.data.sets import kind_of
 from suite.errors import RequestError, StagebenchError, Unavailable
 from suite.processes.attempt import Limits
@@ -29,6 +28,8 @@ from suite.processes.jobs import reading
 from suite.processes.single import plain, single
 from suite.shell import command_line
 from suite.suggest import known
+from suite.worker.array_files import loaded
+from suite.worker.image_folder import listed
 from suite.worker.job import DataSet, Read
 from suite.worker.messages import Notes, of_type
 from suite.worker.photographs import Photographs
@@ -36,13 +37,13 @@ from suite.worker.sources import open_source
 from workloads.catalogue import Workload
 
 BATCH, READERS = 4, 2
-EVEN = BATCH * READERS  # an epoch that no reader needs to fill up from the next
+EVEN = BATCH * READERS  # samples of an epoch are a multiple: no reader fills its last batch from the next epoch
 SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What became of one reader."""
+    """The result of one reader."""
 
     adapter: str
     format: str
@@ -53,8 +54,8 @@ class Delivered:
     mean: float  # difference in levels of 0 to 255 (photographs), or in standard deviations (arrays)
     most: float
     bound: str
-    problem: str  # "" when it delivers what the others do
-    unavailable: str = ""  # what this machine lacks for it: nothing was read
+    problem: str  # "" if it delivers the right samples
+    unavailable: str = ""  # what this machine lacks for the reader: nothing was read
 
     @property
     def row(self) -> dict[str, object]:
@@ -62,7 +63,7 @@ class Delivered:
 
 
 class Check:
-    """A few samples of one set, and what the plain source makes of them."""
+    """A few samples of one set, as the plain source reads them."""
 
     def __init__(
         self,
@@ -73,10 +74,9 @@ class Check:
         device: str = "",
         knobs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Lay `samples` of the set out in `folder`; RequestError when it has too few, or one cannot be read.
+        """Lay `samples` of the set out in `folder`; RequestError if it has too few, or one cannot be read.
 
-        `device` is what readers read for ("": each adapter's first), `knobs` those of the adapters' that are not at
-        their defaults.
+        Readers read for `device` ("": each adapter's first) with `knobs`, the others at their defaults.
         """
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
         self._device, self._knobs = device, dict(knobs or {})
@@ -84,11 +84,11 @@ class Check:
         graph = workload.graph()
         self.files = DataSet(self.kind, str(self.data), workload.preprocessing)
         self.plain = open_source(self.files, graph.input_shape, graph.classes)
-        found = [self._plain_sample(source, index) for index in range(len(self.plain))]
-        self.true = self._samples(np.stack([image for image, _ in found]), np.array([label for _, label in found]))
+        images, labels = zip(*(self._plain_sample(source, index) for index in range(len(self.plain))), strict=True)
+        self.true = self._samples(np.stack(images), np.array(labels))
 
     def refusal(self, adapter: Adapter) -> str | None:
-        """Why an adapter has no readers on this device, or with these knobs; None: it has."""
+        """Return why an adapter has no readers on this device or with these knobs; None if it has."""
         able = adapter.capabilities
         if self._device and self._device not in able.devices:
             return f"{adapter.name} does not do device {self._device!r}; it does {', '.join(able.devices)}"
@@ -109,7 +109,7 @@ class Check:
                 yield self.one(adapter, interpreter, form)
 
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
-        """One reader: of the files (None), or of what is packed for it."""
+        """Check one reader: of the files (None), or of records packed for it."""
         name, bounds = form.name if form else "files", self._bounds(adapter, form)
         missing = adapter.unreadable(form) if form else None
         if missing:
@@ -125,20 +125,20 @@ class Check:
                 return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", str(error))
             except StagebenchError as error:
                 return Delivered(adapter.name, name, "", 0, 0, len(self.plain), 0.0, 0.0, str(bounds), str(error))
-        # Of the files, and of records that can be had one by one, frameworks are compared sample after sample.
+        # Files, and records that can be read in any order, are compared sample after sample.
         order = list(self.plain.order(0, 1, 0, 1)) if form is None or form.ordered else None
-        found = compare(delivered, self.true, bounds, order)
-        return Delivered(adapter.name, name, reader, len(delivered.labels), bound=str(bounds), **asdict(found))
+        comparison = compare(delivered, self.true, bounds, order)
+        return Delivered(adapter.name, name, reader, len(delivered.labels), bound=str(bounds), **asdict(comparison))
 
     def _plain_sample(self, source: Path, index: int) -> tuple[np.ndarray, int]:
         try:
             return self.plain.sample(index)
         except OSError as error:
-            # What was laid out is gone soon.
+            # The link is removed soon: name the file that it leads to.
             problem, link = str(error), self.plain.files[index][0] if self.plain.files else ""
             problem = problem.replace(link, os.path.realpath(link)) if link else problem
             command = command_line("stagebench", "data", "check", source)
-            raise RequestError(f"{problem}; `{command}` names all that cannot be read") from error
+            raise RequestError(f"{problem}; `{command}` names all unreadable files") from error
 
     def _packed(self, adapter: Adapter, interpreter: Interpreter, form: Format, scratch: Path) -> Path:
         folder, work = scratch / "records", scratch / "packing"
@@ -160,7 +160,7 @@ class Check:
             return self._samples(content["images"], content["labels"]), str(notes.get("reader", "threads"))
 
     def _values(self, adapter: Adapter) -> dict[str, Any]:
-        """How its readers are asked for, beside the first of everything."""
+        """Return the settings of the readers' configuration that are not the adapter's first or default."""
         able, place = adapter.capabilities, plain(adapter, self.workload).placement
         return {
             "batch": BATCH,
@@ -191,3 +191,51 @@ class Check:
     @cached_property
     def _scales(self) -> bool:
         return any(min(header(path)) != self.workload.preprocessing.resize for path in images(self.data))
+
+
+def some(source: Path, samples: int, even: int, folder: Path) -> Path:
+    """Lay at most `samples` different samples out below `folder`, a multiple of `even`; return their path.
+
+    Equal samples are skipped, since a reader's copies could not be told apart. RequestError if there are too few.
+    """
+    return (_some_images if kind_of(source) == "folder" else _some_arrays)(source, samples, even, folder)
+
+
+def _spread(count: int, samples: int) -> list[int]:
+    return [int(index) for index in np.linspace(0, count - 1, min(count, samples))]
+
+
+def _even(source: Path, distinct: list[int], even: int) -> list[int]:
+    count = len(distinct) // even * even
+    if not count:
+        raise RequestError(
+            f"{source} holds {len(distinct)} different samples, and comparing readers takes {even} or more; "
+            "name a larger set or leave --readers out"
+        )
+    return distinct[:count]
+
+
+def _some_images(source: Path, samples: int, even: int, folder: Path) -> Path:
+    files = listed(str(source)).files
+    first: dict[bytes, int] = {}
+    for index in _spread(len(files), samples):
+        first.setdefault(sha256(Path(files[index][0]).read_bytes()).digest(), index)
+    for index in _even(source, list(first.values()), even):
+        path = Path(files[index][0])
+        link = folder / "images" / path.parent.name / path.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(path.resolve(), link)
+    return folder / "images"
+
+
+def _some_arrays(source: Path, samples: int, even: int, folder: Path) -> Path:
+    images, labels = loaded(str(source))
+    first: dict[bytes, int] = {}
+    for index in _spread(len(labels), samples):
+        first.setdefault(images[index].tobytes(), index)
+    chosen = _even(source, list(first.values()), even)
+    if (labels[chosen] == labels[chosen[0]]).all():  # a set of one class would be refused
+        others = np.flatnonzero(labels != labels[chosen[0]])
+        chosen[-1] = next((int(other) for other in others if images[other].tobytes() not in first), chosen[-1])
+    np.savez(folder / "some.npz", images=images[chosen], labels=labels[chosen])
+    return folder / "some.npz"

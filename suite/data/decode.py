@@ -1,4 +1,4 @@
-"""Decoding every image of a folder, to find the unreadable ones before a training does."""
+"""Images decoded one by one, to find the unreadable ones before a training does."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.De
 
 
 def header(path: Path) -> tuple[int, int]:
-    """(width, height) from the file's header; OSError names an unreadable file."""
+    """Return (width, height) from the file's header; OSError names an unreadable file."""
     try:
         with Within(path) as stream, Image.open(stream) as image:
             return image.size
@@ -21,19 +21,19 @@ def header(path: Path) -> tuple[int, int]:
 
 
 def images(folder: Path) -> list[Path]:
-    """Every image of a class-folder tree; ValueError or OSError names what is missing."""
+    """Return every image of a class-folder tree; ValueError or OSError names a missing part."""
     return [Path(path) for path, _ in listed(str(folder)).files]
 
 
 def lone_class(folder: Path, classes: Sequence[str]) -> str | None:
-    """What is wrong with a tree of a single class folder: whatever a network answers would be right."""
+    """Return the problem of a tree with a single class folder, where every answer is right; None without one."""
     if len(classes) > 1:
         return None
     return f"{folder} has one class, {classes[0]}; a network learns to tell classes apart: add a folder for another one"
 
 
 def problems(paths: list[Path]) -> Iterator[str | None]:
-    """For each image None, or why it cannot be decoded."""
+    """Yield for each image None, or why it cannot be decoded."""
     for path in paths:
         try:
             with Within(path) as stream, Image.open(stream) as image:
@@ -46,7 +46,7 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
 
 
 def blank(paths: list[Path]) -> bool:
-    """Whether every image has one value in all of its pixels: nothing can be learnt from them."""
+    """True if each image has one value in all of its pixels, so that nothing can be learnt."""
     return all(map(_flat, paths))
 
 
@@ -54,7 +54,7 @@ def _flat(path: Path) -> bool:
     try:
         with Within(path) as stream, Image.open(stream) as image:
             refuse_huge(image, path.stat().st_size)
-            return image.convert("RGB").getcolors(1) is not None  # None: more colours than one
+            return image.convert("RGB").getcolors(1) is not None  # None: two colours or more
     except UNREADABLE:
         return False
 
