@@ -1,1 +1,1 @@
-"""`stagebench comm`: communication by itself, planned, launched and stored as cases of training are."""
+"""`stagebench comm`: communication alone, planned, launched and stored as cases of training are."""

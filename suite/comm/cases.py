@@ -1,4 +1,4 @@
-"""What is measured: an operation over its sizes, or a network's gradient tensors, on one backend and placement."""
+"""The cases of `stagebench comm`: an operation over its sizes, or a network's gradient tensors, on one backend."""
 
 import hashlib
 import json
@@ -20,17 +20,17 @@ from suite.worker.job import Communicate
 from workloads.catalogue import Workload
 
 GRADIENTS = "all-reduce"  # what training does with gradients
-HIDDEN = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are measured beside computation, too
+HIDDEN = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are also measured during computation
 TIME_LIMIT = 1800.0  # seconds of a case, at least
 SAMPLED = 3.0  # times the seconds asked for: a warm-up, and a last block of samples as long as all before it
-OVERLAPPED = 5  # times as many samples beside a message's own: begun and waited for, and four ways in turns
-WAYS = 3  # of a network's tensors all at once, beside each by itself
+OVERLAPPED = 5  # further sets of samples of an overlapped message: one begun and waited for, four in turns
+WAYS = 3  # further sets of samples of a network's tensors, all at once
 SILENCE_LIMIT = 120.0  # without a message that has arrived: a rank hangs
 
 
 @dataclass(frozen=True)
 class CommCase:
-    """One process group's work; its id is a hash of these values."""
+    """A case; its id is a hash of these values."""
 
     backend: str
     operation: str
@@ -43,7 +43,7 @@ class CommCase:
     dtype: str = FLOAT32  # of the numbers
 
     def __post_init__(self) -> None:
-        """A case is also read from files; ValueError for an operation or a type that there is not."""
+        """Raise ValueError for an unknown operation or type, since cases are read from files, too."""
         for value, known in ((self.operation, OPERATIONS), (self.dtype, tuple(ITEMSIZES))):
             if value not in known:
                 raise ValueError(f"{shown(value)} is none of {', '.join(known)}")
@@ -58,13 +58,13 @@ class CommCase:
 
     @property
     def label(self) -> str:
-        """What a person reads: gloo all-reduce, 2 ranks."""
+        """The case in words: gloo all-reduce, 2 ranks."""
         what = f"gradients of {self.workload}" if self.workload else self.operation
         return f"{self.backend} {what}{self.of_dtype}, {self.placement.words}"
 
     @property
     def of_dtype(self) -> str:
-        """Of float16: where it is not the usual type."""
+        """The type in words, such as " of float16"; "" for the usual one."""
         return "" if self.dtype == FLOAT32 else f" of {self.dtype}"
 
     @property
@@ -74,7 +74,7 @@ class CommCase:
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """The counts that are measured beside computation: of all-reduce, the operation that training hides."""
+        """The counts that are also measured during computation: of all-reduce, which training overlaps."""
         sizes = {size // self.itemsize for size in HIDDEN} if self.operation == GRADIENTS else set()
         return tuple(count for count in self.counts if count in sizes)
 
@@ -84,7 +84,7 @@ class CommCase:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for; names are known ones."""
+    """A request of the command line, its names checked."""
 
     operations: tuple[str, ...]
     sizes: tuple[int, ...]  # bytes
@@ -99,7 +99,7 @@ class Asked:
 
 
 def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iterator[CommCase]:
-    """Every case of a backend, operations in the usual order."""
+    """Yield every case of a backend, operations in the usual order."""
     backend, placement = offer.backend, _placement(asked, offer)
     for dtype in asked.dtypes:
         counts = tuple(size // ITEMSIZES[dtype] for size in asked.sizes)
@@ -112,13 +112,13 @@ def cases(asked: Asked, offer: Offer, workloads: Mapping[str, Workload]) -> Iter
 
 
 def refusal(case: CommCase, offer: Offer) -> str | None:
-    """Why a backend cannot do a case; None when it can, as far as one can tell without running it."""
+    """Return why a backend cannot do a case; None if it can, as far as is known without running it."""
     backend, strategy = offer.backend, offer.adapter.capabilities.strategy(offer.backend.strategy)
     if case.operation not in backend.operations:
         return f"{backend.name} has no {case.operation}; it has {', '.join(backend.operations)}"
     if case.dtype not in backend.dtypes:
         return f"{backend.name} exchanges no {case.dtype}; it exchanges {', '.join(backend.dtypes)}"
-    assert strategy is not None, f"{backend.name} names the strategy {backend.strategy!r}, which there is not"
+    assert strategy is not None, f"{backend.name} names the strategy {backend.strategy!r}, which does not exist"
     starting = starters(strategy, launchers())
     if case.placement.launcher not in starting:
         return f"{backend.name} is started by {', '.join(starting)}, not by {case.placement.launcher}"
@@ -126,7 +126,7 @@ def refusal(case: CommCase, offer: Offer) -> str | None:
 
 
 def configuration(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Configuration:
-    """Of a training whose processes these are: their variables and sidecars."""
+    """Return the configuration of the training that these processes imitate, for variables and sidecars."""
     able = offer.adapter.capabilities
     return Configuration(
         offer.adapter.name,
@@ -139,7 +139,7 @@ def configuration(case: CommCase, offer: Offer, workloads: Mapping[str, Workload
 
 
 def limits(case: CommCase, workloads: Mapping[str, Workload]) -> Limits:
-    """How long a case may take: its samples and its budget, and the usual limit beside it."""
+    """Return a case's time limits: its samples, its budget and the usual limit together."""
     sampled = len(case.counts) + OVERLAPPED * len(case.hidden)
     if case.workload:
         sampled = len({numbers for _, numbers in gradient_tensors(workloads[case.workload])}) + WAYS
@@ -160,7 +160,7 @@ def task(case: CommCase, offer: Offer, workloads: Mapping[str, Workload]) -> Com
 
 
 def gradient_tensors(workload: Workload) -> list[tuple[str, int]]:
-    """(name, numbers) of every gradient tensor, in the order in which backward completes them."""
+    """Return (name, numbers) of every gradient tensor, in the order in which backward completes them."""
     graph = workload.graph()
     return [
         (parameter.name, prod(parameter.shape))

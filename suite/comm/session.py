@@ -1,4 +1,4 @@
-"""A session that measures communication by itself: a record for each case (suite.comm.records)."""
+"""A session that measures communication alone: a record for each case (suite.comm.records)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from suite.session.resumable import Runnable, Session
 
 
 class CommSession(Session[CommCase, CommEntry, CommRecord]):
-    """One run of `stagebench comm`."""
+    """A run of `stagebench comm`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
         self._interpreters, self._offers = interpreters, {case.id: offer for case, offer in cases}
 
     def launch(self, case: CommCase, bundles: Path) -> Launch:
-        """As the processes of the backend's strategy are started."""
+        """Return the launch that the backend's strategy has in training."""
         offer, known = self._offers[case.id], workloads()
         interpreter, code = offer.interpreter(self._interpreters), bundles / offer.adapter.name
         return launch_of(configuration(case, offer, known), limits(case, known), self._interpreters, code, interpreter)

@@ -11,19 +11,19 @@ LARGEST = 1 << 33  # bytes; beyond it counts no longer fit the libraries' intege
 
 
 def sizes_from(option: str) -> tuple[int, ...]:
-    """Bytes, ascending: of "LOW:HIGH" low, 4 x low, ... up to high; of "SIZE" that one.
+    """Read "LOW:HIGH" as low, 4 x low, ... up to high, in bytes, and "SIZE" as one size.
 
-    RequestError for what is no size, not a multiple of 4 bytes, or the wrong way round.
+    RequestError for another form, a size that is no multiple of 4 bytes, or HIGH below LOW.
     """
     low, colon, high = option.partition(":")
     begin = _bytes(low, option)
     end = _bytes(high, option) if colon else begin
     if end < begin:
         raise RequestError(f"--sizes {option!r} ends below its beginning; write LOW:HIGH, such as 4:64M")
-    found = [begin]
-    while found[-1] * FACTOR <= end:
-        found.append(found[-1] * FACTOR)
-    return tuple(found)
+    sizes = [begin]
+    while sizes[-1] * FACTOR <= end:
+        sizes.append(sizes[-1] * FACTOR)
+    return tuple(sizes)
 
 
 def _bytes(text: str, option: str) -> int:
@@ -38,7 +38,7 @@ def _bytes(text: str, option: str) -> int:
 
 
 def written(size: int) -> str:
-    """4 B, 1 KiB, 97.5 MiB: exact where it is a whole number of the unit."""
+    """Write 4 B, 1 KiB, 97.5 MiB; exact for whole numbers of a unit."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g} {name}"

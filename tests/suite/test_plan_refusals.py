@@ -66,7 +66,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
             'passes = ["train"]',
             10,
             "the pass 'train' needs real data",
-            "wants 'real', a data set's name",
+            "set data to 'real', a data set's name",
         ),
         ("steps = 50", "steps = 50\n[training]\nheld_out = 1.0", 7, "held_out = 1.0", "less than 1"),
         (

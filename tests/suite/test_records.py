@@ -87,7 +87,7 @@ def test_a_bad_image_ends_it_and_may_be_skipped_by_the_next_command(
     (photos / "bee" / "1.jpg").rename(photos / "bee" / "99.jpg")  # every class's first is looked at before
     told = stagebench("data", "convert", str(photos), "--to", "whole")
     assert "99.jpg" in str(told.error)
-    assert "--on-error skip leaves out" in str(told.error)
+    assert "--on-error skip leaves unreadable samples out" in str(told.error)
     told = stagebench("data", "convert", str(photos), "--to", "whole", "--on-error", "skip")
     assert told.code == 0, told.error
     assert "15 samples" in told.out
