@@ -1,6 +1,7 @@
 """What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
 
 import time
+from functools import partial
 from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 
 from adapters.caffempi import machine
 from adapters.caffempi.arena import Span, exported
-from adapters.caffempi.lower import lower
+from adapters.caffempi.lower import attempt, lower
 from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.pinned import pinned
 from adapters.caffempi.timing import GroupClock
+from adapters.pytorch.candidates import by_way, choose
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.feed import synthetic
@@ -31,6 +33,7 @@ class CaffeMPITrainer(Trainer):
         self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
         self._dtype = machine.DTYPES[setup.precision]
         self._database: Any = None
+        self._ways: Dict[str, str] = {}  # `candidates.choose` fills it when the net is built
 
     # --- life ---------------------------------------------------------------
 
@@ -46,7 +49,10 @@ class CaffeMPITrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         channels_last = self._layout == "channels_last"
-        self._graph, self._net = graph, lower(graph, channels_last, self.setup.world, self._dtype, self._device)
+        tried = partial(attempt, channels_last, samples=self.setup.batch)
+        self._ways = choose(self.setup, self.group, graph, self.setup.batch, "caffempi, " + self._layout, tried)
+        self._graph = graph
+        self._net = lower(graph, channels_last, self.setup.world, self._dtype, self._device, self._ways)
         self._arena, self._clock = self._net.arena, self.new_clock()
         self._arena.load(weights)
         self._solver = solver_of(self._arena, self.setup.optimiser)
@@ -188,7 +194,7 @@ class CaffeMPITrainer(Trainer):
         self._clock.forget()
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), memory_format=self._layout)
+        return dict(super().notes(), memory_format=self._layout, kernels=by_way(self._ways))
 
 
 class Single(CaffeMPITrainer):

@@ -1,6 +1,6 @@
 """From the layer graph to the net."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,6 +12,7 @@ from adapters.caffempi.layers.normalisation import BatchNormalisation, LocalResp
 from adapters.caffempi.layers.pointwise import Add, Concat, Dropout, Flatten, Identity, Rectifier
 from adapters.caffempi.layers.pooling import AveragePooling, MaxPooling
 from adapters.caffempi.net import Net, Slot
+from adapters.pytorch.candidates import knob_of, random
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph
 from workloads.graph import Layer as Node
@@ -31,10 +32,20 @@ KINDS = {
 }
 
 
-def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.float32, device: Any = "cpu") -> Net:
-    """The net of a graph, with parameters all zero; Unsupported names a kind that has no layer here."""
+def lower(
+    graph: Graph,
+    channels_last: bool,
+    world: int,
+    dtype: Any = torch.float32,
+    device: Any = "cpu",
+    ways: Optional[Dict[str, str]] = None,
+) -> Net:
+    """Return the net of a graph, with parameters all zero; Unsupported names a kind that has no layer here.
+
+    `ways`: how `adapters.pytorch.candidates.choose` has layers computed, by their names.
+    """
     arena = Arena(graph, channels_last, dtype, device)
-    layers = [layer_of(node, channels_last) for node in graph.layers]
+    layers = [layer_of(node, channels_last, (ways or {}).get(node.name, "torch")) for node in graph.layers]
     blobs = {"input": 0}
     blobs.update((node.name, index + 1) for index, node in enumerate(graph.layers))
     inputs = [tuple(blobs[name] for name in node.inputs) for node in graph.layers]
@@ -49,11 +60,13 @@ def lower(graph: Graph, channels_last: bool, world: int, dtype: Any = torch.floa
     return Net(slots, losses, arena)
 
 
-def layer_of(node: Node, channels_last: bool) -> Layer:
+def layer_of(node: Node, channels_last: bool, way: str) -> Layer:
     if node.kind not in KINDS:
         raise Unsupported("caffempi has no layer for %r of kind %r" % (node.name, node.kind))
-    if node.kind == "conv" and channels_last and PointConvolution.fits(node):
-        return PointConvolution(node)
+    if knob_of(node) == "pointwise" and (way == "product" or (way == "torch" and channels_last)):
+        return PointConvolution(node, way)
+    if node.kind in ("conv", "dense"):
+        return KINDS[node.kind](node, way)  # type: ignore[call-arg]
     if node.kind == "dropout" and node.attrs["rate"] == 0:
         return Identity(node)
     return KINDS[node.kind](node)  # type: ignore[abstract]
@@ -92,3 +105,21 @@ def last_reads(inputs: List[Tuple[int, ...]]) -> List[Tuple[int, ...]]:
         for blob in read:
             last[blob] = index
     return [tuple(sorted(b for b in set(read) if last[b] == index)) for index, read in enumerate(inputs)]
+
+
+def attempt(channels_last: bool, node: Node, way: str, samples: int) -> Callable[[], Sequence[Any]]:
+    """Return what computes a layer forward and backward on random numbers, for `candidates.choose`."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    layer, parameters = layer_of(node, channels_last, way), {}
+    for seed, parameter in enumerate(node.parameters):
+        parameters[parameter.name.rpartition(".")[2]] = random(parameter.shape, seed, layout)
+    gradients = {role: torch.zeros_like(tensor) for role, tensor in parameters.items()}
+    layer.bind(parameters, gradients)
+    x = random((samples, *node.input_shapes[0]), 2, layout)
+    dy = random((samples, *node.shape), 3, layout)
+
+    @torch.inference_mode()
+    def run() -> Sequence[Any]:
+        return [layer.forward([x]), *layer.backward(dy, owned=False), *gradients.values()]
+
+    return run

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
+from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
@@ -60,6 +61,7 @@ STRATEGIES = (
 
 EXCHANGING = ("data_parallel", "two_level", "parameter_server", "parameter_server_async")
 KNOBS = {
+    **CANDIDATES,
     "cudnn_autotune": KERNEL_KNOBS["cudnn_autotune"],
     "deterministic": KERNEL_KNOBS["deterministic"],
     "overlap": Knob(
@@ -135,10 +137,9 @@ class CaffeMPI(Adapter):
     title = "Caffe-MPI style"
     package = "adapters.caffempi"
     requires = ("torch", "mpi4py", "lmdb")
-    # CXX compiles TorchInductor's kernels.
-    arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
-    other_variables = ("TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
-    out_of_memory = ("DefaultCPUAllocator",)  # PyTorch's
+    builds_on = ("adapters.pytorch",)  # its operators, and how they are chosen
+    arithmetic_variables, other_variables = PyTorch.arithmetic_variables, PyTorch.other_variables
+    out_of_memory = PyTorch.out_of_memory
     environment = "caffempi"
     remedy = "tox run -e caffempi"
     backends = BACKENDS
@@ -155,7 +156,7 @@ class CaffeMPI(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
-        found = {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {})}
+        found = {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {}), **huge_pages(case)}
         return {**found, **FIXED_WORKSPACE} if case.knobs.get("deterministic") == "on" else found
 
 

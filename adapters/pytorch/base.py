@@ -9,10 +9,12 @@ import numpy as np
 import torch
 
 from adapters.pytorch import arithmetic, machine
+from adapters.pytorch.candidates import by_way, choose
 from adapters.pytorch.copies import Copies
 from adapters.pytorch.decoding import Decoder, decoder_on
 from adapters.pytorch.group import ProcessGroup
 from adapters.pytorch.input import reader_of
+from adapters.pytorch.lower import attempt
 from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
@@ -29,6 +31,7 @@ class TorchTrainer(Trainer):
 
     grouped = True  # whether its ranks join a process group
     places_images = True  # whether this rank's share of the network sees the images
+    has_candidates = True  # whether its layers may be computed in other ways than torch's own
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -41,6 +44,7 @@ class TorchTrainer(Trainer):
         self._copies: Optional[Copies] = None
         self._loss: Any = None
         self._optimiser: Any = None
+        self._ways: Dict[str, str] = {}  # `candidates.choose` fills it when the network is built
 
     # --- life ---------------------------------------------------------------
 
@@ -145,6 +149,7 @@ class TorchTrainer(Trainer):
             compile=self._compiled,
             lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
             optimiser=described(self.setup.optimiser, self._fused),
+            kernels=by_way(self._ways),
             copies="on a stream of their own" if self._copies else "in the order of the steps",
             stages="events on the device's stream" if self.has_device_marks() else "the host's clock",
         )
@@ -162,13 +167,22 @@ class TorchTrainer(Trainer):
         self._optimiser.zero_grad(set_to_none=True)
 
     def _begin_build(self, graph: Graph) -> None:
-        """Let go of the last network, restart the masks of dropout, choose the memory format."""
+        """Let go of the last network, restart the masks of dropout, choose the memory format and each layer's way."""
         self._release()
         self._scaler = arithmetic.scaler(self.setup)
         torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._shape = graph.input_shape
         self._head_weights = [head.weight for head in graph.heads]
         self._layout = self._memory_format(graph)
+        self._ways = {}
+        if self.has_candidates and not self._compiled:
+            samples, about = self._samples_at_once(), "pytorch, %s" % self._layout
+            tried = partial(attempt, self._layout, samples=samples)
+            self._ways = choose(self.setup, self.group, graph, samples, about, tried)
+
+    def _samples_at_once(self) -> int:
+        """Return how many samples a forward takes."""
+        return self.setup.batch // self.setup.devices
 
     def _release(self) -> None:
         """Let go of what was built; DDP stands in a reference cycle."""

@@ -92,16 +92,19 @@ class BranchNet(nn.Module):
         weights: Dict[str, np.ndarray],
         fast: bool,
         exchange: BlockExchange,
+        ways: Dict[str, str],
     ) -> None:
         """`weights` by canonical names; KeyError names a missing one."""
         super().__init__()
         self._cut, self._exchange = cut, exchange
         self._shapes = dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)
         self.trunk_stages = trunk(graph, cut)
-        self.trunk = nn.ModuleList(Net(graph, weights, fast, stage) for stage in self.trunk_stages)
+        self.trunk = nn.ModuleList(Net(graph, weights, fast, stage, ways) for stage in self.trunk_stages)
         own = [[stage for stage, owner in zip(*block) if owner == rank] for block in cut]
         self.own_stages = [stage for stages in own for stage in stages]
-        self.own = nn.ModuleList(nn.ModuleList(Net(graph, weights, fast, stage) for stage in stages) for stages in own)
+        self.own = nn.ModuleList(
+            nn.ModuleList(Net(graph, weights, fast, stage, ways) for stage in stages) for stages in own
+        )
 
     def forward(self, images: torch.Tensor) -> List[torch.Tensor]:
         """Logits (samples, classes) of every head, on every rank."""

@@ -6,11 +6,12 @@ variance is the unbiased one; a ceil-mode window that begins beyond the input an
 left padding is dropped, as the graph says.
 """
 
-from typing import Any, Callable, Dict, FrozenSet
+from typing import Any, Callable, Dict, FrozenSet, Sequence
 
 import torch
 from torch import nn
 
+from adapters.pytorch.candidates import Dense, Pointwise, random
 from adapters.pytorch.lrn import FastLRN
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph, Layer
@@ -18,14 +19,14 @@ from workloads.graph import Graph, Layer
 Operation = Callable[..., torch.Tensor]
 
 
-def lower(layer: Layer, fast: bool, exclusive: bool) -> Operation:
-    """The layer as something to call with its inputs: an nn.Module where it has state or a mode.
+def lower(layer: Layer, fast: bool, exclusive: bool, way: str = "torch") -> Operation:
+    """Return the layer as something to call with its inputs: an nn.Module where it has state or a mode.
 
-    `fast` allows what is faster than torch's own layer; `exclusive` says that the first
-    input may be written over.
+    `fast` allows what is faster than torch's own layer; `exclusive` says that the first input may be written over;
+    `way` is one of `candidates.WAYS`.
     """
-    made: Operation = getattr(Lowering(layer, fast, exclusive), layer.kind)()
-    return made
+    operation: Operation = getattr(Lowering(layer, fast, exclusive, way), layer.kind)()
+    return operation
 
 
 def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
@@ -49,17 +50,21 @@ class PaddedAverage(nn.AvgPool2d):
 class Lowering:
     """One layer; the method that bears its kind's name makes the operation."""
 
-    def __init__(self, layer: Layer, fast: bool, exclusive: bool) -> None:
-        self._layer, self._attrs, self._fast, self._exclusive = layer, layer.attrs, fast, exclusive
+    def __init__(self, layer: Layer, fast: bool, exclusive: bool, way: str) -> None:
+        self._layer, self._attrs, self._fast, self._exclusive, self._way = layer, layer.attrs, fast, exclusive, way
         self._entering = layer.input_shapes[0][0]  # channels, or features
 
     def conv(self) -> Operation:
         attrs = self._attrs
         window = {"stride": attrs["stride"], "padding": attrs["pad"], "groups": attrs["groups"], "bias": attrs["bias"]}
-        return nn.utils.skip_init(nn.Conv2d, self._entering, attrs["out"], attrs["kernel"], **window)
+        if self._way == "onednn":
+            window["dilation"] = 2  # 1x1 has nothing to dilate, and torch gives dilated convolutions to oneDNN
+        kind = Pointwise if self._way == "product" else nn.Conv2d
+        return nn.utils.skip_init(kind, self._entering, attrs["out"], attrs["kernel"], **window)
 
     def dense(self) -> Operation:
-        return nn.utils.skip_init(nn.Linear, self._entering, self._attrs["out"], bias=self._attrs["bias"])
+        kind = Dense if self._way == "onednn" else nn.Linear
+        return nn.utils.skip_init(kind, self._entering, self._attrs["out"], bias=self._attrs["bias"])
 
     def batch_norm(self) -> Operation:
         return nn.BatchNorm2d(self._entering, eps=self._attrs["eps"], momentum=1 - self._attrs["momentum"])
@@ -102,3 +107,20 @@ class Lowering:
             )
         names = {"kernel": "kernel_size", "stride": "stride", "pad": "padding", "ceil": "ceil_mode"}
         return {theirs: attrs[ours] for ours, theirs in names.items()}
+
+
+def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Callable[[], Sequence[torch.Tensor]]:
+    """Return what computes a layer forward and backward on random numbers, for `candidates.choose`."""
+    module: Any = lower(layer, True, False, way)
+    with torch.no_grad():
+        for seed, parameter in enumerate(module.parameters()):
+            parameter.copy_(random(parameter.shape, seed))
+    module.to(memory_format=layout)
+    x = random((samples, *layer.input_shapes[0]), 2, layout).requires_grad_()
+    gradient = random((samples, *layer.shape), 3, layout)
+
+    def run() -> Sequence[torch.Tensor]:
+        y = module(x)
+        return [y.detach(), *torch.autograd.grad(y, [x, *module.parameters()], gradient)]
+
+    return run

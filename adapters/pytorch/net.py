@@ -22,8 +22,18 @@ class Net(nn.Module):
     a tuple and an index a layer beyond the layers themselves.
     """
 
-    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], fast: bool, stage: Optional[Stage] = None) -> None:
-        """Lower every layer (of a stage) and set its weights (canonical names); KeyError names a missing one."""
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Dict[str, np.ndarray],
+        fast: bool,
+        stage: Optional[Stage] = None,
+        ways: Optional[Dict[str, str]] = None,
+    ) -> None:
+        """Lower every layer (of a stage) and set its weights (canonical names); KeyError names a missing one.
+
+        `ways`: how `candidates.choose` has layers computed, by their names.
+        """
         super().__init__()
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []
@@ -35,7 +45,7 @@ class Net(nn.Module):
         self._program: List[Instruction] = []
         for index in range(stage.begin, stage.end):
             layer = graph.layers[index]
-            operation = lower(layer, fast, exclusive=layer.inputs[0] in mine)
+            operation = lower(layer, fast, layer.inputs[0] in mine, (ways or {}).get(layer.name, "torch"))
             if isinstance(operation, nn.Module):
                 self._keep(operation, layer.name)
             inputs, output = places.of(index)

@@ -137,8 +137,41 @@ COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
 THROUGH_HOSTS = ("ddp", "accumulate", "zero1", "local_sgd")  # what they exchange gloo takes from GPUs
 REPLICATED = ("ddp", "accumulate", "zero1")  # those that wrap the network in DistributedDataParallel
 
+# How layers are computed on CPUs: `adapters.pytorch.candidates` has the ways, and times them.
+CANDIDATES = {
+    "products": Knob(
+        ("auto", "torch", "onednn"),
+        "auto",
+        "What multiplies the float32 matrices of dense layers: PyTorch's BLAS (MKL), or oneDNN; auto: PyTorch's, and "
+        "when tuned the faster one, timed on the case's shapes when the network is built.",
+        needs=(Need("device", ("cpu",), "cuBLAS multiplies on GPUs", ("onednn",)),),
+    ),
+    "pointwise": Knob(
+        ("auto", "torch", "onednn", "product"),
+        "auto",
+        "What computes float32 convolutions of 1x1: PyTorch's own choice, oneDNN's convolution, or its product over "
+        "pixels; auto: PyTorch's choice, and when tuned the fastest, timed on the case's shapes.",
+        needs=(Need("device", ("cpu",), "cuDNN convolves on GPUs", ("onednn", "product")),),
+    ),
+    "huge_pages": Knob(
+        ("auto", "on", "off"),
+        "auto",
+        "Whether large tensors ask Linux for huge pages (THP_MEM_ALLOC_ENABLE); auto: when tuned.",
+        needs=(Need("device", ("cpu",), "tensors lie on the GPU", ("on",)),),
+    ),
+}
+
+
+def huge_pages(case: Configuration) -> dict[str, str]:
+    """PyTorch's variable for huge pages: 2 to 4 % of a step where Linux gives them to whoever asks (madvise)."""
+    asked = case.knobs.get("huge_pages", "auto")
+    wanted = case.tuning == "tuned" if asked == "auto" else asked == "on"
+    return {"THP_MEM_ALLOC_ENABLE": "1"} if wanted and case.placement.device == "cpu" else {}
+
+
 KNOBS = {
     **KERNEL_KNOBS,
+    **CANDIDATES,
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"),
         "auto",
@@ -263,7 +296,7 @@ class PyTorch(Adapter):
     requires = ("torch",)
     optional = ("PIL", "torchvision")  # to decode files on GPUs
     # CXX compiles TorchInductor's kernels.
-    arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
+    arithmetic_variables = ("ATEN_", "CXX", "PYTORCH_", "THP_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_")
     other_variables = ("TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME")
     out_of_memory = (
         "DefaultCPUAllocator",
@@ -315,7 +348,7 @@ class PyTorch(Adapter):
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""
         alike = FIXED_WORKSPACE if case.knobs.get("deterministic") == "on" else {}
-        return {**keep_memory(case), **alike}
+        return {**keep_memory(case), **huge_pages(case), **alike}
 
 
 @hookimpl

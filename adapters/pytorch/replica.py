@@ -133,7 +133,7 @@ class ReplicaTrainer(TorchTrainer):
     def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
         """What this rank holds, on the host."""
         alike = self.setup.knobs.get("deterministic") == "on"  # torch's own normalisation has no such backward
-        return Net(graph, weights, fast=self.setup.tuned or alike)
+        return Net(graph, weights, fast=self.setup.tuned or alike, ways=self._ways)
 
     def _perhaps_compiled(self, network: Any) -> Any:
         """By torch.compile, if the knob says so: True is its default mode."""

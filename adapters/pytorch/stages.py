@@ -18,9 +18,11 @@ from workloads.graph import Graph
 class StageNet(nn.Module):
     """A stage of a graph between ranks: what enters and leaves is contiguous, of one type."""
 
-    def __init__(self, graph: Graph, stage: Stage, weights: Dict[str, np.ndarray], fast: bool) -> None:
+    def __init__(
+        self, graph: Graph, stage: Stage, weights: Dict[str, np.ndarray], fast: bool, ways: Dict[str, str]
+    ) -> None:
         super().__init__()
-        self.net = Net(graph, weights, fast, stage)
+        self.net = Net(graph, weights, fast, stage, ways)
         shapes = dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)
         self.enters = [shapes[name] for name in stage.entering]
         self.leaves = [shapes[name] for name in stage.leaving]

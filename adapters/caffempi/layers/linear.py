@@ -5,6 +5,7 @@ from typing import Any, Dict, Sequence
 import torch
 
 from adapters.caffempi.layers.base import Layer, Tensor
+from adapters.pytorch.candidates import by_onednn
 from workloads.graph import Layer as Node
 from workloads.graph import size
 
@@ -14,16 +15,33 @@ aten = torch.ops.aten
 class Linear(Layer):
     """Has a weight (out, ...) and, perhaps, a bias (out)."""
 
+    def __init__(self, node: Node, way: str = "torch") -> None:
+        """`way`: one of `adapters.pytorch.candidates.WAYS`."""
+        super().__init__(node)
+        self.way = way
+
     def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
         self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
         self.bias: Any = parameters.get("bias")
         self.bias_gradient: Any = gradients.get("bias")
 
     def product(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """X (rows, in) times a matrix (out, in), and the bias."""
+        """Multiply x (rows, in) by a matrix (out, in), transposed, and add the bias."""
+        if self.way != "torch":
+            return by_onednn(x, matrix, self.bias)
         if self.bias is None:
             return torch.mm(x, matrix.t())
         return torch.addmm(self.bias, x, matrix.t())
+
+    def product_backward(self, dy: Tensor, x: Tensor, matrix: Tensor, gradient: Tensor) -> Any:
+        """Write the gradients of matrix and bias into the flat buffer; return that of x where it is wanted."""
+        if self.bias is not None:
+            torch.sum(dy, 0, out=self.bias_gradient)
+        if self.way == "torch":
+            torch.mm(dy.t(), x, out=gradient)
+            return torch.mm(dy, matrix) if self.wants[0] else None
+        gradient.copy_(by_onednn(dy.t(), x.t()))
+        return by_onednn(dy, matrix.t()) if self.wants[0] else None
 
     def macs(self) -> int:
         """Every output is a product over all inputs, a convolution's over its input channels and its window."""
@@ -33,11 +51,13 @@ class Linear(Layer):
 class Convolution(Linear):
     """Cross-correlation with zero padding on both sides; the weight is (out, in / groups, kernel, kernel)."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, way: str = "torch") -> None:
+        super().__init__(node, way)
         attrs = node.attrs
+        # A dilated 1x1 convolution is the same one, and goes to oneDNN.
+        dilation = [2, 2] if way == "onednn" else [1, 1]
         # stride, padding, dilation, transposed, output padding, groups
-        self._window = ([attrs["stride"]] * 2, [attrs["pad"]] * 2, [1, 1], False, [0, 0], attrs["groups"])
+        self._window = ([attrs["stride"]] * 2, [attrs["pad"]] * 2, dilation, False, [0, 0], attrs["groups"])
 
     def forward(self, xs: Sequence[Tensor]) -> Tensor:
         """(samples, in, height, width) to (samples, out, ...)."""
@@ -65,11 +85,6 @@ class PointConvolution(Convolution):
     into the flat buffer instead of being copied there.
     """
 
-    @staticmethod
-    def fits(node: Node) -> bool:
-        attrs = node.attrs
-        return (attrs["kernel"], attrs["stride"], attrs["pad"], attrs["groups"]) == (1, 1, 0, 1)
-
     def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
         """Look at the weight as a matrix (out, in)."""
         super().bind(parameters, gradients)
@@ -86,14 +101,9 @@ class PointConvolution(Convolution):
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
         samples, _, height, width = dy.shape
-        flat = pixels(dy)
-        torch.mm(flat.t(), self._x, out=self._matrix_gradient)
+        dx = self.product_backward(pixels(dy), self._x, self._matrix, self._matrix_gradient)
         self._x = None
-        if self.bias is not None:
-            torch.sum(flat, 0, out=self.bias_gradient)
-        if not self.wants[0]:
-            return (None,)
-        return (torch.mm(flat, self._matrix).view(samples, height, width, -1).permute(0, 3, 1, 2),)
+        return (None if dx is None else dx.view(samples, height, width, -1).permute(0, 3, 1, 2),)
 
 
 def pixels(x: Tensor) -> Tensor:
@@ -111,8 +121,6 @@ class Dense(Linear):
         return y
 
     def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        torch.mm(dy.t(), self._x, out=self.weight_gradient)
+        dx = self.product_backward(dy, self._x, self.weight, self.weight_gradient)
         self._x = None
-        if self.bias is not None:
-            torch.sum(dy, 0, out=self.bias_gradient)
-        return (torch.mm(dy, self.weight) if self.wants[0] else None,)
+        return (dx,)

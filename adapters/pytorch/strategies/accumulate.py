@@ -63,6 +63,9 @@ class Accumulate(DDP):
     def _pieces(self, batch: Any) -> List[Batch]:
         return [Batch(*piece) for piece in microbatches(batch, self._count)]
 
+    def _samples_at_once(self) -> int:
+        return super()._samples_at_once() // self._count
+
     def _wrap(self) -> None:
         if self.grouped:
             super()._wrap()

@@ -80,7 +80,7 @@ class BranchParallel(SharedTrainer):
         made = sum(size(shapes[branch.leaving[0]]) for branch in branches)
         summed = sum(size(shapes[block.branches[0].entering[0]]) for block in self._cut)
         self._exchanged_bytes = int((made / setup.world + summed) * setup.batch * self._crosses.itemsize)
-        return BranchNet(graph, self._cut, setup.rank, weights, setup.tuned, self._exchange)
+        return BranchNet(graph, self._cut, setup.rank, weights, setup.tuned, self._exchange, self._ways)
 
     def _whole(self, mine: Dict[str, Any]) -> Dict[str, np.ndarray]:
         """This rank's own copy of what all have, and every rank's branches."""

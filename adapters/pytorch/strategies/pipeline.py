@@ -49,7 +49,7 @@ class Pipeline(TorchTrainer):
         cut = stages(graph, self.setup.model_parallel_size, one_value=True)
         self._borders = [stage.begin for stage in cut]
         self._exchanged_bytes = exchanged_bytes(graph, cut, self.setup.batch, self._crosses.itemsize)
-        self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned)
+        self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned, self._ways)
         self._stage.place(self._device, self._dtype, self._layout, self.setup.precision)
         self._loss_of = functools.partial(loss_of, self._head_weights)
         neighbours = Neighbours(self._stage, self._ranks, self._index, self._device)
@@ -127,6 +127,9 @@ class Pipeline(TorchTrainer):
         return dict(super().notes(), pipeline=about, exchanged_bytes=self._exchanged_bytes)
 
     # --- for the subclass -------------------------------------------------------
+
+    def _samples_at_once(self) -> int:
+        return super()._samples_at_once() // self._count
 
     def _module(self) -> Any:
         return self._stage

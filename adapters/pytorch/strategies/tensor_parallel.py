@@ -22,6 +22,8 @@ from suite.worker.contract import Setup
 class TensorParallel(SharedTrainer):
     """One network on all ranks together."""
 
+    has_candidates = False  # a DTensor is for torch's own operators alone
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._fused = False  # torch 2.13's fused optimisers take no DTensor beside other tensors

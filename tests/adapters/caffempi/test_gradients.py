@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.caffempi.lower import lower
+from adapters.caffempi.lower import attempt, lower
 from workloads.build import Builder
 from workloads.graph import Graph
 
@@ -99,6 +99,17 @@ def test_loss_and_gradients_are_autograds(name: str, channels_last: bool, judge:
     assert {n: far(found[n], expected[n]) for n in expected} == pytest.approx(dict.fromkeys(expected, 0.0), abs=1e-11)
     assert torch.equal(x, before), "the caller's images were overwritten"
     assert net.macs() == graph.macs
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("way", ["onednn", "product"])
+@pytest.mark.parametrize("name", ["conv-point", "conv-point-no-bias", "dense", "dense-no-bias"])
+def test_every_way_to_compute_a_layer_gives_the_same(name: str, way: str, channels_last: bool) -> None:
+    (node,) = (layer for layer in GRAPHS[name]().layers if layer.name == "tested")
+    usual, ours = (attempt(channels_last, node, each, SAMPLES)() for each in ("torch", way))
+    assert len(ours) == len(usual)
+    for a, b in zip(ours, usual, strict=True):
+        assert (a - b).norm() < 1e-6 * b.norm()
 
 
 def test_rectifiers_work_in_place_only_where_nobody_else_reads() -> None:

@@ -1,0 +1,154 @@
+"""Ways to compute a layer: they give the same numbers, the fastest is kept and recorded, a knob fixes it."""
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from adapters.pytorch import candidates
+from adapters.pytorch.candidates import WAYS, by_way, choose, knob_of, tried
+from adapters.pytorch.lower import attempt
+from tests.support import proofs
+from tests.support.trainers import setup_with_knobs
+from workloads import weights
+from workloads.build import Builder
+
+TUNED = setup_with_knobs(tuning="tuned")
+LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+def pointwise():
+    """Two 1x1 convolutions and two dense layers, with biases and without; one of 1x1 in steps of two."""
+    b = Builder("pointwise", (6, 9, 9), 5)
+    x = b.relu("relu", b.conv_bn("wide", "input", 8, 1))
+    x = b.conv_relu("narrow", b.conv_relu("strided", x, 8, 1, stride=2), 4, 1)
+    x = b.graph.add("hidden", "dense", (b.flatten("flat", x),), out=7, bias=False)
+    b.head(b.dense("fc", x, 5))
+    return b.graph
+
+
+HAS_WAYS = [layer for layer in pointwise().layers if knob_of(layer)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The folder of what was chosen."""
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "candidates"
+
+
+@pytest.fixture
+def times(monkeypatch):
+    """Seconds of each way, instead of measured ones; what was timed is appended to `times.calls`."""
+
+    class Times(dict):
+        def __call__(self, runs, threads):
+            self.calls.append(list(runs))
+            return {way: self[way] for way in runs}
+
+    made: Any = Times(torch=3.0, onednn=2.0, product=1.0)
+    made.calls = []
+    monkeypatch.setattr(candidates, "tried", made)
+    return made
+
+
+def chosen(setup=TUNED, group=None, samples=4, about="pytorch, channels_last"):
+    return choose(setup, group, pointwise(), samples, about, partial(attempt, torch.channels_last, samples=samples))
+
+
+def test_strided_convolutions_have_one_way_as_torch_gives_them_to_onednn():
+    assert [layer.name for layer in HAS_WAYS] == ["wide", "narrow", "hidden", "fc"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layer", HAS_WAYS, ids=lambda layer: layer.name)
+def test_every_way_gives_the_same_output_and_gradients(layer, layout):
+    usual, *others = (attempt(layout, layer, way, 4)() for way in WAYS[knob_of(layer)])
+    for results in others:
+        assert len(results) == len(usual)
+        for ours, theirs in zip(results, usual, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+            assert (ours - theirs).norm() < 1e-6 * theirs.norm()
+
+
+def test_a_way_with_other_results_is_left_out():
+    one = torch.ones(3)
+    runs = {"torch": lambda: [one], "onednn": lambda: [one + 1e-4], "product": lambda: [one + 1e-6]}
+    assert set(tried(runs, 1)) == {"torch", "product"}
+
+
+def test_the_fastest_is_kept_and_not_timed_again(times, cache):
+    expected = {"wide": "product", "narrow": "product", "hidden": "onednn", "fc": "onednn"}
+    assert chosen() == expected
+    assert len(times.calls) == 4
+    (path,) = cache.iterdir()
+    kept = json.loads(path.read_text())
+    assert kept["pointwise: 8 of 4x6x9x9, without bias, pytorch, channels_last"]["way"] == "product"
+    times["torch"] = 0.1
+    assert chosen() == expected
+    assert len(times.calls) == 4
+    assert set(chosen(samples=8).values()) == {"torch"}, "another batch is timed by itself"
+    path.write_text("{")
+    assert set(chosen().values()) == {"torch"}, "a broken file is made again"
+
+
+@pytest.mark.usefixtures("times")
+def test_a_cache_that_cannot_be_written_costs_only_the_time(cache):
+    cache.parent.write_text("no folder")
+    assert chosen()["fc"] == "onednn"
+
+
+def test_noise_does_not_choose(times):
+    times.update(torch=1.0, onednn=0.97, product=0.96)
+    assert set(chosen().values()) == {"torch"}
+
+
+@pytest.mark.usefixtures("times")
+def test_rank_0_chooses_for_all():
+    class Told:
+        def maximum(self, number):
+            return {-1.0: None}.get(number, 1.0)  # what rank 0 found is 1, "onednn"
+
+    assert set(chosen(TUNED._replace(rank=1, world=2), Told()).values()) == {"onednn"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tuning": "default"}, {"precision": "float64"}, {"precision": "bfloat16"}, {"device": "cuda"}]
+)
+def test_nothing_is_timed_elsewhere(times, changes):
+    assert set(chosen(TUNED._replace(**changes)).values()) <= {"torch"}
+    assert not times.calls
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_knobs_fix_it_and_the_record_says_so(times, trainer, tuning):
+    ours = trainer(tuning=tuning, products="onednn", pointwise="torch")
+    ours.build(pointwise(), dict(weights.initial(pointwise())))
+    assert ours.notes()["kernels"] == {"onednn": ["hidden", "fc"], "torch": ["wide", "narrow"]}
+    assert not times.calls
+
+
+def test_layers_by_way():
+    assert by_way({"a": "torch", "b": "onednn", "c": "torch"}) == {"onednn": ["b"], "torch": ["a", "c"]}
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("way", WAYS["pointwise"])
+def test_every_way_is_proven(trainer, tmp_path, way, memory_format):
+    graph = pointwise()
+    proofs.write_oracle(graph, 8, tmp_path)
+    dense = "torch" if way == "torch" else "onednn"
+    ours = trainer(batch=8, products=dense, pointwise=way, memory_format=memory_format)
+    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [("fsdp", {}), ("ddp", {}), ("zero1", {}), ("pipeline", {"model_parallel_size": 2, "microbatches": 2})],
+)
+def test_strategies_train_by_the_same_ways(proven, strategy, options):
+    pieces = options.get("microbatches", 1)
+    knobs = {"products": "onednn", "pointwise": "product"}
+    proven(pointwise(), strategy=strategy, tuning="tuned", precision="float32", pieces=pieces, **options, **knobs)
