@@ -40,7 +40,7 @@ def about_run(kind: str, plan: str) -> About:
 
 
 def measure(
-    session: Session[Any, Any, Any],
+    session: Session[Any],
     folder: ResultFolder[Any, Any],
     about: About,
     plan: str,

@@ -6,8 +6,7 @@ from typing import Any
 
 from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, refusal, task
 from suite.comm.offers import Offer
-from suite.comm.records import CommEntry, CommFolder, CommRank, CommRecord, Tensor, comm_rank
-from suite.plan.resolve import Planned
+from suite.comm.records import CommFolder, CommRank, Tensor, comm_rank
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt, Measuring
 from suite.processes.launch import Launch, OnMessage, launch_of
@@ -15,7 +14,7 @@ from suite.session.observer import Observer
 from suite.session.resumable import Runnable, Session
 
 
-class CommSession(Session[CommCase, CommEntry, CommRecord]):
+class CommSession(Session[CommCase]):
     """A run of `stagebench comm`."""
 
     def __init__(
@@ -28,7 +27,7 @@ class CommSession(Session[CommCase, CommEntry, CommRecord]):
     ) -> None:
         """`interpreters` are the explicit settings (adapter or backend: path)."""
         refused = [(case, refusal(case, offer)) for case, offer in cases]
-        planned = [Planned(case, "unsupported" if why else None, why or "") for case, why in refused]
+        planned = [(case, "unsupported" if why else None, why or "") for case, why in refused]
         super().__init__(folder, planned, observer, retry)
         self._interpreters, self._offers = interpreters, {case.id: offer for case, offer in cases}
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
@@ -22,27 +22,20 @@ from suite.suggest import chosen
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-C_co = TypeVar("C_co", covariant=True)
-
-
 ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage: the pass that measures only this stage
 # The keys of a choice that a case has unchanged.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
 
-@dataclass(frozen=True)
-class Planned(Generic[C_co]):
-    """A case of a run. `outcome` is None (it can run), "unsupported" or "unavailable".
+class Resolved(NamedTuple):
+    """A case of a plan. `outcome` is None (it can run), "unsupported" or "unavailable".
 
     `reason` says why it cannot run; for one that can, it is empty or a note about how it came about.
     """
 
-    case: C_co
+    case: Case
     outcome: str | None
     reason: str
-
-
-Resolved = Planned[Case]
 
 
 def resolve(
@@ -300,6 +293,6 @@ def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:
         first, places = kept[case_id]
         if where not in places and first.outcome is None:
             note = "; ".join(filter(None, (first.reason, f"also spelt at {where}, merged")))
-            first = replace(first, reason=note)
+            first = first._replace(reason=note)
         kept[case_id] = (first, places | {where})
     return [resolved for resolved, _ in kept.values()]

@@ -22,13 +22,12 @@ from pydantic import ValidationError
 from suite import __version__
 from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
 from suite.groups import grouped
-from suite.plan.resolve import Planned
 from suite.processes import bundle
 from suite.processes.attempt import Attempt, Measuring
 from suite.processes.launch import Launch, OnMessage
 from suite.results.lock import held
 from suite.results.rank_report import AnyRank
-from suite.results.records import CANCELLED, Entry, Measured
+from suite.results.records import CANCELLED, AnyEntry, AnyRecord
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Outsized, misfit
 from suite.results.this_host import load, this_host
@@ -53,20 +52,23 @@ class Runnable(Generic[C]):
     launch: Launch
 
 
-class Session(ABC, Generic[C, Entry, Measured]):
+class Session(ABC, Generic[C]):
     """A run: planned cases, a folder, an observer."""
 
     scale: str | None = None  # the plan's, for cases.json
 
     def __init__(
         self,
-        folder: ResultFolder[Entry, Measured],
-        planned: Sequence[Planned[C]],
+        folder: ResultFolder[Any, Any],
+        planned: Sequence[tuple[C, str | None, str]],
         observer: Observer,
         retry: bool = False,
         end: EndRule = PLANNED,
     ) -> None:
-        """`retry`: measure again what failed or was unavailable. Nothing is started yet."""
+        """Take the planned cases, each with the outcome and reason if it cannot run; nothing is started yet.
+
+        `retry`: measure failed and unavailable cases again.
+        """
         self._folder, self._planned, self._observer = folder, planned, observer
         self._retry, self._end, self._id = retry, end, uuid4().hex
 
@@ -141,11 +143,11 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 self._observer.end()
             return self._outcomes(items)
 
-    def _runnable(self) -> tuple[list[Runnable[C]], list[Entry]]:
+    def _runnable(self) -> tuple[list[Runnable[C]], list[AnyEntry]]:
         """Launch every case as far as its interpreter; store all cases, each with the reason if it cannot run."""
-        entries, items = [], []
-        for planned in self._planned:
-            case, outcome, reason = planned.case, planned.outcome, planned.reason
+        entries: list[AnyEntry] = []
+        items: list[Runnable[C]] = []
+        for case, outcome, reason in self._planned:
             if outcome is None:
                 try:
                     items.append(Runnable(case, self.launch(case, self._folder.path / "bundles")))
@@ -181,7 +183,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
 
-    def _record(self, case: C, repeat: int) -> Measured | None:
+    def _record(self, case: C, repeat: int) -> AnyRecord | None:
         return patiently(partial(self._folder.record, case.id, repeat), self._observer.note)
 
     def _have(self, case: C, repeat: int) -> bool:
@@ -212,7 +214,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
         def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
-        def write(attempt: Attempt, after: list[float]) -> Measured:
+        def write(attempt: Attempt, after: list[float]) -> AnyRecord:
             """Write one record, whole or not at all."""
             values = {
                 "stagebench": __version__,
@@ -231,9 +233,10 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 "load": {"before": before, "after": after},
                 "evidence": attempt.evidence or None,
             }
-            kind, problem = self._folder.record_type, None
+            kind: type[AnyRecord] = self._folder.record_type
+            problem = None
 
-            def crashed(reason: str) -> Measured:
+            def crashed(reason: str) -> AnyRecord:
                 return kind.model_validate(
                     {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
                 )
@@ -277,7 +280,7 @@ class Session(ABC, Generic[C, Entry, Measured]):
                 reason = f"the disk failed meanwhile: {error}; measure it again with --retry when the disk is well"
                 return Attempt("crash", reason, {}, time.monotonic() - began, {})
 
-    def _kept(self, write: Callable[[], Measured]) -> Measured:
+    def _kept(self, write: Callable[[], AnyRecord]) -> AnyRecord:
         """Return the record that `write` writes once the disk accepts it; an interrupt tries a last time."""
         try:
             return patiently(write, self._observer.note)

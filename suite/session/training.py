@@ -20,7 +20,7 @@ from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
 from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank
-from suite.results.records import CaseEntry, Declared, Record
+from suite.results.records import Declared
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
 from suite.session.observer import Observer
@@ -49,7 +49,7 @@ class Settings:
     open_cases: OpenCases = none_open  # called if the end rule allows further rounds
 
 
-class TrainingSession(Session[Case, CaseEntry, Record]):
+class TrainingSession(Session[Case]):
     """A run of a plan."""
 
     def __init__(
