@@ -6,9 +6,8 @@ import uuid
 from pathlib import Path
 
 from cluster import logins
-from cluster.dialects import Dialect, filled, knobs
-from cluster.engine import find
 from cluster.local import rendezvous, sidecars
+from cluster.mpi import Dialect, filled, find, knobs
 from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl

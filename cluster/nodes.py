@@ -1,6 +1,7 @@
-"""What a placement's hosts mean for those who must find each other there."""
+"""The nodes of a placement: their hosts, the address where ranks meet, and the time that they may queue for them."""
 
 import ipaddress
+import os
 import socket
 
 from suite.contracts.case import Placement
@@ -61,3 +62,15 @@ def own_address(peer: str) -> str:
 
 def loopback(numbers: str) -> bool:
     return ipaddress.ip_address(numbers).is_loopback
+
+
+def queue_limit(variable: str, usual: float) -> float:
+    """Seconds, as the variable says them, or the usual ones; Unavailable when it holds no such number."""
+    given = os.environ.get(variable, str(usual))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise Unavailable(f"{variable} is {given!r}; it is a number of seconds above 0 (without it {usual:g})")
+    return seconds

@@ -10,7 +10,7 @@ from cluster.gang.driver import DEATH, NAME
 from cluster.gang.node import Gang
 from cluster.local import numbers
 from cluster.logins import far_end, write_guard
-from cluster.queueing import queue_limit
+from cluster.nodes import queue_limit
 from suite.contracts.case import Placement
 from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request, sidecar_name
 from suite.errors import RequestError, Unavailable

@@ -6,8 +6,7 @@ from pathlib import Path
 import yaml
 
 from cluster.kubernetes.inside import Inside, Settings, inside, label
-from cluster.kubernetes.jobs import documents
-from cluster.kubernetes.pods import RESULTS, Yaml
+from cluster.kubernetes.jobs import RESULTS, Yaml, documents
 from suite.errors import RequestError
 from suite.files import usable, write_whole
 from suite.plain import without_codes

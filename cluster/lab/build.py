@@ -8,15 +8,11 @@ libraries find shared memory between "hosts" and never touch the wire.
 import shutil
 from pathlib import Path
 
-from cluster.lab import agent
-from cluster.lab.agent import entering
-from cluster.lab.layout import Layout
-from cluster.lab.links import connect, shape
-from cluster.lab.people import end
-from cluster.lab.rate import UNSHAPED, bits
+from cluster.lab.layout import UNSHAPED, Layout
+from cluster.lab.links import bits, connect, run, shape, works
+from cluster.lab.look import end
 from cluster.lab.rights import missing
-from cluster.lab.state import State, folder
-from cluster.lab.tools import run, works
+from cluster.lab.state import State, entering, folder, write_agent
 from cluster.slurm import private
 from cluster.slurm.private import Node
 from suite.errors import RequestError, Unavailable
@@ -100,7 +96,7 @@ def _build(state: State) -> None:
         (FILES / host / "hosts").write_text("127.0.0.1 localhost\n" + table)
     if state.rate != UNSHAPED:
         shape(layout, state.rate)
-    agent.write(state)
+    write_agent(state)
 
 
 def _name(state: State, host: str) -> None:

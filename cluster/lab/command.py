@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.lab.layout import NAME, NETWORK, SETTING
-from cluster.lab.rate import UNSHAPED
+from cluster.lab.layout import NAME, NETWORK, SETTING, UNSHAPED
 from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 
@@ -37,7 +36,7 @@ def up(
 
     from cluster.lab import build
     from cluster.lab.layout import checked_layout
-    from cluster.lab.rate import pacing
+    from cluster.lab.links import pacing
 
     given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
     layout = build.up(checked_layout(name, count, network), rate, given).layout
@@ -58,8 +57,7 @@ def execute(
     """
     import os
 
-    from cluster.lab.agent import entering, environment
-    from cluster.lab.state import load
+    from cluster.lab.state import entering, environment, load
 
     state = load(name)
     tokens = entering(state, state.layout.known(host), command[1:] if command[0] == "--" else command)

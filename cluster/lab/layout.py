@@ -8,6 +8,7 @@ from suite.errors import RequestError
 
 NAME = "lab"
 NETWORK = "10.77.0.0/24"
+UNSHAPED = "none"  # the rate of links as fast as this machine
 SETTING = "STAGEBENCH_LAB"  # the laboratory's name, where no option names one
 
 

@@ -1,16 +1,32 @@
-"""The wires: a pair of Ethernet ends for each host, one in it, one on the switch."""
+"""The links of a laboratory: a pair of Ethernet ends for each host, one in it, one on the switch; and their rate.
+
+A rate is read from what a person writes, and given to `tc`.
+"""
 
 import json
+import re
+import subprocess
 from dataclasses import dataclass
 
-from cluster.lab.layout import Layout
-from cluster.lab.rate import bits, discipline, packets
-from cluster.lab.tools import run, works
+from cluster.lab.layout import UNSHAPED, Layout
+from suite.errors import RequestError, Unavailable
 
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+SLOWEST, FASTEST = 1e5, 1e11  # bits/s; below, a burst of one packet would be most of a second
+# Two buckets. The large one, which every link has, holds the rate over time, and makes up for what a busy machine's
+# timers lose. The small one, where the switch sends to a host, is a little faster and paces: only so much passes at
+# once, and what is larger takes as long as on a wire. With the large one alone 16 KiB took an eighth of their time. A
+# small one of half this size needs packets of half the size, which cost the hosts' own cores twice the processor time.
+BURST_SECONDS, BURST_BYTES = 0.002, 32768
+PACE, PACE_SECONDS, PACE_BYTES = 1.05, 1.31e-4, 16384
+FULL = 0.75  # of the small bucket is the largest packet that a host makes: the rest is for timers that come late
+PACKET, LARGEST_PACKET = 1514, 65536  # bytes: on the wire; what a host hands to its card to be cut, at most
+LATENCY = "50ms"  # of waiting in the queue before packets are dropped
 WIRE = "eth0"
 # Linux's usual congestion control, whatever this kernel's default: bbr stops sending for 200 ms every ten seconds to
 # measure the wire's own latency, and an exchange of two seconds comes out 5 % longer every now and then.
 CONGESTION = "cubic"
+SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -63,3 +79,56 @@ def switch_link(host: str, on: bool) -> None:
 
 def _port(layout: Layout, host: str) -> str:
     return f"port{1 + layout.hosts.index(host)}"
+
+
+def bits(rate: str) -> float | None:
+    """Bits per second, None when the link is not to be shaped; RequestError when it is no rate.
+
+    tc's `bps` are bytes per second, which nobody expects: refused.
+    """
+    if rate == UNSHAPED:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
+    if match is None or not SLOWEST <= float(match[1]) * UNITS[match[2]] <= FASTEST:
+        raise RequestError(
+            f"{rate!r} is no rate; write 100kbit to 100gbit in kbit, mbit or gbit, such as 1gbit or 2.5gbit, "
+            f"or {UNSHAPED!r} for links as fast as this machine"
+        )
+    return float(match[1]) * UNITS[match[2]]
+
+
+def discipline(rate: float, paces: bool) -> list[str]:
+    """The words in which tc takes one or both token buckets of so many bits per second."""
+    burst = max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))
+    pace = ["peakrate", f"{int(PACE * rate)}bit", "mtu", str(paced(rate))] if paces else []
+    return ["tbf", "rate", f"{int(rate)}bit", "burst", str(burst), "latency", LATENCY, *pace]
+
+
+def paced(rate: float) -> int:
+    """Bytes that pass at once, at most: a message that is not larger takes no longer than on an unshaped link."""
+    return max(PACE_BYTES, int(rate / 8 * PACE_SECONDS))
+
+
+def pacing(rate: str) -> str:
+    """What a person must know of messages that are too small to be paced; "" of an unshaped link."""
+    speed = bits(rate)
+    return f"Messages of {paced(speed) >> 10} KiB and less pass faster than {rate}." if speed else ""
+
+
+def packets(rate: float | None) -> int:
+    """How many packets of the wire a host may hand over as one; None: of an unshaped link."""
+    most = LARGEST_PACKET // PACKET
+    return most if rate is None else min(most, int(FULL * paced(rate) / PACKET))
+
+
+def run(*tokens: str) -> str:
+    """What a program prints; Unavailable tells of the one that failed, with its own words."""
+    done = subprocess.run(tokens, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
+    if done.returncode != 0:
+        printed = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        raise Unavailable(f"`{' '.join(tokens)}` failed: {printed}")
+    return done.stdout
+
+
+def works(*tokens: str) -> bool:
+    return subprocess.run(tokens, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS).returncode == 0

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from cluster.lab.links import CONGESTION
-from cluster.lab.rate import discipline
-from cluster.lab.tools import works
+from cluster.lab.links import CONGESTION, discipline, works
 
 # program -> Debian's package
 PROGRAMS = {

@@ -1,4 +1,4 @@
-"""Where a laboratory writes down that it exists.
+"""A laboratory that exists: its folder, and how a person, with all variables, or an engine, as by ssh, enters a host.
 
 FOLDER/NAME/
   lab.json     its layout and rate
@@ -9,13 +9,15 @@ FOLDER/NAME/
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from cluster.lab.layout import Layout, checked_name
-from cluster.lab.rate import UNSHAPED
+from cluster.lab.layout import SETTING as LABORATORY
+from cluster.lab.layout import UNSHAPED, Layout, checked_name
+from cluster.logins import AGENT, LIKE_SSH
 from cluster.slurm.private import Private
 from suite.errors import RequestError
 from suite.files import write_whole
@@ -23,6 +25,16 @@ from suite.files import write_whole
 FILE = "lab.json"
 SETTING = "STAGEBENCH_LAB_FOLDER"
 DEFAULT = "/run/stagebench"  # gone after a restart, as the namespaces are
+
+# Used as `agent [OPTIONS] HOST COMMAND ...`: the words become one line for a shell, in a home, with the
+# variables of a login and no others. What a launcher forgets to hand on is as absent as on a real cluster.
+SCRIPT = """\
+{like_ssh}[ -e {folder}/"$host.uts" ] || {{ echo "agent: $host is no host of the laboratory {name}" >&2; exit 255; }}
+cd ~ 2>/dev/null || cd /
+exec ip netns exec "$host" nsenter --uts={folder}/"$host.uts" --ipc={folder}/"$host.ipc" -- \\
+    env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh PATH={path} /bin/sh -c "$*"
+"""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a login's
 
 
 @dataclass(frozen=True)
@@ -77,3 +89,26 @@ def load(name: str) -> State:
         problem = error.errors(include_url=False)[0]
         where = ".".join((FILE, *map(str, problem["loc"])))
         raise RequestError(f"{path.parent}: {where}: {problem['msg']}; remove the folder") from error
+
+
+def write_agent(state: State) -> None:
+    text = SCRIPT.format(like_ssh=LIKE_SSH, folder=shlex.quote(str(state.folder)), name=state.layout.name, path=PATH)
+    state.agent.write_text(text)
+    state.agent.chmod(0o755)
+
+
+def entering(state: State, host: str, command: list[str]) -> list[str]:
+    """The tokens that run a command in a host."""
+    mounts = [f"--{kind}={path}" for kind, path in state.kept(host).items()]
+    return ["ip", "netns", "exec", host, "nsenter", *mounts, "--", *command]
+
+
+def environment(state: State) -> dict[str, str]:
+    """Our variables, and those by which a controller in a host finds the others."""
+    return {
+        **os.environ,
+        AGENT: str(state.agent),
+        LABORATORY: state.layout.name,
+        SETTING: str(state.folder.parent),
+        **state.slurm.environ,
+    }

@@ -10,12 +10,14 @@ Standard library only.
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 from cluster.slurm.job import (
     ANSWER,
     CANCELLING,
+    FAILED,
     GOING,
     LEAVING,
     QUEUED,
@@ -26,13 +28,14 @@ from cluster.slurm.job import (
     cancel_named,
     submit,
 )
-from cluster.slurm.printed import pass_on, sentence, sidecar
 from suite.contracts.engine_messages import Begun, EngineFailed, report
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LOOK = 0.1  # seconds between looks at the mark
 SOON, SELDOM = 0.25, 10.0  # seconds between questions to Slurm
 PATIENCE = ANSWER + SUBMISSION + CANCELLING + 2.0  # seconds: more than all may take, one after the other
+RANK = "srun: error: "  # opens srun's message about a rank that failed
+LAST = 65536  # bytes of the job's output that are passed on
 LINGERS = 30.0  # seconds that a job which has ended may take to leave its nodes
 OUTCOMES = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 
@@ -145,3 +148,30 @@ def give_up(job: Job, known: Facts, seconds: float) -> int:
     )
     failed("timeout", message)
     return 1
+
+
+def sentence(job: str, known: Facts) -> str:
+    """What became of a job, in Slurm's words."""
+    limit = f" after its {known.limit}" if known.state == "TIMEOUT" else ""
+    nodes = f" on {known.nodes}" if known.nodes else ""
+    return f"Slurm job {job}{nodes} ended as {known.state}{limit} (reason {known.reason}, exit code {known.code})"
+
+
+def sidecar() -> str:
+    """What the script printed of a sidecar that failed before any rank did; "" when none did."""
+    first = next((line for line in printed().splitlines() if line.startswith((FAILED, RANK))), "")
+    return first.removeprefix(FAILED) if first.startswith(FAILED) else ""
+
+
+def pass_on() -> None:
+    sys.stdout.write(printed())
+    sys.stdout.flush()
+
+
+def printed() -> str:
+    try:
+        with open("slurm.log", "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - LAST))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -12,6 +12,7 @@ GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its proces
 CANCELLING = 2 * ANSWER + GENTLE + HARD  # seconds at most, also when nobody answers
 STEP = 0.25
 QUEUED, GOING, LEAVING = ("PENDING", "CONFIGURING", "REQUEUED"), ("RUNNING", "SUSPENDED"), ("COMPLETING",)
+FAILED = "stagebench: "  # opens the script's message about a sidecar that failed
 FIELD = re.compile(r"(?<!\w)(JobState|Reason|ExitCode|NodeList|TimeLimit)=(\S*)")
 
 

@@ -1,16 +1,25 @@
 """`slurm`: every attempt is a job of its own, on nodes of its own."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.slurm import failures, follow, run, script
-from cluster.slurm.pmi import plugin, wire
-from cluster.slurm.requirements import check, patience
+from cluster.mpi import OPEN_MPI_LOSSES
+from cluster.slurm import follow, run, script
+from cluster.slurm.requirements import check, patience, pmi_plugin, wire
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
-from suite.contracts.launcher import Launcher, Process, Request
+from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
 from suite.errors import RequestError, Unavailable
+
+# How srun names a rank that died; seen with Slurm 22.05.
+SRUN = re.compile(
+    r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: (Exited with exit code (?P<code>\d+)|(?P<strsignal>[^\n(]+))"
+)
+# srun names tasks as their nodes report them, and Open MPI's ranks leave when they miss another one: whoever is quicker
+# stands first. What srun itself ends gets SIGTERM.
+PATTERNS = FailurePatterns(deaths=(SRUN,), any_order=True, losses=OPEN_MPI_LOSSES)
 
 
 class Slurm(Launcher):
@@ -39,7 +48,7 @@ class Slurm(Launcher):
     def processes(self, request: Request) -> list[Process]:
         """The one process; RequestError for what `missing` tells."""
         try:
-            pmi, wait = plugin(request.interpreter, request.mpi), patience()
+            pmi, wait = pmi_plugin(request.interpreter, request.mpi), patience()
             request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
             text = script.text(request, pmi)
         except Unavailable as error:
@@ -54,7 +63,7 @@ class Slurm(Launcher):
                 known_by=("sbatch",),
                 queues=True,
                 patience=follow.PATIENCE,
-                failures=failures.PATTERNS,
+                failures=PATTERNS,
                 undo=(*program, name),
             )
         ]

@@ -5,9 +5,11 @@ one. Nodes are hosts of a laboratory (entered by the tokens of `Node.enter`) or,
 daemons on this machine. Works with Debian's Slurm 22.05 (`slurm-wlm`, `munge`).
 """
 
+import getpass
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -17,15 +19,15 @@ from pathlib import Path
 
 import psutil
 
-from cluster.slurm.private_conf import Node, conf, spool
 from suite.errors import StagebenchError, Unavailable
-
-__all__ = ["Node", "Private", "missing"]
+from suite.processes.hosts import LOOPBACK
+from suite.worker.rendezvous import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
 READY, LEAVE = 30.0, 10.0  # seconds for all nodes to be idle; for the daemons to end
 STEP = 0.1
 SOCKET_PATH = 107  # characters of a Unix socket's path, see unix(7)
+MEMORY = 2000  # MB that each node declares; Slurm counts no memory here
 STEP_NAME = "1000000.4294967291"  # slurmstepd's socket is called NODE_JOB.STEP
 
 
@@ -38,6 +40,19 @@ def missing() -> str | None:
 def found(name: str) -> str | None:
     """Where a program is; daemons stand where a user's PATH does not lead."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: by a host of a laboratory, or beside others on this machine."""
+
+    name: str
+    address: str = LOOPBACK
+    enter: tuple[str, ...] = ()  # tokens before a command that is to run there
+
+    @property
+    def alone(self) -> bool:
+        return bool(self.enter)
 
 
 @dataclass(frozen=True)
@@ -152,3 +167,51 @@ class Private:
 
 def last(log: Path) -> list[str]:
     return [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-3:]]
+
+
+def spool(folder: Path, node: str) -> str:
+    """Where a node's daemon keeps what it needs; short, for its sockets' sake."""
+    return f"{folder}/{node}"
+
+
+def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
+    """The whole file. Jobs are followed by process group: control groups are the machine's own business."""
+    user, first = getpass.getuser(), nodes[0]
+    controller = first.name if first.alone else socket.gethostname().split(".")[0]
+    settings = {
+        "ClusterName": "stagebench",
+        "SlurmctldHost": f"{controller}({first.address})",
+        "SlurmctldPort": free_port(),
+        "SlurmdPort": free_port(),
+        "SlurmUser": user,
+        "SlurmdUser": user,
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={folder}/sock/munge.socket",
+        "CredType": "cred/munge",
+        "StateSaveLocation": f"{folder}/state",
+        "SlurmdSpoolDir": spool(folder, "%n"),
+        "TmpFS": f"{folder}/tmp.%n",  # one folder for several nodes, and srun over them hangs
+        "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+        "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
+        "SlurmctldLogFile": f"{folder}/slurmctld.log",
+        "SlurmdLogFile": f"{folder}/slurmd.%n.log",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_CPU",
+        "SlurmdParameters": "config_overrides",  # the cores are those declared here
+        "MpiDefault": "none",
+        "ReturnToService": 2,
+        "SwitchType": "switch/none",
+        "SchedulerParameters": "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1",
+        "KillWait": 5,
+        "SlurmdTimeout": 60,
+    }
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    for node in nodes:
+        where = "" if node.alone else f" NodeHostname={controller} Port={free_port()}"
+        lines.append(f"NodeName={node.name} NodeAddr={node.address}{where} CPUs={cores} RealMemory={MEMORY}")
+    lines.append("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+    return "\n".join(lines) + "\n"

@@ -1,17 +1,20 @@
 """What keeps a placement from running under this Slurm, in its own words, with the remedy."""
 
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from cluster.queueing import queue_limit
-from cluster.slurm import pmi
+from cluster.mpi import DIALECTS, LIBRARY, knobs, output
+from cluster.nodes import queue_limit
 from cluster.slurm.script import SETTING, cores, resources
 from suite.contracts.case import Placement
 from suite.errors import Unavailable
 from suite.processes.query import ask
 
 WAIT, USUAL = "STAGEBENCH_SLURM_WAIT", 3600.0  # seconds that a job may wait in the queue
+PMI = "SLURM_MPI_TYPE"  # Slurm's own variable for the plug-in of PMI
 PROGRAMS = ("sbatch", "srun", "scontrol", "scancel", "sinfo")
 SECONDS = 20.0
 
@@ -33,7 +36,7 @@ def check(placement: Placement, interpreter: Path) -> None:
             f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
             "another cluster's settings"
         )
-    pmi.check(pmi.plugin(interpreter), interpreter)
+    check_pmi(pmi_plugin(interpreter), interpreter)
     code, answer = asked("sbatch", "--test-only", *options, "--wrap", "true")
     if code != 0:
         raise Unavailable(
@@ -64,3 +67,48 @@ def asked(*tokens: str) -> tuple[int, str]:
         return 1, str(error)
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
     return done.returncode, " | ".join(line for line in lines if line)
+
+
+def pmi_plugin(interpreter: Path, library: str = "") -> str:
+    """What goes behind `srun --mpi=`; Unavailable when it is unknown.
+
+    The person's setting has the last word; then the `library` that the adapter names; else mpi4py tells its own. Who
+    has no mpi4py meets without Slurm's help.
+    """
+    named = (dialect.pmi for dialect in DIALECTS if library and dialect.title.startswith(library))
+    return os.environ.get(PMI) or next(named, None) or of_library(interpreter)
+
+
+def of_library(interpreter: Path) -> str:
+    printed = output(str(interpreter), "-c", LIBRARY)
+    known = next((dialect.pmi for dialect in DIALECTS if re.search(dialect.library, printed)), None)
+    if known is not None:
+        return known
+    if "Traceback" in printed or not printed.strip():
+        return "none"
+    raise Unavailable(
+        f"no PMI plug-in is known for the MPI of {interpreter}, {printed.strip().splitlines()[0]!r}; name one of those "
+        f"that `srun --mpi=list` lists with {PMI}"
+    )
+
+
+def wire(interpreter: Path, pmi: str, placement: Placement) -> dict[str, str]:
+    """What ranks on several nodes want of their MPI, unless the person wants otherwise.
+
+    Where no mpi4py tells the library, it is the oldest of those that this plug-in is for: newer ones know its settings.
+    """
+    printed = output(str(interpreter), "-c", LIBRARY)
+    by_library = [dialect for dialect in DIALECTS if re.search(dialect.library, printed)][:1]
+    by_plugin = [dialect for dialect in DIALECTS if dialect.pmi == pmi][-1:]
+    return next((knobs(dialect, placement) for dialect in by_library + by_plugin), {})
+
+
+def check_pmi(wanted: str, interpreter: Path) -> None:
+    """Unavailable when this Slurm lacks it, or cannot load it, of which `srun --mpi=list` knows nothing."""
+    printed = output("srun", f"--mpi={wanted}", "--test-only", "true")
+    if "Invalid MPI type" in printed:
+        raise Unavailable(
+            f"the MPI of {interpreter} wants `srun --mpi={wanted}`, which this Slurm cannot load: "
+            f"{printed.strip().splitlines()[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
+            f"libpmix-dev), name one that fits with {PMI}, or take the launcher mpiexec"
+        )

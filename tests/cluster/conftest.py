@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from cluster.lab import build
-from cluster.lab.agent import entering, environment
 from cluster.lab.layout import NETWORK, checked_layout
 from cluster.lab.rights import missing
-from cluster.lab.state import SETTING
+from cluster.lab.state import SETTING, entering, environment
 from suite.contracts.case import Case, Sampling
 from suite.contracts.launcher import Request
 from suite.processes import bundle

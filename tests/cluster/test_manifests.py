@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cluster.kubernetes import pods
+from cluster.kubernetes import jobs
 from cluster.kubernetes.inside import LONGEST, Inside, Settings, inside, label
 from cluster.kubernetes.write import text_of, write
 from suite.cli import app
@@ -140,7 +140,7 @@ def test_a_job_asks_for_what_the_placement_says(name):
 def test_readers_have_cores_beside_the_training():
     read = CASES["mpijob-ssh"].on(data="photographs", readers=3)
     asked = [
-        pods.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))
+        jobs.resources(Inside("a", "MPIJob", each))["requests"]["cpu"] for each in (read, read.on(data="synthetic"))
     ]
     assert asked == ["12", "9"]
 
@@ -316,6 +316,6 @@ def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypa
 def test_the_script_s_words_are_quoted() -> None:
     """Were a name ever to hold a shell's signs, they would be words."""
     job = within("p", 1, CASES["mpijob-ssh"], "bench; id")
-    script = pods.controller(job, SETTINGS, "a b")["command"][-1]
+    script = jobs.controller(job, SETTINGS, "a b")["command"][-1]
     assert "'/results/a b/" in script
     assert f"'{job.case.placement.hosts[0]}'" in script

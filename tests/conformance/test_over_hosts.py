@@ -15,11 +15,10 @@ from typing import NamedTuple
 import pytest
 
 from cluster.lab import build
-from cluster.lab.agent import entering, environment
 from cluster.lab.layout import NETWORK, checked_layout
 from cluster.lab.links import wire
 from cluster.lab.rights import missing
-from cluster.lab.state import SETTING
+from cluster.lab.state import SETTING, entering, environment
 from suite.errors import Unavailable
 from suite.plugins import adapters
 from suite.processes.interpreters import find

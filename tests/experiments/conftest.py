@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.lab.agent import entering, environment
-from cluster.lab.state import State
+from cluster.lab.state import State, entering, environment
 from suite.results.run_folder import RunFolder
 from tests.reports.answers import unanswered
 

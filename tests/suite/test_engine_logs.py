@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
-from cluster.slurm.failures import PATTERNS
+from cluster.mpi import MPICH_FAILURES, OPEN_MPI_FAILURES
+from cluster.slurm.launcher import PATTERNS
 from suite.contracts.launcher import FailurePatterns, Process
 from suite.processes.attempt import Limits, run
 from suite.processes.evidence import missed, named_deaths

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.slurm.failures import PATTERNS
+from cluster.slurm.launcher import PATTERNS
 from suite.contracts.launcher import Process
 from suite.processes.attempt import Attempt, Limits, run
 

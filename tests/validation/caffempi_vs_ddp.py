@@ -83,7 +83,7 @@ def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
     from adapters.caffempi.plugin import KEEP_MEMORY
     from adapters.open_mpi import GIVE_WAY
-    from cluster.engine import find
+    from cluster.mpi import find
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -9,9 +9,9 @@ from functools import partial
 import psutil
 import pytest
 
-from cluster.lab.agent import entering
 from cluster.lab.links import switch_link
-from cluster.lab.people import processes
+from cluster.lab.look import processes
+from cluster.lab.state import entering
 from suite.results.run_folder import RunFolder
 from tests.cluster.engines.clusters import Node
 from tests.cluster.engines.conftest import ENGINES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lab.agent import entering
+from cluster.lab.state import entering
 from suite.worker.rendezvous import free_port
 
 CHECKOUT = Path(__file__).parents[3]

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from cluster.lab import build, rights
-from cluster.lab.agent import entering, environment
 from cluster.lab.layout import NETWORK, Layout, checked_layout
-from cluster.lab.links import shape, switch_link, wire
-from cluster.lab.people import processes
-from cluster.lab.rate import bits, discipline, pacing, packets
-from cluster.lab.state import SETTING, State, folder, load
+from cluster.lab.links import bits, discipline, pacing, packets, shape, switch_link, wire
+from cluster.lab.look import processes
+from cluster.lab.state import SETTING, State, entering, environment, folder, load
 from suite.errors import RequestError, Unavailable
 
 # --- values --------------------------------------------------------------------

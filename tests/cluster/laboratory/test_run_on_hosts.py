@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cluster.lab.links import switch_link
-from cluster.lab.people import processes
+from cluster.lab.look import processes
 from cluster.logins import AGENT
 from suite.comm.records import CommFolder, ExchangeTimes
 from suite.results.run_folder import RunFolder

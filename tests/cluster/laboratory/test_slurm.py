@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.dialects import DIALECTS
+from cluster.mpi import DIALECTS
 from cluster.slurm import requirements
 from cluster.slurm.launcher import Slurm
-from cluster.slurm.pmi import SETTING as MPI_TYPE
 from cluster.slurm.private import Node, Private, missing
+from cluster.slurm.requirements import PMI as MPI_TYPE
 from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
 from suite.errors import Unavailable

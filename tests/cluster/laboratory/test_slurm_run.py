@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from cluster.lab.agent import entering
-from cluster.lab.people import processes
+from cluster.lab.look import processes
+from cluster.lab.state import entering
 from cluster.slurm.private import Node, missing
 from suite.results.run_folder import RunFolder
 from suite.worker.job import decode

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from cluster.lab import build, links
-from cluster.lab.agent import entering, environment
-from cluster.lab.people import processes
+from cluster.lab.look import processes
+from cluster.lab.state import entering, environment
 from cluster.logins import AGENT
 from suite.contracts.case import Placement
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from cluster.lab.links import switch_link
-from cluster.lab.people import processes
+from cluster.lab.look import processes
 from cluster.slurm import run as follower
 from tests.validation.faults import machine
 from tests.validation.faults.run import JOB, LAUNCHED, OVER_HOSTS, ROOT, SERVED, Controller, Run, rank_of

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.lab.agent import entering, environment
-from cluster.lab.state import State
+from cluster.lab.state import State, entering, environment
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
 from tests.validation.faults.machine import Group
