@@ -10,7 +10,7 @@ from suite.processes.hosts import LOOPBACK, here
 
 
 class Local(Launcher):
-    """Starts ranks as plain processes; who needs an engine to meet finds the address in the environment."""
+    """Starts ranks as plain processes; the environment has the address at which they meet."""
 
     name = "local"
     title = "processes on this machine"
@@ -18,7 +18,7 @@ class Local(Launcher):
     order = 0
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Other machines are out of its reach; nothing else can be missing."""
+        """Return that the placement asks for other machines; nothing else can be missing."""
         if placement.nodes > 1:
             return (
                 f"the launcher 'local' starts ranks on this machine only, the placement asks for {placement.nodes} "
@@ -30,7 +30,7 @@ class Local(Launcher):
         return None
 
     def processes(self, request: Request) -> list[Process]:
-        """One process per rank, with its numbers in our variables and in torchrun's."""
+        """Return one process per rank, with its numbers in our variables and in torchrun's."""
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
@@ -40,7 +40,7 @@ class Local(Launcher):
 
 
 def numbers(rank: int, world: int, local: int | None = None) -> dict[str, str]:
-    """Who a rank is; on one machine its local number is its number."""
+    """Return the variables that give a rank its numbers; on one machine the local number is the number."""
     local = rank if local is None else local
     return {
         "STAGEBENCH_RANK": str(rank),
@@ -53,7 +53,7 @@ def numbers(rank: int, world: int, local: int | None = None) -> dict[str, str]:
 
 
 def rendezvous(host: str, port: int) -> dict[str, str]:
-    """Where ranks meet, in torch.distributed's variables; nowhere when no port was chosen."""
+    """Return torch.distributed's variables for where ranks meet; none if no port was chosen."""
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)} if port else {}
 
 

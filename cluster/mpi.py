@@ -26,7 +26,7 @@ LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One mpiexec's options, with {ranks}, {per_node}, {hosts}, {agent}, {name} and {value} to be filled in."""
+    """The options of one mpiexec, with the fields {ranks}, {per_node}, {hosts}, {agent}, {name} and {value}."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class Dialect:
     group: tuple[str, ...]  # the number of ranks, their spreading over nodes, no binding
     on_hosts: tuple[str, ...]  # where; {hosts} is "a:2,b:2"
     variable: tuple[str, ...]  # hands one variable to every rank
-    agent: tuple[str, ...]  # the program that logs in to other hosts; daemons stay its children, nobody else logs in
+    agent: tuple[str, ...]  # the only program that logs in to other hosts; daemons stay its children
     numbers: RankVariables
     failures: FailurePatterns
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
@@ -61,7 +61,7 @@ IN_PIECES = {"OMPI_MCA_btl_tcp_flags": "send,inplace"}
 TWO_LINKS = {"OMPI_MCA_btl_tcp_links": "2"}
 # Two ranks swap their numbers and add: as many bytes as Rabenseifner's all-reduce, Open MPI's choice for large
 # messages, in one phase instead of two, and the fewest start-ups for small ones. For more
-# ranks its own choice stands: on 4 hosts recursive doubling was the slowest (16 MB: 50 to 52 MB/s, its choice 53 to
+# ranks its own choice is kept: on 4 hosts recursive doubling was the slowest (16 MB: 50 to 52 MB/s, its choice 53 to
 # 59, segmented rings 65 to 67), rings lose with small messages, and one algorithm is all that a variable can name.
 COLLECTIVES = "OMPI_MCA_coll_"
 OPEN_MPI_PAIR = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_allreduce_algorithm": "3"}
@@ -155,22 +155,22 @@ DIALECTS = (
 
 
 def knobs(dialect: Dialect, placement: Placement) -> dict[str, str]:
-    """What its library is set to where ranks meet over a wire; a person's choice goes before ours."""
+    """Return the library's settings for ranks that meet over a wire; a person's choice comes before ours."""
     if placement.nodes == 1:
         return {}
-    # Whoever chose among a library's algorithms meant it: a rule file and one forced algorithm exclude each other.
+    # A person's choice among the algorithms is kept: a rule file and one forced algorithm exclude each other.
     chosen = any(name.startswith(COLLECTIVES) for name in os.environ)
     ours = {**dialect.wire, **(dialect.pair if placement.ranks == 2 and not chosen else {})}
     return {name: os.environ.get(name, value) for name, value in ours.items()}
 
 
 def recognised(version: str) -> Dialect | None:
-    """The dialect whose mpiexec says this, or None."""
+    """Return the dialect whose mpiexec prints this version, or None."""
     return next((dialect for dialect in DIALECTS if re.search(dialect.version, version)), None)
 
 
 def filled(template: Iterable[str], **values: object) -> list[str]:
-    """A row's tokens with their places filled in."""
+    """Return a row's tokens with the fields filled in."""
     return [token.format(**values) for token in template]
 
 
@@ -184,10 +184,10 @@ class Engine:
 
 
 def find(interpreter: Path) -> Engine:
-    """The mpiexec of the interpreter's own environment, else the one that is set, else PATH's.
+    """Return the mpiexec of the interpreter's own environment, else the one that is set, else PATH's.
 
-    Raises Unavailable, with the remedy, when there is none, when it is of an unknown kind,
-    or when it is known to belong to another MPI than the interpreter's.
+    Unavailable, with the remedy, if none exists, if its kind is unknown, or if it is known to belong to another MPI
+    than the interpreter's.
     """
     path, origin = located(interpreter)
     printed = output(str(path), "--version")
@@ -204,10 +204,10 @@ def find(interpreter: Path) -> Engine:
 
 
 def located(interpreter: Path) -> tuple[Path, str]:
-    """(path, where it was found)."""
-    beside = interpreter.parent / "mpiexec"
-    if os.access(beside, os.X_OK):
-        return beside, "the environment's mpiexec"
+    """Return (path, where it was found)."""
+    own = interpreter.parent / "mpiexec"
+    if os.access(own, os.X_OK):
+        return own, "the environment's mpiexec"
     named = os.environ.get(SETTING)
     if named:
         if not os.access(named, os.X_OK):
@@ -223,7 +223,7 @@ def located(interpreter: Path) -> tuple[Path, str]:
 
 
 def check_pair(interpreter: Path, engine: Engine) -> None:
-    """Unavailable when mpi4py tells of another MPI than the engine's; who has no mpi4py is checked when it runs."""
+    """Unavailable if mpi4py reports another MPI than the engine's; without mpi4py, the ranks find out when they run."""
     library = output(str(interpreter), "-c", LIBRARY)
     answered = re.search(r"Open MPI v|MPICH Version", library)
     if answered and not re.search(engine.dialect.library, library):
@@ -236,7 +236,7 @@ def check_pair(interpreter: Path, engine: Engine) -> None:
 
 @cache
 def output(*tokens: str) -> str:
-    """What a program prints, however it ends; "" when it cannot be asked. Kept for the process's life."""
+    """Return what a program prints, however it ends; "" if it cannot be asked. Kept for the process's life."""
     try:
         done = ask(tokens, SECONDS)
     except (OSError, subprocess.TimeoutExpired):

@@ -17,16 +17,16 @@ from suite.processes.hosts import here
 
 
 class Mpiexec(Launcher):
-    """One mpiexec for the whole group; its options come from the table of dialects."""
+    """Starts one mpiexec for the whole group, with the options of its dialect (`cluster.mpi`)."""
 
     name = "mpiexec"
     title = "an MPI's mpiexec"
     mpi = True
-    nodes_in_order = False  # Open MPI 4 begins with the host that it stands on
+    nodes_in_order = False  # Open MPI 4 begins with its own host
     order = 20
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """An mpiexec that fits the interpreter, and a host for every node."""
+        """Return that no mpiexec fits the interpreter, or a node has no host."""
         far = not all(map(here, placement.hosts))
         problem = unnamed(placement) or in_numbers(placement) or (logins.unusable() if far else None)
         if problem:
@@ -38,7 +38,7 @@ class Mpiexec(Launcher):
         return None
 
     def processes(self, request: Request) -> list[Process]:
-        """The one process; RequestError or Unavailable for what `missing` tells."""
+        """Return the one process; RequestError or Unavailable for what `missing` returns."""
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
@@ -59,7 +59,7 @@ class Mpiexec(Launcher):
 
 
 def in_numbers(placement: Placement) -> str | None:
-    """Why hosts cannot be told to mpiexec, whose HOST:RANKS is ambiguous with an IPv6 address; None where they can."""
+    """Return why mpiexec cannot take these hosts: its HOST:RANKS is ambiguous with an IPv6 address; None if it can."""
     for host in placement.hosts:
         if ":" in host:
             return f"mpiexec cannot tell the address {host} from its number of ranks; write the host's name"
@@ -67,7 +67,7 @@ def in_numbers(placement: Placement) -> str | None:
 
 
 def meeting_place(placement: Placement) -> str:
-    """The first host's address, or its name where only the engine knows the hosts.
+    """Return the first host's address, or its name if only the engine knows the hosts.
 
     A name is what each host takes it for: Debian's /etc/hosts calls a host's own 127.0.1.1, which MPI's ranks
     never ask for, and those of torch.distributed and gloo take.
@@ -79,14 +79,14 @@ def meeting_place(placement: Placement) -> str:
 
 
 def scratch_of(dialect: Dialect) -> Path | None:
-    """A folder that no other mpiexec has; None where none is needed, or a person has chosen one."""
+    """Return a folder that no other mpiexec has; None if none is needed, or a person has chosen one."""
     if not dialect.scratch or any(name in os.environ for name in dialect.scratch):
         return None
     return Path(tempfile.gettempdir(), f"stagebench-mpiexec-{uuid.uuid4().hex[:12]}")
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:
-    """How many ranks, where, and with which variables."""
+    """Return the options for the number of ranks, their hosts and their variables."""
     tokens = filled(dialect.group, ranks=placement.ranks, per_node=placement.ranks_per_node)
     if placement.hosts:
         hosts = ",".join(f"{host}:{placement.ranks_per_node}" for host in placement.hosts)

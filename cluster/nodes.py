@@ -10,7 +10,7 @@ from suite.processes.hosts import LOOPBACK, here
 
 
 def unnamed(placement: Placement) -> str | None:
-    """That nodes have no host, with the remedy; None when every node has one, or there is but one node."""
+    """Return that nodes have no host, with the remedy; None if every node has one, or the node is the only one."""
     if placement.nodes == 1 or len(placement.hosts) == placement.nodes:
         return None
     return (
@@ -20,7 +20,7 @@ def unnamed(placement: Placement) -> str | None:
 
 
 def meeting_address(placement: Placement) -> str:
-    """The first host's address as the other hosts see it, in numbers; Unavailable names a host that has none.
+    """Return the first host's address as the other hosts see it, in numbers; Unavailable names a host without one.
 
     Names are looked up here and not on the hosts: a host knows its own often as 127.0.1.1.
     """
@@ -39,7 +39,7 @@ def meeting_address(placement: Placement) -> str:
 
 
 def address(host: str) -> str:
-    """A host's IPv4 address in numbers; Unavailable when this machine knows none."""
+    """Return a host's IPv4 address in numbers; Unavailable if this machine knows none."""
     try:
         return socket.gethostbyname(host)
     except OSError as error:
@@ -50,7 +50,7 @@ def address(host: str) -> str:
 
 
 def own_address(peer: str) -> str:
-    """The address by which `peer` can reach this machine; nothing is sent."""
+    """Return the address by which `peer` can reach this machine; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((peer, 9))
@@ -65,7 +65,7 @@ def loopback(numbers: str) -> bool:
 
 
 def queue_limit(variable: str, usual: float) -> float:
-    """Seconds, as the variable says them, or the usual ones; Unavailable when it holds no such number."""
+    """Return the variable's seconds, or the usual ones; Unavailable if it is no number of seconds."""
     given = os.environ.get(variable, str(usual))
     try:
         seconds = float(given)

@@ -1,4 +1,4 @@
-"""`ssh`: one process per rank, started on its host through a login; for frameworks that meet by themselves.
+"""`ssh`: one process per rank, started on its host through a login; for frameworks whose ranks meet without an engine.
 
 The folder of the run and the environments must lie at the same paths on every host, as
 for mpiexec. Ranks on this machine need no login.
@@ -44,7 +44,7 @@ class Ssh(Launcher):
     order = 10
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """A host for every node, a login there, and the interpreter."""
+        """Return that a node has no host, or a host no login or no interpreter."""
         far = [host for host in dict.fromkeys(placement.hosts) if not here(host)]
         problem = unnamed(placement) or (logins.unusable() if far else None)
         if problem:
@@ -57,7 +57,7 @@ class Ssh(Launcher):
         return next(filter(None, found), None)
 
     def processes(self, request: Request) -> list[Process]:
-        """One process per rank, node by node, then the sidecars, on the first host."""
+        """Return one process per rank, node by node, then the sidecars, on the first host."""
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
@@ -75,21 +75,21 @@ class Ssh(Launcher):
 
 
 def places(placement: Placement) -> Iterator[tuple[str, int]]:
-    """(host, local rank) of every rank."""
+    """Yield (host, local rank) of every rank."""
     for host in placement.hosts or ("localhost",):
         for local in range(placement.ranks_per_node):
             yield host, local
 
 
 def chosen() -> dict[str, str]:
-    """The interfaces that a person has chosen, for all hosts."""
+    """Return the interfaces that a person has chosen, for all hosts."""
     return {name: value for name, value in os.environ.items() if name.endswith("_SOCKET_IFNAME")}
 
 
 def on(
     host: str, command: tuple[str, ...], variables: dict[str, str], request: Request, proof: str
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """(tokens, variables) of the process that runs a command on a host."""
+    """Return (tokens, variables) of the process that runs a command on a host."""
     if here(host):
         return command, variables
     assigned = [f"{name}={value}" for name, value in sorted(variables.items())]

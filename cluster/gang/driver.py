@@ -1,4 +1,4 @@
-"""What Spark's and Ray's driver share: they read what is to run, notice lost nodes, and say on one line why it failed.
+"""The common part of Spark's and Ray's drivers: they read the task, notice lost nodes, and print one line on a failure.
 
 A driver runs in the Python that has the engine's package: standard library only.
 """
@@ -26,12 +26,12 @@ DEATH = re.compile(r"rank (?P<rank>\d+) on \S+ ended (by signal (?P<signal>\d+)|
 
 
 class Lifelines:
-    """Where each task connects; both sides give signs of life as long as they live."""
+    """The port to which each task connects; both sides give signs of life as long as they live."""
 
     def __init__(self, proof: str, on_loss: Callable[[str], None]) -> None:
-        """`on_loss` is called, in a thread of its own, with a sentence that names the first node that is lost.
+        """`on_loss` is called, in another thread, with a sentence that names the first node that is lost.
 
-        Whoever does not begin with `proof` is none of the gang's.
+        A connection that does not begin with `proof` is none of the gang's.
         """
         self._proof, self._listener = proof, socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -70,13 +70,13 @@ class Lifelines:
         proof, _, name = received(task).decode(errors="replace").partition(" ")
         if proof == self._proof and name.endswith("\n"):
             self.nodes.append(Node(task, name.strip()))
-        else:  # a stranger
+        else:  # not one of the gang's
             task.close()
 
     def named(self, text: str) -> str | None:
-        """The one node whose address stands in an engine's own words; None where none does, or several."""
-        found = {node.name for node in self.nodes if node.stands_in(text)}
-        return found.pop() if len(found) == 1 else None
+        """Return the only node whose address is in an engine's message; None if none is, or several are."""
+        names = {node.name for node in self.nodes if node.is_named_in(text)}
+        return names.pop() if len(names) == 1 else None
 
 
 class Node:
@@ -90,33 +90,32 @@ class Node:
 
     @property
     def lost(self) -> str:
-        """How that shows; "" while it is not."""
+        """The sign that the node is lost; "" while it is not."""
         if self.ended:
             return "its task ended without a word"
         return f"no sign of life for {LOST:g} s" if self._unanswered > LOST / BEAT else ""
 
     def beat(self) -> None:
-        """Give a sign of life, which wants an answer."""
+        """Give a sign of life, which the task must answer."""
         self._unanswered += 1
         with suppress(OSError):  # it has ended
             self.task.send(SIGN)
 
     def listen(self) -> None:
-        """Take what it has said; it ends by saying nothing."""
-        said, self._unanswered = received(self.task), 0
-        self.left = self.left or FAREWELL in said
-        if not said:
+        """Receive the task's messages; an empty one is its end."""
+        message, self._unanswered = received(self.task), 0
+        self.left = self.left or FAREWELL in message
+        if not message:
             self.ended = True
             self.task.close()
 
-    def stands_in(self, text: str) -> bool:
-        """Whether its address does."""
+    def is_named_in(self, text: str) -> bool:
         address = self.name.rpartition("(")[2].rstrip(")")
         return re.search(rf"(?<![\d.]){re.escape(address)}(?!\d)", text) is not None
 
 
 def received(task: socket.socket) -> bytes:
-    """What a task has said; nothing when it has gone."""
+    """Return a task's message; an empty one if it has ended."""
     with suppress(OSError):
         return task.recv(512)
     return b""
@@ -126,8 +125,8 @@ def main(engine: str, start: str, work: Callable[[Gang, int], None]) -> None:
     """Do the work of the attempt whose folder is the only argument; exit code 1 when it raises or loses a node.
 
     `work` is called with the port of the lifelines; `start` is the command that brings a node back. There is no
-    farewell after a failure: an engine ends the tasks of a driver that has gone, and whoever waits for it may take
-    longer than the ranks do to report the failure of another.
+    farewell after a failure: an engine ends the tasks of a driver that has ended, and waiting for that may take longer
+    than the ranks take to report another one's failure.
     """
     folder = Path(sys.argv[1])
     gang: Gang = json.loads((folder / NAME).read_text())
@@ -146,7 +145,7 @@ def main(engine: str, start: str, work: Callable[[Gang, int], None]) -> None:
 
 
 def explain(engine: str, folder: Path, error: Exception) -> None:
-    """Print what failed; where that was no rank, report it as what explains the ranks' end."""
+    """Print the failure; if no rank failed, report it as the explanation of the ranks' end."""
     found = re.search(f"{SAID}(.*)", str(error))
     text = found[1].strip() if found else f"{engine}'s driver failed: {first_line(error)}"
     sys.stdout.write(text + "\n")

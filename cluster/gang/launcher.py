@@ -1,4 +1,4 @@
-"""What the launchers over Spark and Ray share: the Python that has the engine's package, and what it is to run."""
+"""The common part of the launchers over Spark and Ray: the Python that has the engine's package, and its task."""
 
 import json
 import uuid
@@ -32,7 +32,7 @@ class Package:
     remedy: str = "tox run -e engines --notest"
 
     def missing(self, interpreter: Path) -> str | None:
-        """Its package is all that is looked for."""
+        """Return None: only the package is looked for."""
         return None
 
 
@@ -51,14 +51,14 @@ class GangLauncher(Launcher):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Of the cluster; Unavailable when nobody named one."""
+        """The cluster's address; Unavailable if none is named."""
 
     @abstractmethod
     def check(self, placement: Placement, python: Path) -> None:
-        """Unavailable says what the cluster lacks for a placement, with the remedy."""
+        """Unavailable names what the cluster lacks for a placement, with the remedy."""
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """The engine's package, a cluster that answers, nodes enough."""
+        """Return that the engine's package, a cluster that answers, or nodes are missing."""
         try:
             self.check(placement, self._python())
             self._wait()
@@ -67,7 +67,7 @@ class GangLauncher(Launcher):
         return None
 
     def processes(self, request: Request) -> list[Process]:
-        """The driver; RequestError for what `missing` tells."""
+        """Return the driver; RequestError for what `missing` returns."""
         problem = self.missing(request.placement, request.interpreter)
         if problem is not None:
             raise RequestError(problem)
@@ -87,7 +87,7 @@ class GangLauncher(Launcher):
         ]
 
     def variables(self, python: str) -> dict[str, str]:
-        """What the driver needs in its environment."""
+        """Return the variables that the driver needs."""
         return {}
 
     def _gang(self, request: Request, proof: str) -> Gang:
@@ -115,7 +115,7 @@ class GangLauncher(Launcher):
         return queue_limit(f"STAGEBENCH_{self.name.upper()}_WAIT", WAIT)
 
     def _python(self) -> Path:
-        """The Python that has the engine's package; Unavailable names every place that was looked at."""
+        """Return the Python that has the engine's package; Unavailable names every place that was looked at."""
         package = Package(self.name, (self.package,))
         looked_at = survey(package)
         for candidate, problem in looked_at:
@@ -129,10 +129,10 @@ class GangLauncher(Launcher):
 
 
 def cores(placement: Placement) -> int:
-    """What the ranks of a node compute with."""
+    """Return the number of cores with which the ranks of a node compute."""
     return placement.ranks_per_node * placement.threads * placement.devices
 
 
 def gpus(placement: Placement) -> int:
-    """What the ranks of a node drive."""
+    """Return the number of GPUs that the ranks of a node drive."""
     return 0 if placement.device == "cpu" else placement.devices_per_node

@@ -1,4 +1,4 @@
-"""A node's part: what one task of Spark's or Ray's does for all ranks of its node.
+"""A node's part: a task of Spark's or Ray's starts and watches all ranks of its node.
 
 It travels to the task by value, so nothing of stagebench need be installed there. Standard library only.
 """
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, TypedDict
 
 GUARD = "guard.py"  # in the attempt's folder: suite/worker/guard.py, under a line that proves whose folder it is
-SAID = "stagebench: "  # begins what a task raises, which engines pass on among words of their own
+SAID = "stagebench: "  # opens the message of a task's error, which engines pass on within messages of their own
 STEP = 0.1  # seconds between two looks at the ranks
 REACHED = 20.0  # seconds within which the driver is to answer
 LEAVE = 5.0  # seconds that a guard gets to end its program
@@ -25,7 +25,7 @@ SEEN_WITHIN = 5  # seconds: new files may take some to be seen on a network file
 
 
 class Gang(TypedDict):
-    """What is to run on the nodes: a plain dictionary, which JSON and every engine can carry."""
+    """The task of all nodes: a plain dictionary, which JSON and every engine can carry."""
 
     folder: str  # the attempt's, which all nodes share
     proof: str  # in the first line of GUARD there; what a task says first to the driver
@@ -49,7 +49,7 @@ Programs = dict[str, subprocess.Popen[bytes]]  # by rank; a sidecar by the name 
 
 
 def look(gang: Gang, peer: str) -> Place:
-    """Where this task runs; `peer` is another node's address, "" where there is none.
+    """Return the place of this task; `peer` is another node's address, "" if it is the only node.
 
     RuntimeError when the attempt's folder is not seen here.
     """
@@ -74,9 +74,9 @@ def look(gang: Gang, peer: str) -> Place:
 
 
 def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
-    """The tasks in the order of the named hosts, or in their own; `names` are what each task's host is called.
+    """Return the tasks in the order of the named hosts, or in their own; `names` are those of each task's host.
 
-    Spark takes the hosts that it likes: RuntimeError where one that was named is not among them.
+    Spark takes any hosts: RuntimeError if one that was named is not among them.
     """
     order: list[int] = []
     for host in hosts:
@@ -92,35 +92,35 @@ def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
 
 
 def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
-    """Run the ranks of node `number` until all are done, and on node 0 the sidecars meanwhile.
+    """Run the ranks of node `number` until all are done, and on node 0 the sidecars until then.
 
-    `places` are those of all nodes, in order; ranks meet on the first. RuntimeError names what failed; then, as when
-    the task is ended or the link to the driver cut, nothing that it started goes on.
+    `places` are those of all nodes, in order; ranks meet on the first. RuntimeError names what failed. Then, as when
+    the task is ended or the link to the driver is cut, every process that it started is ended.
     """
     (_, address, port), own = places[0], places[number]
     own_variables = {name: value for name, value in os.environ.items() if not name.startswith(tuple(gang["foreign"]))}
     shared = {**own_variables, **gang["environ"], "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     ranks: Programs = {}
-    beside: Programs = {}
+    servers: Programs = {}
     lifeline = reached(driver, own, gang["proof"])
     try:
         if number == 0:
             report_begun(gang, places)
             for index, (_, tokens) in enumerate(gang["sidecars"], 1):
-                beside[log_beside(index)] = started(gang, tokens, shared, log_beside(index))
+                servers[log_of_sidecar(index)] = started(gang, tokens, shared, log_of_sidecar(index))
         for who in gang["ranks"][number]:
             rank = who["STAGEBENCH_RANK"]
             ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
-        watch(gang, ranks, beside, lifeline)
+        watch(gang, ranks, servers, lifeline)
     finally:
         with suppress(OSError):  # the driver has gone
             lifeline.send(FAREWELL)
         lifeline.close()
-        end([*ranks.values(), *beside.values()])
+        end([*ranks.values(), *servers.values()])
 
 
 def report_begun(gang: Gang, places: list[Place]) -> None:
-    """Say that the ranks' turn has come, as suite.contracts.engine_messages has it."""
+    """Report that the ranks' turn has come: `suite.contracts.engine_messages.Begun`."""
     line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
     with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
         stream.write(json.dumps(line) + "\n")
@@ -158,23 +158,23 @@ def reached(driver: Driver, own: Place, proof: str) -> socket.socket:
         ) from error
 
 
-def watch(gang: Gang, ranks: Programs, beside: Programs, lifeline: socket.socket) -> None:
+def watch(gang: Gang, ranks: Programs, servers: Programs, lifeline: socket.socket) -> None:
     """Return when all ranks are done; RuntimeError when one of them, or a sidecar, ends badly before that.
 
     The driver's signs of life are handed on to the guards, which end their programs when none come: an engine may keep
     a task for minutes after its link was cut.
     """
     while any(rank.poll() is None for rank in ranks.values()):
-        failed(gang, ranks, beside)
+        failed(gang, ranks, servers)
         if select.select([lifeline], [], [], STEP)[0]:
             heed(lifeline)
-            for each in (*ranks.values(), *beside.values()):
+            for each in (*ranks.values(), *servers.values()):
                 beat(each.stdin)
     failed(gang, ranks, {})
 
 
 def heed(lifeline: socket.socket) -> None:
-    """Take the driver's signs of life and answer them; RuntimeError when it has ended."""
+    """Receive the driver's signs of life and answer them; RuntimeError if it has ended."""
     with suppress(OSError):
         if lifeline.recv(64):
             lifeline.send(SIGN)
@@ -182,36 +182,36 @@ def heed(lifeline: socket.socket) -> None:
     raise RuntimeError(f"{SAID}the driver has ended")
 
 
-def failed(gang: Gang, ranks: Programs, beside: Programs) -> None:
-    """RuntimeError for those that have ended badly.
+def failed(gang: Gang, ranks: Programs, servers: Programs) -> None:
+    """RuntimeError names the ranks and sidecars that have ended badly.
 
-    A rank that misses another one may end at once, while the guard of the one that it misses is still tidying up; where
-    that is another node's, its task is to be the first that fails.
+    A rank that misses another one may end at once, while the other one's guard still ends what that has left behind. If
+    the other one is on another node, the task there must be the first that fails.
     """
-    every = (*ranks.values(), *beside.values())
+    every = (*ranks.values(), *servers.values())
     if not any(each.poll() for each in every):
         return
     settled = time.monotonic() + SETTLE
-    while time.monotonic() < settled and not any(struck(each) for each in every):
+    while time.monotonic() < settled and not any(interrupted(each) for each in every):
         time.sleep(STEP)
-    host, names = socket.gethostname(), {log_beside(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
+    host, names = socket.gethostname(), {log_of_sidecar(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
     dead = [
         ended(gang, f"rank {rank} on {host}", log_of(rank), each.returncode)
         for rank, each in ranks.items()
         if each.poll()
     ]
-    dead += [ended(gang, names[log], log, each.returncode) for log, each in beside.items() if each.poll()]
+    dead += [ended(gang, names[log], log, each.returncode) for log, each in servers.items() if each.poll()]
     raise RuntimeError(SAID + "; ".join(dead))
 
 
-def struck(program: subprocess.Popen[bytes]) -> bool:
-    """Whether a signal ended it; a guard says 128 + N for signal N."""
+def interrupted(program: subprocess.Popen[bytes]) -> bool:
+    """Return whether a signal ended it; a guard's exit code is 128 + N for signal N."""
     code = program.poll() or 0
     return code < 0 or code > 128
 
 
 def beat(lifeline: IO[bytes] | None) -> None:
-    """Say that the driver lives."""
+    """Pass on a sign of the driver's life."""
     assert lifeline is not None
     with suppress(OSError):  # the guard has ended: the next look finds out how
         lifeline.write(SIGN)
@@ -219,7 +219,7 @@ def beat(lifeline: IO[bytes] | None) -> None:
 
 
 def ended(gang: Gang, who: str, log: str, code: int) -> str:
-    """How a rank or a sidecar ended, on one line; a guard says 128 + N for signal N."""
+    """Return how a rank or a sidecar ended, on one line."""
     how = f"by signal {code - 128}" if 128 < code < 160 else f"with exit code {code}"
     with open(os.path.join(gang["folder"], log), errors="replace") as stream:
         last = stream.read().strip().rpartition("\n")[2]
@@ -227,12 +227,12 @@ def ended(gang: Gang, who: str, log: str, code: int) -> str:
 
 
 def log_of(rank: str) -> str:
-    """Where stands what a rank wrote before it opened its own log."""
+    """Return the name of the file with what a rank wrote before it opened its own log."""
     return f"launcher-rank-{rank}.log"
 
 
-def log_beside(index: int) -> str:
-    """Where stands what a sidecar writes."""
+def log_of_sidecar(index: int) -> str:
+    """Return the name of a sidecar's log."""
     return f"launcher-{index}.log"
 
 

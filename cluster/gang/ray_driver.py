@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
+# For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
 from cluster.gang.driver import main
@@ -40,7 +40,7 @@ def work(gang: Gang, port: int) -> None:
 
 
 def bundles(gang: Gang) -> list[dict[str, float]]:
-    """What each node must have free; every Ray node has a resource that is named after its address."""
+    """Return what each node must have free; every Ray node has a resource that is named after its address."""
     needs = {kind: float(count) for kind, count in (("CPU", gang["cores"]), ("GPU", gang["gpus"])) if count}
     if not gang["hosts"]:
         return [dict(needs) for _ in gang["ranks"]]
@@ -54,7 +54,7 @@ def bundles(gang: Gang) -> list[dict[str, float]]:
 
 
 def await_room(group: Any, gang: Gang) -> None:
-    """Until the group has its nodes; TimeoutError after the seconds that it may take."""
+    """Wait until the group has its nodes; TimeoutError after the seconds that it may take."""
     deadline = time.monotonic() + gang["wait_s"]
     while not group.wait(1):
         if time.monotonic() > deadline:
@@ -67,24 +67,24 @@ def await_room(group: Any, gang: Gang) -> None:
 
 
 def alive() -> list[dict[str, Any]]:
-    """The nodes that Ray has."""
+    """Return the nodes that Ray has."""
     return [each for each in ray.nodes() if each["Alive"]]
 
 
 def there() -> str:
-    """The same in words."""
+    """Put the nodes that Ray has into words."""
     return "it has " + ", ".join("{} ({})".format(*(each[name] for name in NAMES)) for each in alive())
 
 
 def addresses(group: Any) -> list[str]:
-    """Of the nodes that the group got, in the order of its bundles."""
+    """Return the addresses of the group's nodes, in the order of its bundles."""
     known = {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes()}
     taken = placement_group_table(group)["bundles_to_node_id"]
     return [known[taken[number]] for number in sorted(taken)]
 
 
 def on_each(gang: Gang, group: Any, function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
-    """Start a function on every node with its arguments: the references to what it returns."""
+    """Start a function on every node with its arguments; return the references to its results."""
     remote = ray.remote(num_cpus=gang["cores"], num_gpus=gang["gpus"], max_retries=0)(function)
     placed = [PlacementGroupSchedulingStrategy(group, bundle) for bundle in range(len(arguments))]
     return [

@@ -27,7 +27,7 @@ print(json.dumps(nodes))
 
 
 class Node(NamedTuple):
-    """One of the cluster's, and all that it has, whoever uses it now."""
+    """A node of the cluster and all that it has, in use or not."""
 
     host: str
     address: str
@@ -36,12 +36,12 @@ class Node(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As messages name it."""
+        """The node's name in messages."""
         return f"{self.host} ({self.address}) with {self.cpus:g} CPUs and {self.gpus:g} GPUs"
 
 
 class Ray(GangLauncher):
-    """Hosts that are named are taken; without any, Ray chooses."""
+    """Takes the named hosts; without any, Ray chooses."""
 
     name = "ray"
     title = "Ray's placement groups"
@@ -52,11 +52,11 @@ class Ray(GangLauncher):
 
     @property
     def address(self) -> str:
-        """Of the cluster that RAY_ADDRESS names, else of the one that runs on this host."""
+        """The address of the cluster that RAY_ADDRESS names, else of the one that runs on this host."""
         return os.environ.get(ADDRESS) or "auto"
 
     def check(self, placement: Placement, python: Path) -> None:
-        """A cluster that answers, with as many nodes as large; asked once a process."""
+        """Unavailable without a cluster that answers and has enough large nodes; asked once a process."""
         found, problem = nodes(python, self.address)
         if problem:
             raise Unavailable(
@@ -78,7 +78,7 @@ class Ray(GangLauncher):
 
 @cache
 def nodes(python: Path, address: str) -> tuple[list[Node], str]:
-    """(the nodes, "") or ([], why nobody answered)."""
+    """Return (the nodes, "") or ([], why no cluster answered)."""
     try:
         done = ask([str(python), "-c", LOOK, address], SECONDS)
         return [Node(*each) for each in json.loads(done.stdout.strip().splitlines()[-1])], ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-# For a moment only: beside an installed stagebench stand packages that this Python may not be able to load.
+# For a moment only: next to an installed stagebench are packages that this Python may not be able to load.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.gang import node
 from cluster.gang.driver import main
@@ -47,7 +47,7 @@ def work(gang: Gang, port: int) -> None:
 
 
 def executors(context: SparkContext) -> str:
-    """The hosts that have one, in words; Spark counts its driver among them."""
+    """Name the hosts that have an executor; Spark counts its driver among them."""
     known = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")
     hosts = sorted(each.rpartition(":")[0] for each in known.split())
     hosts.remove(context.getConf().get("spark.driver.host"))
@@ -59,7 +59,7 @@ def asked(gang: Gang) -> str:
 
 
 def settings(gang: Gang) -> dict[str, str]:
-    """Spark's own settings; those that are not here are the site's (spark-defaults.conf)."""
+    """Return Spark's settings; the others are the site's (spark-defaults.conf)."""
     nodes, cores = len(gang["ranks"]), str(gang["cores"])
     return {
         "spark.app.name": "stagebench",
@@ -71,7 +71,7 @@ def settings(gang: Gang) -> dict[str, str]:
         "spark.dynamicAllocation.enabled": "false",  # which barrier mode refuses
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": f"{gang['wait_s']:.0f}",
-        # A measurement that was broken off is not gone on with: its lines must not stand before a second one's.
+        # A measurement that was interrupted is not continued: its lines must not precede a second one's.
         "spark.task.maxFailures": "1",
         "spark.stage.maxConsecutiveAttempts": "1",
         "spark.speculation": "false",
@@ -85,7 +85,7 @@ def settings(gang: Gang) -> dict[str, str]:
 
 
 def task(gang: Gang, driver: Driver, partition: Iterator[int]) -> Iterator[None]:
-    """A node, in a barrier task: meet the others, then hold the ranks."""
+    """Be a node, in a barrier task: meet the others, then run the ranks."""
     context = BarrierTaskContext.get()
     own, hosts = context.partitionId(), [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
     peer = next((host for at, host in enumerate(hosts) if at != own), "")

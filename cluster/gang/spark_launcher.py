@@ -18,7 +18,7 @@ STANDALONE = re.compile(r"spark://(?P<addresses>.+)")  # host:port, several of t
 
 
 class Spark(GangLauncher):
-    """Named hosts must be those that Spark takes, for it takes which it likes; their order is ours."""
+    """Named hosts must be among those that Spark takes, because Spark takes any; their order is ours."""
 
     name = "spark"
     title = "Spark's barrier mode"
@@ -29,7 +29,7 @@ class Spark(GangLauncher):
 
     @property
     def address(self) -> str:
-        """The master's."""
+        """The master's address."""
         named = os.environ.get(MASTER, "")
         if not named:
             raise Unavailable(
@@ -39,7 +39,7 @@ class Spark(GangLauncher):
         return named
 
     def check(self, placement: Placement, python: Path) -> None:
-        """Java, and a master that takes connections; how many executors there will be, Spark says when it runs."""
+        """Unavailable without Java or a master that takes connections; executors are counted when Spark runs."""
         home = os.environ.get("JAVA_HOME")
         if not shutil.which("java", path=f"{home}/bin" if home else None):
             where = f"in JAVA_HOME ({home})" if home else "on PATH"
@@ -54,12 +54,12 @@ class Spark(GangLauncher):
             )
 
     def variables(self, python: str) -> dict[str, str]:
-        """The Python of tasks: the driver's, unless a person has named the cluster's own."""
+        """Return the variables that name the tasks' Python: the driver's, unless a person has named another."""
         return {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python), "PYSPARK_DRIVER_PYTHON": python}
 
 
 def listens(address: str) -> bool:
-    """Whether a connection to host:port is taken."""
+    """Return whether host:port takes a connection."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), SECONDS):

@@ -1,4 +1,4 @@
-"""What becomes of a case in the cluster: its job's name and kind, and the pods that are its hosts."""
+"""A case in the cluster: its job's name and kind, and the pods that are its hosts."""
 
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ KINDS = ("Job", "MPIJob", "PyTorchJob")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says of the cluster."""
+    """The command line's options about the cluster."""
 
     image: str
     namespace: str = "default"
@@ -29,7 +29,7 @@ class Inside:
 
 
 def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "") -> Inside:
-    """The case with its pods for hosts; ValueError says why the cluster cannot have it.
+    """Return the case with its pods for hosts; ValueError says why the cluster cannot run it.
 
     `operator` is the kind of job that its adapter declares (`kubernetes_job`).
     """
@@ -45,7 +45,7 @@ def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "
 
 
 def kind_of(case: Case, operator: str) -> str:
-    """Which kind of job a case is; ValueError where its launcher has no place in a cluster of pods."""
+    """Return a case's kind of job; ValueError if its launcher cannot run in a cluster of pods."""
     launcher = case.placement.launcher
     known = ("local", "mpiexec", "ssh")
     if launcher not in known:
@@ -56,12 +56,12 @@ def kind_of(case: Case, operator: str) -> str:
 
 
 def named(plan: str, number: int, case: Case) -> str:
-    """A job's name, an RFC 1035 label: the plan, the case's number in it, and what it is about."""
+    """Return a job's name, an RFC 1035 label: the plan, the case's number in it, and the case in words."""
     words = f"{label(plan)[:20]}-{number:02d}-{label(f'{case.adapter}-{case.strategy}-{case.workload}')}"
     return words[:LONGEST].rstrip("-")
 
 
 def label(text: str) -> str:
-    """Small letters, digits and hyphens, a letter first."""
+    """Reduce text to small letters, digits and hyphens, a letter first."""
     found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return found if found[:1].isalpha() else f"p{found}"

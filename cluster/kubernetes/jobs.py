@@ -11,7 +11,7 @@ from typing import Any
 from cluster.kubernetes.inside import Inside, Settings
 
 RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
-# A login is what a pod is ready by: the operators start all of them at once.
+# A pod is ready once a login works: the operators start all pods at once.
 WAIT = """\
 for host in {hosts}; do
   until ssh -o BatchMode=yes -o ConnectTimeout=5 -- "$host" true; do sleep 2; done
@@ -19,11 +19,11 @@ done
 """
 Yaml = dict[str, Any]
 RUN = {"cleanPodPolicy": "Running", "backoffLimit": 0}
-NEVER = "Never"  # a run resumes when it is applied again; by itself it would hide what failed
+NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide what failed
 
 
 def documents(job: Inside, settings: Settings, plan: str, folder: str) -> list[Yaml]:
-    """All of one case: its plan, and the job that runs it. `plan` is the text of a plan with this one case."""
+    """Return all of one case: its plan, and the job that runs it. `plan` is the text of a plan with this one case."""
     version, specified = KINDS[job.kind]
     spec = specified(job, settings, controller(job, settings, folder))
     about = {"name": job.name, "namespace": settings.namespace, "labels": labels(job.name)}
@@ -34,14 +34,14 @@ def documents(job: Inside, settings: Settings, plan: str, folder: str) -> list[Y
 
 
 def plain(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """One node needs no operator."""
+    """Specify a job on one node, which needs no operator."""
     pod = template(job, settings, controller, ranks=True)
     pod["spec"] = {"restartPolicy": NEVER, **pod["spec"]}
     return {"backoffLimit": 0, "template": pod}
 
 
 def mpi(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """The launcher controls and computes nothing; a worker is a node."""
+    """Specify an MPIJob: the launcher controls and computes nothing; a worker is a node."""
     launcher = template(job, settings, controller, ranks=False)
     worker = template(job, settings, node(job, settings), ranks=True)
     return {
@@ -53,7 +53,7 @@ def mpi(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
 
 
 def pytorch(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """The master controls, and is the first node; rank 0 runs there."""
+    """Specify a PyTorchJob: the master controls, and is the first node; rank 0 runs there."""
     master = template(job, settings, controller, ranks=True)
     worker, place = template(job, settings, node(job, settings), ranks=True), job.case.placement
     return {
@@ -79,7 +79,7 @@ KINDS: dict[str, tuple[str, Callable[[Inside, Settings, Yaml], Yaml]]] = {
 
 
 def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
-    """The container that measures the case, once the others can be reached."""
+    """Return the container that measures the case, once the others can be reached."""
     others = [host for host in job.case.placement.hosts if host != f"{job.name}-master-0"]
     wait = WAIT.format(hosts=shlex.join(others)) if others else ""
     command = shlex.join(["stagebench", "run", f"{PLAN}/plan.toml", "-o", f"{RESULTS}/{folder}/{job.name}"])
@@ -88,7 +88,7 @@ def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
 
 
 def node(job: Inside, settings: Settings) -> Yaml:
-    """The container of a node that waits for logins: the MPI's, or the launcher's ssh."""
+    """Return the container of a node that waits for logins: the MPI's, or the launcher's ssh."""
     return {**_container(job, settings), "command": ["/usr/sbin/sshd", "-De"]}
 
 
@@ -102,22 +102,22 @@ def _container(job: Inside, settings: Settings) -> Yaml:
 
 
 def resources(job: Inside) -> Yaml:
-    """What the ranks of one node compute with, their readers and threads of communication beside the training's.
+    """Return the resources of one node's ranks, for the threads of training and communication, and for readers.
 
     CPUs are asked for and not limited: a quota would stop a thread in the middle of a step, and be measured.
     """
     case, place = job.case, job.case.placement
     devices = place.devices_per_node
     readers = case.readers if case.data != "synthetic" and case.input.mode == "disk" else 0
-    beside = place.ranks_per_node * (readers + (place.ranks > 1))
-    found: Yaml = {"requests": {"cpu": str(devices * place.threads + beside)}}
+    helpers = place.ranks_per_node * (readers + (place.ranks > 1))
+    found: Yaml = {"requests": {"cpu": str(devices * place.threads + helpers)}}
     if place.device == "cuda":
         found["limits"] = {"nvidia.com/gpu": str(devices)}
     return found
 
 
 def template(job: Inside, settings: Settings, container: Yaml, ranks: bool) -> Yaml:
-    """A pod with the shared folder; with `ranks`, one that computes, on a node of its own."""
+    """Return a pod with the shared folder; with `ranks`, one that computes, on its own node."""
     mounts = [{"name": "results", "mountPath": RESULTS}]
     volumes: list[Yaml] = [{"name": "results", "persistentVolumeClaim": {"claimName": settings.claim}}]
     if container["command"][0] == "sh":
@@ -137,12 +137,12 @@ def template(job: Inside, settings: Settings, container: Yaml, ranks: bool) -> Y
 
 
 def labels(name: str, part: str = "") -> dict[str, str]:
-    """By which a job is found, and a pod of it, which is kept apart from the others."""
+    """Return the labels by which a job is found, and its pods, which are kept apart by them."""
     found = {"app.kubernetes.io/name": "stagebench", "app.kubernetes.io/instance": name}
     return {**found, "app.kubernetes.io/component": part} if part else found
 
 
 def apart(name: str) -> Yaml:
-    """Two nodes of a placement are two machines."""
+    """Keep a job's pods apart: two nodes of a placement are two machines."""
     rule = {"labelSelector": {"matchLabels": labels(name, "node")}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}

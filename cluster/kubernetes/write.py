@@ -18,7 +18,7 @@ from suite.suggest import shown
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types
-    """Keeps the order; text of several lines stands as it is read."""
+    """Keeps the order, and text of several lines readable."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -32,7 +32,7 @@ LISTED = 10  # cases that a refusal lists
 
 
 def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
-    """(the files, a line about every case that was skipped). `plan` is the plan's name."""
+    """Return (the files, a line about every case that was skipped). `plan` is the plan's name."""
     if refused(settings.namespace) or "." in settings.namespace:  # a part of the pods' host names
         raise RequestError(f"--namespace {shown(settings.namespace)} is no namespace: take letters, digits and '-'")
     with usable(folder):
@@ -65,7 +65,7 @@ def _write(job: Inside, plan: str, folder: Path, settings: Settings) -> Path:
 
 
 def text_of(job: Inside, plan: str, settings: Settings) -> str:
-    """One file: a comment for people, the plan, the job."""
+    """Return the text of one file: a comment for people, the plan, the job."""
     run = label(plan)
     alone = plan_text(job.name, "", f"One case of the plan {plan}.", [Block(job.case, "")])
     about = (job.case.label, f"Its run folder: {RESULTS}/{run}/{job.name} on the volume {settings.claim}.")

@@ -24,7 +24,7 @@ FILES = Path("/etc/netns")  # of a namespace: laid over /etc by `ip netns exec`
 def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
     """Build it, whole or not at all; `slurm` are the cores of a node of the Slurm over it, 0: there is none.
 
-    RequestError when there is such a one already, Unavailable when this machine cannot.
+    RequestError if it exists already, Unavailable if this machine cannot build it.
     """
     bits(rate)
     check_free(layout)
@@ -48,7 +48,7 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
 
 
 def check_free(layout: Layout) -> None:
-    """RequestError when there is a laboratory of this name, or a namespace that somebody else made."""
+    """RequestError if a laboratory of this name exists, or a namespace that belongs to no laboratory."""
     if folder(layout.name).exists():
         raise taken(layout.name)
     foreign = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]
@@ -60,7 +60,7 @@ def check_free(layout: Layout) -> None:
 
 
 def taken(name: str) -> RequestError:
-    """The error that a laboratory is there already."""
+    """Return the error that a laboratory exists already."""
     return RequestError(
         f"there is a laboratory {name!r} in {folder(name)}; end it with `stagebench lab down --name {name}`, "
         "or take another --name"
@@ -68,7 +68,7 @@ def taken(name: str) -> RequestError:
 
 
 def down(state: State) -> None:
-    """End what runs inside, then remove every trace; what is not there (any more) is passed over."""
+    """End what runs inside, then remove every trace; what does not exist (any more) is passed over."""
     layout = state.layout
     state.slurm.stop()
     for namespace in layout.namespaces:

@@ -1,4 +1,4 @@
-"""Which hosts a laboratory has, and what they are called: plain values, nothing of the machine."""
+"""The hosts of a laboratory, their names and addresses: plain values, independent of the machine."""
 
 import re
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Layout:
         return (self.switch, *self.hosts)
 
     def address(self, host: str) -> str:
-        """A host's address, without the network's length."""
+        """Return a host's address, without the network's length."""
         return str(IPv4Network(self.network)[1 + self.hosts.index(host)])
 
     @property
@@ -44,14 +44,14 @@ class Layout:
         return IPv4Network(self.network).prefixlen
 
     def known(self, host: str) -> str:
-        """The host, if it is one of ours; RequestError otherwise."""
+        """Return the host if it is one of the laboratory's; RequestError otherwise."""
         if host not in self.hosts:
             raise RequestError(f"{host!r} is no host of the laboratory {self.name!r}; it has {', '.join(self.hosts)}")
         return host
 
 
 def checked_name(name: str) -> str:
-    """A laboratory's name; it ends in a letter, or `a1` with host 2 and `a` with host 12 would be one."""
+    """Return a laboratory's name; it ends in a letter, or `a1` with host 2 and `a` with host 12 would be the same."""
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,30}[a-z])?", name):
         raise RequestError(
             f"{name!r} is no laboratory's name; take up to 32 lower-case letters, digits and hyphens, "
@@ -61,7 +61,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_layout(name: str, count: int, network: str) -> Layout:
-    """A layout that can be built; RequestError names what is wrong with it."""
+    """Return a layout that can be built; RequestError names what is wrong with it."""
     try:
         found = IPv4Network(network)
     except ValueError as error:

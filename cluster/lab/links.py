@@ -31,7 +31,7 @@ SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Wire:
-    """What a host's end of the wire tells."""
+    """The state of a host's end of the wire."""
 
     up: bool
     received: int  # bytes since the laboratory was made
@@ -50,7 +50,7 @@ def connect(layout: Layout, host: str) -> None:
 
 
 def shape(layout: Layout, rate: str) -> None:
-    """Give every link this rate, in each direction by itself; what a host sends and what the switch sends it."""
+    """Give every link this rate, separately in each direction: what a host sends and what the switch sends to it."""
     speed = bits(rate)
     for host in layout.hosts:
         for namespace, device in ((host, WIRE), (layout.switch, _port(layout, host))):
@@ -63,14 +63,14 @@ def shape(layout: Layout, rate: str) -> None:
 
 
 def wire(host: str) -> Wire:
-    """The state and the counters of a host's end."""
+    """Return the state and the counters of a host's end."""
     (found,) = json.loads(run("ip", "-n", host, "-json", "-stats", "link", "show", WIRE))
     counted = found["stats64"]
     return Wire(found["operstate"] == "UP", counted["rx"]["bytes"], counted["tx"]["bytes"])
 
 
 def switch_link(host: str, on: bool) -> None:
-    """Cut a host's link, or mend it."""
+    """Cut a host's link, or restore it."""
     run("ip", "-n", host, "link", "set", WIRE, "up" if on else "down")
     if on:  # a route goes with its link, and comes again without its options
         route = run("ip", "-n", host, "route", "show", "dev", WIRE).split()
@@ -82,9 +82,9 @@ def _port(layout: Layout, host: str) -> str:
 
 
 def bits(rate: str) -> float | None:
-    """Bits per second, None when the link is not to be shaped; RequestError when it is no rate.
+    """Return bits per second, None for links that are not shaped; RequestError if it is no rate.
 
-    tc's `bps` are bytes per second, which nobody expects: refused.
+    tc's `bps`, which means bytes per second, is refused.
     """
     if rate == UNSHAPED:
         return None
@@ -98,31 +98,31 @@ def bits(rate: str) -> float | None:
 
 
 def discipline(rate: float, paces: bool) -> list[str]:
-    """The words in which tc takes one or both token buckets of so many bits per second."""
+    """Return tc's arguments for a token bucket of `rate` bits per second, and for a second one that paces."""
     burst = max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))
     pace = ["peakrate", f"{int(PACE * rate)}bit", "mtu", str(paced(rate))] if paces else []
     return ["tbf", "rate", f"{int(rate)}bit", "burst", str(burst), "latency", LATENCY, *pace]
 
 
 def paced(rate: float) -> int:
-    """Bytes that pass at once, at most: a message that is not larger takes no longer than on an unshaped link."""
+    """Return the bytes that pass at once: a message that is not larger takes no longer than on an unshaped link."""
     return max(PACE_BYTES, int(rate / 8 * PACE_SECONDS))
 
 
 def pacing(rate: str) -> str:
-    """What a person must know of messages that are too small to be paced; "" of an unshaped link."""
+    """Return a sentence about messages that are too small to be paced; "" for an unshaped link."""
     speed = bits(rate)
     return f"Messages of {paced(speed) >> 10} KiB and less pass faster than {rate}." if speed else ""
 
 
 def packets(rate: float | None) -> int:
-    """How many packets of the wire a host may hand over as one; None: of an unshaped link."""
+    """Return how many packets of the wire a host may hand over as one; `rate` is None for an unshaped link."""
     most = LARGEST_PACKET // PACKET
     return most if rate is None else min(most, int(FULL * paced(rate) / PACKET))
 
 
 def run(*tokens: str) -> str:
-    """What a program prints; Unavailable tells of the one that failed, with its own words."""
+    """Return a program's output; Unavailable has the message of the one that failed."""
     done = subprocess.run(tokens, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
     if done.returncode != 0:
         printed = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"

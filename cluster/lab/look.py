@@ -16,25 +16,23 @@ POLITE, FORCED = 3.0, 5.0  # seconds after SIGTERM, after SIGKILL
 
 
 def processes(namespace: str) -> list[psutil.Process]:
-    """The processes in a namespace of the network; none where there is no such namespace."""
+    """Return the processes in a network namespace; none if it does not exist."""
     if not works("ip", "netns", "pids", namespace):
         return []
-    found = []
+    running = []
     for pid in map(int, run("ip", "netns", "pids", namespace).split()):
-        try:
-            found.append(psutil.Process(pid))
-        except psutil.NoSuchProcess:
-            continue
-    return found
+        with suppress(psutil.NoSuchProcess):
+            running.append(psutil.Process(pid))
+    return running
 
 
 def end(namespace: str, patience: float = POLITE) -> None:
-    """End them: politely, then at once; RequestError when this very process is one of them."""
-    found = processes(namespace)
-    if os.getpid() in [process.pid for process in found]:
+    """End the processes in a namespace, by SIGTERM, then SIGKILL; RequestError if this very process is one of them."""
+    running = processes(namespace)
+    if os.getpid() in [process.pid for process in running]:
         raise RequestError(f"this command runs in {namespace} itself; give it outside of the laboratory")
-    _signal(found, signal.SIGTERM)
-    _, staying = psutil.wait_procs(found, patience)
+    _signal(running, signal.SIGTERM)
+    _, staying = psutil.wait_procs(running, patience)
     _signal({*staying, *processes(namespace)}, signal.SIGKILL)
     psutil.wait_procs(staying, FORCED)
 

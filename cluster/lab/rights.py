@@ -1,4 +1,4 @@
-"""What a laboratory needs of this machine: rights, programs, and what the kernel can do."""
+"""The requirements of a laboratory: rights, programs, and features of the kernel."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ KERNEL = "; a kernel that has it is Debian's linux-image-amd64 (not the -cloud o
 
 
 def missing() -> str | None:
-    """Why no laboratory can be built here, with the remedy; None when one can."""
+    """Return why no laboratory can be built here, with the remedy; None if one can."""
     return next((reason for look in (_system, _rights, _programs, _kernel) for reason in look()), None)
 
 
@@ -49,7 +49,7 @@ def _programs() -> Iterator[str]:
 
 
 def _kernel() -> Iterator[str]:
-    """Tried in a namespace of its own, which is gone again afterwards."""
+    """Try the features in a new namespace, and remove it."""
     probe = f"stagebench-probe-{uuid4().hex[:12]}"  # another may be looking, too
     if not works("ip", "netns", "add", probe):
         yield "this kernel, or the container around us, refuses network namespaces; run the container with --privileged"

@@ -70,12 +70,12 @@ JSON = TypeAdapter(State)  # what FILE says
 
 
 def folder(name: str) -> Path:
-    """A laboratory's folder, there or not."""
+    """Return a laboratory's folder, which need not exist."""
     return Path(os.environ.get(SETTING) or DEFAULT).absolute() / checked_name(name)
 
 
 def load(name: str) -> State:
-    """The laboratory of this name; RequestError when there is none."""
+    """Return the laboratory of this name; RequestError if it does not exist."""
     path = folder(name) / FILE
     try:
         return JSON.validate_json(path.read_bytes(), strict=True)
@@ -98,13 +98,13 @@ def write_agent(state: State) -> None:
 
 
 def entering(state: State, host: str, command: list[str]) -> list[str]:
-    """The tokens that run a command in a host."""
+    """Return the tokens that run a command in a host."""
     mounts = [f"--{kind}={path}" for kind, path in state.kept(host).items()]
     return ["ip", "netns", "exec", host, "nsenter", *mounts, "--", *command]
 
 
 def environment(state: State) -> dict[str, str]:
-    """Our variables, and those by which a controller in a host finds the others."""
+    """Return our variables, and those by which a controller in a host finds the others."""
     return {
         **os.environ,
         AGENT: str(state.agent),

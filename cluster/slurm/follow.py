@@ -41,7 +41,7 @@ OUTCOMES = {"TIMEOUT": "timeout", "DEADLINE": "timeout", "OUT_OF_MEMORY": "oom"}
 
 
 class Asked(Exception):
-    """We are to end."""
+    """A signal asks the follower to end."""
 
 
 def main(script: Path, name: str, seconds: float) -> int:
@@ -73,7 +73,7 @@ def main(script: Path, name: str, seconds: float) -> int:
 
 
 def follow(job: Job, seconds: float) -> int:
-    """The job's exit code, when it has ended; raises Asked."""
+    """Return the job's exit code when it has ended; raises Asked."""
     looks, began, begun, left = Looks(), time.monotonic(), False, 0.0
     while True:
         looks.wait()
@@ -91,22 +91,22 @@ def follow(job: Job, seconds: float) -> int:
 
 
 def failed(kind: str, message: str, certain: bool = True) -> None:
-    """Report the outcome that an end means."""
+    """Report a failure of the engine."""
     report(Path(), EngineFailed(kind, message, time.time(), certain))
 
 
 class Looks:
-    """When to ask Slurm again."""
+    """The times at which Slurm is asked again."""
 
     def __init__(self) -> None:
         self._mark, self._delay, self._next = "", SOON, 0.0
 
     def soon(self) -> None:
-        """Something is about to change."""
+        """Ask soon: the job's state is about to change."""
         self._delay, self._next = SOON, time.monotonic() + SOON
 
     def wait(self) -> None:
-        """Until it is time, or the job has changed its mark; raises Asked."""
+        """Wait until it is time, or the job has changed its mark; raises Asked."""
         while True:
             found = signal.sigtimedwait(ENDING, LOOK)
             if found is not None:
@@ -120,7 +120,7 @@ class Looks:
 
 
 def marked() -> str:
-    """What the job itself wrote of its life: "", "begun" or "ended"."""
+    """Return the mark that the job itself wrote: "", "begun" or "ended"."""
     try:
         return Path("slurm.mark").read_text().strip()
     except OSError:
@@ -128,13 +128,13 @@ def marked() -> str:
 
 
 def ended(job: Job, known: Facts) -> int:
-    """Tell how, unless it went well; an exit code."""
+    """Report how the job ended, unless it went well, and return an exit code."""
     if known.state == "COMPLETED" or (known.state in LEAVING and known.code == "0:0"):
         return 0
-    beside = sidecar()
+    failed_sidecar = sidecar()
     # A job FAILED because a rank did: that says more.
-    certain = bool(beside) or known.state not in ("FAILED", "FORGOTTEN")
-    message = beside or sentence(job.number, known)
+    certain = bool(failed_sidecar) or known.state not in ("FAILED", "FORGOTTEN")
+    message = failed_sidecar or sentence(job.number, known)
     failed(OUTCOMES.get(known.state, "crash"), message, certain)
     return int(known.code.split(":")[0]) or 1
 
@@ -151,14 +151,14 @@ def give_up(job: Job, known: Facts, seconds: float) -> int:
 
 
 def sentence(job: str, known: Facts) -> str:
-    """What became of a job, in Slurm's words."""
+    """Return how a job ended, in Slurm's words."""
     limit = f" after its {known.limit}" if known.state == "TIMEOUT" else ""
     nodes = f" on {known.nodes}" if known.nodes else ""
     return f"Slurm job {job}{nodes} ended as {known.state}{limit} (reason {known.reason}, exit code {known.code})"
 
 
 def sidecar() -> str:
-    """What the script printed of a sidecar that failed before any rank did; "" when none did."""
+    """Return the script's message about a sidecar that failed before any rank did; "" if none did."""
     first = next((line for line in printed().splitlines() if line.startswith((FAILED, RANK))), "")
     return first.removeprefix(FAILED) if first.startswith(FAILED) else ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 ANSWER, SUBMISSION = 5.0, 15.0  # seconds for an answer
 GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its processes are killed
-CANCELLING = 2 * ANSWER + GENTLE + HARD  # seconds at most, also when nobody answers
+CANCELLING = 2 * ANSWER + GENTLE + HARD  # seconds at most, also when Slurm does not answer
 STEP = 0.25
 QUEUED, GOING, LEAVING = ("PENDING", "CONFIGURING", "REQUEUED"), ("RUNNING", "SUSPENDED"), ("COMPLETING",)
 FAILED = "stagebench: "  # opens the script's message about a sidecar that failed
@@ -17,12 +17,12 @@ FIELD = re.compile(r"(?<!\w)(JobState|Reason|ExitCode|NodeList|TimeLimit)=(\S*)"
 
 
 class Refused(Exception):
-    """By sbatch, in its words."""
+    """sbatch refused the script; the message has its words."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What Slurm knows of a job."""
+    """Slurm's knowledge of a job."""
 
     state: str = ""  # "": it did not answer, which passes
     reason: str = ""
@@ -32,36 +32,36 @@ class Facts:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """True if nothing will change any more."""
         return self.state not in ("", *QUEUED, *GOING, *LEAVING)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One that was submitted."""
+    """A job that was submitted."""
 
     number: str
 
     def facts(self, seconds: float = ANSWER) -> Facts:
-        """What `scontrol show job` says now, within `seconds`."""
+        """Return what `scontrol show job` prints now, within `seconds`."""
         done = _run_or_not(seconds, "scontrol", "show", "job", "--oneliner", self.number)
         if done is None:
             return Facts()
         if "Invalid job id" in done.stderr:
             return Facts("FORGOTTEN", "Slurm keeps jobs that have ended for MinJobAge seconds")
-        found = {name: "" if value == "(null)" else value for name, value in FIELD.findall(done.stdout)}
-        if "JobState" not in found:
+        fields = {name: "" if value == "(null)" else value for name, value in FIELD.findall(done.stdout)}
+        if "JobState" not in fields:
             return Facts()
         return Facts(
-            found["JobState"],
-            found.get("Reason", ""),
-            found.get("ExitCode", "1:0"),
-            found.get("NodeList", ""),
-            found.get("TimeLimit", ""),
+            fields["JobState"],
+            fields.get("Reason", ""),
+            fields.get("ExitCode", "1:0"),
+            fields.get("NodeList", ""),
+            fields.get("TimeLimit", ""),
         )
 
     def cancel(self) -> None:
-        """Until it has left its nodes: politely, then by force; within CANCELLING, for then we are killed."""
+        """Cancel it until it has left its nodes, politely, then by force; within CANCELLING: then we are killed."""
         for force, patience in (((), GENTLE), (("--full", "--signal=KILL"), HARD)):
             _run_or_not(ANSWER, "scancel", *force, self.number)
             deadline = time.monotonic() + patience
@@ -72,7 +72,7 @@ class Job:
 
 
 def submit(script: str) -> Job:
-    """The job of a script in the working directory; Refused, or TimeoutExpired."""
+    """Submit a script in the working directory and return its job; Refused, or TimeoutExpired."""
     done = _run(SUBMISSION, "sbatch", "--parsable", script)
     if done.returncode != 0:
         raise Refused(" ".join((done.stderr or done.stdout).split()))
@@ -85,7 +85,7 @@ def cancel_named(name: str) -> None:
 
 
 def environ() -> dict[str, str]:
-    """Ours for Slurm, without what is Slurm's of a job that we may run in, and without the attempt's mark.
+    """Return our variables for Slurm, without those of a job that we may run in, and without the attempt's mark.
 
     A job is ended by Slurm; by the mark its ranks on this host would be, and be reported as dead.
     """
@@ -98,14 +98,14 @@ def environ() -> dict[str, str]:
 
 
 def _run(seconds: float, *tokens: str) -> subprocess.CompletedProcess[str]:
-    """To its end; TimeoutExpired when it is late."""
+    """Run a program to its end; TimeoutExpired if it is late."""
     return subprocess.run(
         tokens, capture_output=True, text=True, errors="replace", timeout=seconds, env=environ(), check=False
     )
 
 
 def _run_or_not(seconds: float, *tokens: str) -> subprocess.CompletedProcess[str] | None:
-    """... or None when it is late."""
+    """Run a program to its end; None if it is late."""
     try:
         return _run(seconds, *tokens)
     except subprocess.TimeoutExpired:

@@ -17,8 +17,8 @@ from suite.errors import RequestError, Unavailable
 SRUN = re.compile(
     r"srun: error: \S+: tasks? (?P<rank>\d+)\S*: (Exited with exit code (?P<code>\d+)|(?P<strsignal>[^\n(]+))"
 )
-# srun names tasks as their nodes report them, and Open MPI's ranks leave when they miss another one: whoever is quicker
-# stands first. What srun itself ends gets SIGTERM.
+# srun names tasks as their nodes report them, and Open MPI's ranks leave when they miss another one: the quicker one
+# comes first. A task that srun itself ends gets SIGTERM.
 PATTERNS = FailurePatterns(deaths=(SRUN,), any_order=True, losses=OPEN_MPI_LOSSES)
 
 
@@ -38,7 +38,7 @@ class Slurm(Launcher):
     order = 30
 
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Programs, a controller that answers, nodes enough, the PMI of the interpreter's MPI."""
+        """Return that programs, a controller that answers, nodes, or the PMI of the interpreter's MPI are missing."""
         try:
             check(placement, interpreter)
         except Unavailable as error:
@@ -46,7 +46,7 @@ class Slurm(Launcher):
         return None
 
     def processes(self, request: Request) -> list[Process]:
-        """The one process; RequestError for what `missing` tells."""
+        """Return the one process; RequestError for what `missing` returns."""
         try:
             pmi, wait = pmi_plugin(request.interpreter, request.mpi), patience()
             request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})

@@ -32,19 +32,19 @@ STEP_NAME = "1000000.4294967291"  # slurmstepd's socket is called NODE_JOB.STEP
 
 
 def missing() -> str | None:
-    """What this machine lacks, with the remedy; None when one can be started."""
+    """Return what this machine lacks, with the remedy; None if a Slurm can be started."""
     absent = [name for name in PROGRAMS if found(name) is None]
     return f"there is no {', '.join(absent)}; apt-get install slurm-wlm munge" if absent else None
 
 
 def found(name: str) -> str | None:
-    """Where a program is; daemons stand where a user's PATH does not lead."""
+    """Return the path of a program; daemons are in folders that are not on a user's PATH."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: by a host of a laboratory, or beside others on this machine."""
+    """A node: a host of a laboratory, or one of several on this machine."""
 
     name: str
     address: str = LOOPBACK
@@ -57,13 +57,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Private:
-    """One Slurm, known by its folder; the first node's host runs the controller, too."""
+    """A Slurm, known by its folder; the first node's host runs the controller, too."""
 
     folder: Path  # a short path: sockets in it have at most 108 characters
 
     @property
     def environ(self) -> dict[str, str]:
-        """What Slurm's programs need to find it; nothing when it was never started."""
+        """The variables by which Slurm's programs find it; none if it was never started."""
         return {"SLURM_CONF": str(self._conf)} if self._conf.exists() else {}
 
     @property
@@ -71,9 +71,9 @@ class Private:
         return self.folder / "slurm.conf"
 
     def start(self, nodes: Sequence[Node], cores: int) -> None:
-        """Until every node is idle. `cores` is what each declares, whatever the machine has.
+        """Start it and wait until every node is idle. Each declares `cores`, whatever the machine has.
 
-        Raises Unavailable for what `missing` tells and for a folder whose sockets' paths would be too long,
+        Raises Unavailable for what `missing` returns and for a folder whose sockets' paths would be too long,
         StagebenchError with the daemons' last words.
         """
         problem = missing() or self._cramped(nodes)
@@ -103,7 +103,7 @@ class Private:
                 return
 
     def _cramped(self, nodes: Sequence[Node]) -> str | None:
-        """Slurmd says nothing of it, and every job is cancelled."""
+        """Return that the sockets' paths are too long: slurmd does not report it, and every job is cancelled."""
         longest = max(len(f"{spool(self.folder, node.name)}/{node.name}_{STEP_NAME}") for node in nodes)
         if longest <= SOCKET_PATH:
             return None
@@ -170,12 +170,12 @@ def last(log: Path) -> list[str]:
 
 
 def spool(folder: Path, node: str) -> str:
-    """Where a node's daemon keeps what it needs; short, for its sockets' sake."""
+    """Return the folder of a node's daemon; a short path, because of its sockets."""
     return f"{folder}/{node}"
 
 
 def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
-    """The whole file. Jobs are followed by process group: control groups are the machine's own business."""
+    """Return the text of slurm.conf. Jobs are followed by process group: control groups belong to the machine."""
     user, first = getpass.getuser(), nodes[0]
     controller = first.name if first.alone else socket.gethostname().split(".")[0]
     settings = {

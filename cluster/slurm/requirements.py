@@ -1,4 +1,7 @@
-"""What keeps a placement from running under this Slurm, in its own words, with the remedy."""
+"""The requirements of a placement under this Slurm: programs, nodes, and the PMI plug-in of the interpreter's MPI.
+
+With the wrong plug-in every rank runs alone, as rank 0 of 1; the worker finds that out and calls it a crash.
+"""
 
 import os
 import re
@@ -20,7 +23,7 @@ SECONDS = 20.0
 
 
 def check(placement: Placement, interpreter: Path) -> None:
-    """Unavailable says what is missing."""
+    """Unavailable names what is missing, in Slurm's words, with the remedy."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         raise Unavailable(
@@ -47,20 +50,20 @@ def check(placement: Placement, interpreter: Path) -> None:
 
 
 def patience() -> float:
-    """Seconds that a job may wait in the queue; Unavailable when STAGEBENCH_SLURM_WAIT is no such number."""
+    """Return the seconds that a job may wait in the queue; Unavailable if STAGEBENCH_SLURM_WAIT is no such number."""
     return queue_limit(WAIT, USUAL)
 
 
 def partitions() -> str:
-    """The partitions and what their nodes have, in words."""
+    """Name the partitions and what their nodes have."""
     _, answer = asked("sinfo", "--noheader", "--format=%P %D %c %T")
     rows = [line.split() for line in answer.split(" | ")]
-    found = [f"{row[0]} ({row[1]} nodes of {row[2]} cores, {row[3]})" for row in rows if len(row) == 4]
-    return "the partitions " + ", ".join(found) if found else "no partition"
+    names = [f"{row[0]} ({row[1]} nodes of {row[2]} cores, {row[3]})" for row in rows if len(row) == 4]
+    return "the partitions " + ", ".join(names) if names else "no partition"
 
 
 def asked(*tokens: str) -> tuple[int, str]:
-    """(exit code, what a program printed, on one line); a program that hangs has failed."""
+    """Return (exit code, a program's output on one line); a program that hangs has failed."""
     try:
         done = ask(tokens, SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -70,10 +73,10 @@ def asked(*tokens: str) -> tuple[int, str]:
 
 
 def pmi_plugin(interpreter: Path, library: str = "") -> str:
-    """What goes behind `srun --mpi=`; Unavailable when it is unknown.
+    """Return the value of `srun --mpi=`; Unavailable if it is unknown.
 
-    The person's setting has the last word; then the `library` that the adapter names; else mpi4py tells its own. Who
-    has no mpi4py meets without Slurm's help.
+    A person's setting has the last word; then the `library` that the adapter names; else mpi4py reports its own.
+    Without mpi4py, ranks meet without Slurm's help.
     """
     named = (dialect.pmi for dialect in DIALECTS if library and dialect.title.startswith(library))
     return os.environ.get(PMI) or next(named, None) or of_library(interpreter)
@@ -93,9 +96,9 @@ def of_library(interpreter: Path) -> str:
 
 
 def wire(interpreter: Path, pmi: str, placement: Placement) -> dict[str, str]:
-    """What ranks on several nodes want of their MPI, unless the person wants otherwise.
+    """Return the MPI's settings for ranks on several nodes, unless a person has chosen others.
 
-    Where no mpi4py tells the library, it is the oldest of those that this plug-in is for: newer ones know its settings.
+    Without mpi4py, the library is taken for the oldest that this plug-in serves: newer ones know its settings.
     """
     printed = output(str(interpreter), "-c", LIBRARY)
     by_library = [dialect for dialect in DIALECTS if re.search(dialect.library, printed)][:1]
@@ -104,7 +107,7 @@ def wire(interpreter: Path, pmi: str, placement: Placement) -> dict[str, str]:
 
 
 def check_pmi(wanted: str, interpreter: Path) -> None:
-    """Unavailable when this Slurm lacks it, or cannot load it, of which `srun --mpi=list` knows nothing."""
+    """Unavailable if this Slurm lacks the plug-in or cannot load it, which `srun --mpi=list` does not show."""
     printed = output("srun", f"--mpi={wanted}", "--test-only", "true")
     if "Invalid MPI type" in printed:
         raise Unavailable(

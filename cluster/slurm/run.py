@@ -1,4 +1,4 @@
-"""Run as a script: stand in for a Slurm job among an attempt's processes.
+"""Run as a script: represent a Slurm job among an attempt's processes.
 
     python run.py SCRIPT NAME SECONDS
     python run.py NAME                   # cancel the job of that name: the one that followed it was killed

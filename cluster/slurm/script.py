@@ -17,10 +17,10 @@ from suite.errors import Unavailable
 
 SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
 NAME, LOG, MARK = "job.sbatch", "slurm.log", "slurm.mark"
-MARGIN = 120.0  # seconds beyond the case's own limit: the watchdog is to end it, Slurm only when nobody does
+MARGIN = 120.0  # seconds beyond the case's own limit: Slurm ends it only if the watchdog cannot
 
 # Every engine's plug-in has other variables for a rank's numbers (pmi2 none for the local one): ours go first.
-# Without memory cgroups Slurm does not notice that a node's kernel ended a rank for want of memory. The kernel's count
+# Without memory cgroups Slurm does not notice that a node's kernel killed a rank to free memory. The kernel's count
 # shows it (suite.contracts.engine_messages.OomKills). The shell ends by the signal that ended the rank: srun names it.
 # Where Slurm knows a step's processes by their parents (proctrack/linuxproc) and ends a step while it starts, it kills
 # this shell only and loses the rank: so the kernel ends the rank with its shell. The inner shell looks whether the
@@ -65,7 +65,7 @@ PORT = 'import socket, sys; s = socket.socket(); s.bind(("", int(sys.argv[1])));
 
 
 def resources(placement: Placement) -> list[str]:
-    """The options of sbatch that say what a placement takes; STAGEBENCH_SBATCH comes last and so has the last word."""
+    """Return sbatch's options for a placement; STAGEBENCH_SBATCH comes last and so has the last word."""
     options = [
         f"--nodes={placement.nodes}",
         f"--ntasks-per-node={placement.ranks_per_node}",
@@ -82,7 +82,7 @@ def resources(placement: Placement) -> list[str]:
 
 
 def extra() -> list[str]:
-    """The options of STAGEBENCH_SBATCH; Unavailable when it cannot be read."""
+    """Return the options of STAGEBENCH_SBATCH; Unavailable if it cannot be read."""
     given = os.environ.get(SETTING, "")
     try:
         options = shlex.split(given)
@@ -97,23 +97,23 @@ def extra() -> list[str]:
 
 
 def cores(placement: Placement) -> int:
-    """How many a rank computes with."""
+    """Return the number of cores with which a rank computes."""
     return placement.threads * placement.devices
 
 
 def job_name(folder: Path) -> str:
-    """The same for an attempt's folder at every time: so a job can be found by it."""
+    """Return the name of an attempt's job, always the same for its folder: a job can be found by it."""
     return f"stagebench-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
 def text(request: Request, pmi: str) -> str:
-    """The whole script; `pmi` is for srun --mpi."""
+    """Return the whole script; `pmi` is for srun --mpi."""
     minutes = math.ceil((request.seconds + MARGIN) / 60)
     options = [
         f"--job-name={job_name(request.folder)}",
         f"--time={minutes}",
         f"--output={LOG}",
-        # A measurement that was broken off is not gone on with: its lines must not stand before a second one's.
+        # A measurement that was interrupted is not continued: its lines must not precede a second one's.
         "--no-requeue",
         *resources(request.placement),
     ]
@@ -132,7 +132,7 @@ def text(request: Request, pmi: str) -> str:
 
 
 def variables(request: Request) -> str:
-    """What every rank sees, and where they meet: on the first node, where this script runs."""
+    """Export the ranks' variables, and where they meet: on the first node, where this script runs."""
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(request.environ.items())]
     if request.port:
         python = shlex.quote(str(request.interpreter))
@@ -149,7 +149,7 @@ def variables(request: Request) -> str:
 
 
 def beside(request: Request) -> str:
-    """The sidecars, on the first node: one that fails ends the job, and all end with it."""
+    """Start the sidecars, on the first node: one that fails ends the job, and all end with it."""
     if not request.sidecars:
         return ""
     lines = [BESIDE]
@@ -159,9 +159,9 @@ def beside(request: Request) -> str:
 
 
 def ranks(request: Request, pmi: str) -> str:
-    """The line that starts the ranks, with all cores of their nodes: readers and communication have threads, too.
+    """Start the ranks, with all cores of their nodes: readers and communication have threads, too.
 
-    Said the number of its cores, by the option or one of the variables, srun keeps a step to them (--exact). The worker
+    Given a number of cores, by the option or one of the variables, srun keeps a step to them (--exact). The worker
     binds itself, the same way under every launcher.
     """
     line = (
