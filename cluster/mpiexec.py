@@ -6,8 +6,8 @@ import uuid
 from pathlib import Path
 
 from cluster import logins
+from cluster.dialects import Dialect, filled, find, knobs
 from cluster.local import rendezvous, sidecars
-from cluster.mpi import Dialect, filled, find, knobs
 from cluster.nodes import meeting_address, unnamed
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
@@ -17,7 +17,7 @@ from suite.processes.hosts import here
 
 
 class Mpiexec(Launcher):
-    """Starts one mpiexec for the whole group, with the options of its dialect (`cluster.mpi`)."""
+    """Starts one mpiexec for the whole group, with the options of its dialect (`cluster.dialects`)."""
 
     name = "mpiexec"
     title = "an MPI's mpiexec"

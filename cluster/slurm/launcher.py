@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.mpi import OPEN_MPI_LOSSES
+from cluster.dialects import OPEN_MPI_LOSSES
 from cluster.slurm import follow, run, script
 from cluster.slurm.requirements import check, patience, pmi_plugin, wire
 from suite.contracts.case import Placement

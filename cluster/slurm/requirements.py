@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cluster.mpi import DIALECTS, LIBRARY, knobs, output
+from cluster.dialects import DIALECTS, LIBRARY, knobs, output
 from cluster.nodes import queue_limit
 from cluster.slurm.script import SETTING, cores, resources
 from suite.contracts.case import Placement

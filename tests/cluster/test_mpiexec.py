@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import mpi
+from cluster import dialects
+from cluster.dialects import DIALECTS, recognised
 from cluster.logins import AGENT
-from cluster.mpi import DIALECTS, recognised
 from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
@@ -179,7 +179,7 @@ def test_it_registers_itself():
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
     """An interpreter with no mpiexec beside it, set or on PATH."""
-    monkeypatch.delenv(mpi.SETTING, raising=False)
+    monkeypatch.delenv(dialects.SETTING, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     return executable(tmp_path / "environment" / "bin" / "python", "#!/bin/sh\nexit 1\n")
 
@@ -204,17 +204,17 @@ def test_no_mpiexec_tells_how_to_get_one(bare):
 def test_the_environment_s_own_comes_before_the_set_one_and_that_before_path_s(bare, tmp_path, monkeypatch):
     on_path = mpiexec_at(tmp_path / "path", "HYDRA build details:")
     monkeypatch.setenv("PATH", f"{on_path.parent}:{os.defpath}")
-    assert mpi.find(bare).path == on_path
+    assert dialects.find(bare).path == on_path
     named = mpiexec_at(tmp_path / "set", "mpiexec (Open MPI) 5.0.11")
-    monkeypatch.setenv(mpi.SETTING, str(named))
-    assert (mpi.find(bare).path, mpi.find(bare).dialect.name) == (named, "openmpi5")
+    monkeypatch.setenv(dialects.SETTING, str(named))
+    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (named, "openmpi5")
     own = mpiexec_at(bare.parent, "mpiexec (OpenRTE) 4.1.8")
-    assert (mpi.find(bare).path, mpi.find(bare).dialect.name) == (own, "openmpi4")
+    assert (dialects.find(bare).path, dialects.find(bare).dialect.name) == (own, "openmpi4")
 
 
 def test_a_set_one_that_is_not_there_is_an_error_not_passed_over(bare, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(mpiexec_at(tmp_path / "path", "HYDRA build details:").parent))
-    monkeypatch.setenv(mpi.SETTING, "/no/such/mpiexec")
+    monkeypatch.setenv(dialects.SETTING, "/no/such/mpiexec")
     assert "STAGEBENCH_MPIEXEC is '/no/such/mpiexec', which is not an executable" in Mpiexec().missing(TWO, bare)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import mpi
-from cluster.mpi import DIALECTS
+from cluster import dialects
+from cluster.dialects import DIALECTS
 from cluster.mpiexec import Mpiexec, arguments
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
@@ -165,7 +165,7 @@ def pair(request, real, tmp_path):
 @pytest.mark.parametrize("pair", STRANGERS, indirect=True, ids="-".join)
 def test_an_mpiexec_that_cannot_start_the_library_is_refused_before_anything_starts(pair, monkeypatch):
     mpiexec, interpreter, dialect = pair
-    monkeypatch.setenv(mpi.SETTING, str(mpiexec))
+    monkeypatch.setenv(dialects.SETTING, str(mpiexec))
     reason = Mpiexec().missing(TWO, interpreter)
     assert f"STAGEBENCH_MPIEXEC is {mpiexec} ({dialect.title}), but {interpreter} uses " in reason
     assert "beside the interpreter, or name it with STAGEBENCH_MPIEXEC" in reason
@@ -174,7 +174,7 @@ def test_an_mpiexec_that_cannot_start_the_library_is_refused_before_anything_sta
 @pytest.mark.parametrize("pair", PAIRS, indirect=True, ids="-".join)
 def test_an_mpiexec_from_elsewhere_that_fits_is_taken(pair, job, launched, monkeypatch):
     mpiexec, interpreter, _ = pair
-    monkeypatch.setenv(mpi.SETTING, str(mpiexec))
+    monkeypatch.setenv(dialects.SETTING, str(mpiexec))
     assert Mpiexec().missing(TWO, interpreter) is None
     assert launched(Mpiexec(), job(TWO, interpreter)).outcome == "ok"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.mpi import MPICH_FAILURES, OPEN_MPI_FAILURES
+from cluster.dialects import MPICH_FAILURES, OPEN_MPI_FAILURES
 from cluster.slurm.launcher import PATTERNS
 from suite.contracts.launcher import FailurePatterns, Process
 from suite.processes.attempt import Limits, run

@@ -83,7 +83,7 @@ def environ(tuning: str) -> dict[str, str]:
     """What the controller would set."""
     from adapters.caffempi.plugin import KEEP_MEMORY
     from adapters.open_mpi import GIVE_WAY
-    from cluster.mpi import find
+    from cluster.dialects import find
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -51,7 +51,7 @@ def main() -> int:
         hosts = options.hosts.split(",")
         tokens = [*command(hosts, list(variables(hosts))), sys.executable, __file__, *sys.argv[1:]]
         return subprocess.run(tokens, env=environ(variables(hosts)), check=False).returncode
-    from cluster.mpi import find
+    from cluster.dialects import find
 
     engine = find(Path(sys.executable))
     tokens = [str(engine.path), "-n", str(options.ranks), sys.executable, __file__, *sys.argv[1:]]

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command(hosts: list[str], names: list[str]) -> list[str]:
     """mpiexec and its options for one rank on every host; the program follows. `names`: variables for every rank."""
-    from cluster.mpi import DIALECTS, filled
+    from cluster.dialects import DIALECTS, filled
 
     dialect = DIALECTS[0]
     tokens = [str(Path(sys.executable).with_name("mpiexec"))]
@@ -24,7 +24,7 @@ def command(hosts: list[str], names: list[str]) -> list[str]:
 def variables(hosts: list[str]) -> dict[str, str]:
     """What the controller would give every rank."""
     from adapters.open_mpi import GIVE_WAY
-    from cluster.mpi import DIALECTS, knobs
+    from cluster.dialects import DIALECTS, knobs
     from cluster.nodes import meeting_address
     from suite.contracts.case import Placement
 
@@ -42,6 +42,6 @@ def variables(hosts: list[str]) -> dict[str, str]:
 
 def environ(given: dict[str, str]) -> dict[str, str]:
     """For mpiexec, which hands some of it on."""
-    from cluster.mpi import AS_ROOT
+    from cluster.dialects import AS_ROOT
 
     return {**os.environ, **AS_ROOT, **given}

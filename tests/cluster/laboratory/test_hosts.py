@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.dialects import DIALECTS
 from cluster.lab.links import switch_link, wire
 from cluster.lab.look import end, processes
 from cluster.lab.state import entering
 from cluster.logins import AGENT
-from cluster.mpi import DIALECTS
 from cluster.mpiexec import Mpiexec
 from suite.contracts.case import Placement
 from suite.errors import RequestError

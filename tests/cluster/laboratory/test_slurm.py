@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.mpi import DIALECTS
+from cluster.dialects import DIALECTS
 from cluster.slurm import requirements
 from cluster.slurm.launcher import Slurm
 from cluster.slurm.private import Node, Private, missing
