@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from suite.analysis.comparability import meaning
 from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark
 from suite.cli.formatting import significant
-from suite.cli.output import say, show_rows
+from suite.cli.output import say_wrapped, show_rows
 from suite.comm.sizes import written
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def show_summary(links: Sequence[Link]) -> None:
         show_rows(rows, tuple(rows[0]), "all-reduce beside computation")
     late = [f"{link.case.label}: {', '.join(map(_size, link.without_figure))}" for link in links if link.without_figure]
     if late:
-        say(f"no figure, since fewer than {LEAST} samples began in time on every rank: {'; '.join(late)}.")
-        say("Measure longer (--seconds), or with no more ranks than free cores.")
+        say_wrapped(f"no figure, since fewer than {LEAST} samples began in time on every rank: {'; '.join(late)}.")
+        say_wrapped("Measure longer (--seconds), or with no more ranks than free cores.")
     for mark, marked in by_mark(links).items():
-        say(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
+        say_wrapped(f"{mark}: {', '.join(link.case.label for link in marked)}: {meaning(mark)}.")
     if any(link.simulated for link in links):
-        say(f"{SIMULATED}.")
+        say_wrapped(f"{SIMULATED}.")
 
 
 def _share(hidden: float | None) -> str:

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable
 
+from suite.comm.cases import CommCase
 from suite.contracts.case import TRAIN, Case
 from suite.plan.resolve import empty_passes
 from suite.session.observer import Measurable
-from suite.worker.messages import Message, Progress
+from suite.worker.messages import ExchangeTimes, Message, Progress
 
 EARLY = 0.05  # processes: before so much work is done, the time left is unknown
 TIMED = ("native", TRAIN)  # passes whose steps give a speed
@@ -39,8 +40,12 @@ class Estimate:
         """Take a message of rank 0, whose turn it is."""
         now = self._look()
         self._turn = case.id
-        if case.id in self._running and isinstance(message, Progress):
+        if case.id not in self._running:
+            return
+        if isinstance(message, Progress):
             self._running[case.id].progress(message, now)
+        elif isinstance(message, ExchangeTimes):
+            self._running[case.id].exchanged()
 
     def finished(self, case: Measurable) -> None:
         """Count a process group that has ended, whatever its outcome."""
@@ -86,6 +91,9 @@ class Running:
         self.fraction = 0.0  # of its work
         self._passes = passes_run(case, repeat) if isinstance(case, Case) else []
         self._batch = case.global_batch if isinstance(case, Case) else 0  # samples of an iteration
+        self._sizes = (
+            len(case.counts) if isinstance(case, CommCase) else 0
+        )  # messages that a collective is measured for
         self._phase = ""
         self._steps: list[tuple[float, int]] = []  # (time, steps) of that phase: the first message and the latest
 
@@ -100,6 +108,10 @@ class Running:
         step = min(1.0, message.step / max(1, message.of))
         within = WARMUP_SHARE * step if message.phase == "warmup" else WARMUP_SHARE + (1 - WARMUP_SHARE) * step
         self.fraction = max(self.fraction, (self._passes.index(message.name) + within) / len(self._passes))
+
+    def exchanged(self) -> None:
+        """Count one more message size as measured."""
+        self.fraction = min(1.0, self.fraction + 1 / self._sizes) if self._sizes else 0.0
 
     @property
     def rate(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from suite.errors import MAY_PASS
-from suite.plain import without_codes
+from suite.plain import without_codes, wrapped
 from suite.shell import command_line
 from suite.worker.homes import without_homes
 
@@ -27,6 +27,12 @@ SHORT, NAME = 16, 24  # widths: a cell of words, or a name without a space, is n
 def say(line: str, err: bool = False) -> None:
     """Print a line for people."""
     typer.echo(without_codes(line), err=err)
+
+
+def say_wrapped(line: str) -> None:
+    """Print a sentence for people, on a terminal broken between words; never a command, which is to be pasted."""
+    line = without_codes(line)
+    say(wrapped(line) if sys.stdout.isatty() else line)
 
 
 def progress(line: str, stream: IO[str] | None = None) -> None:

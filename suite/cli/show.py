@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.output import say, show_json, show_rows
+from suite.cli.output import say_wrapped, show_json, show_rows
 from suite.errors import RequestError
-from suite.plain import without_codes, wrapped
 
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
@@ -88,22 +87,17 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
         known = [name for name in COLUMNS if name not in OPTIONAL or any(row.get(name) for row in cells)]
         show_rows(cells, [name for name in known if not narrow or name in NARROW])
     for why in sorted({row.against.verdict for row in measured if row.against and ": " in row.against.verdict}):
-        _say(f"{why}; resume the run, or measure more processes")
+        say_wrapped(f"{why}; resume the run, or measure more processes")
     later = sum("another time" in row.marks for row in measured)
     if later:
         those = "1 row was" if later == 1 else f"{later} rows were"
-        _say(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
+        say_wrapped(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
     for refused in once_per_reason(row.refused for row in rows if reasons and row.outcome not in ("ok", FOREIGN)):
-        _say(f"{refused.outcome}: {refused.label}{': ' if refused.reason else ''}{refused.reason}")
+        say_wrapped(f"{refused.outcome}: {refused.label}{': ' if refused.reason else ''}{refused.reason}")
     if measured:
         _say_power(measured, folder.about.until)
     if note := unused_records(folder):
-        _say(note)
-
-
-def _say(line: str) -> None:
-    line = without_codes(line)
-    say(wrapped(line) if sys.stdout.isatty() else line)
+        say_wrapped(note)
 
 
 def _say_power(rows: "list[Row]", until: float | None) -> None:
@@ -119,7 +113,7 @@ def _say_power(rows: "list[Row]", until: float | None) -> None:
         cases = "1 case" if len(few) == 1 else f"{len(few)} cases"
         many = f"{most} processes" if most else "more processes than is practical"
         seen = f"to see a change of {100 * change:g}% in another run"
-        _say(f"{cases}: too few processes {seen}; {row.case.label} needs {many}")
+        say_wrapped(f"{cases}: too few processes {seen}; {row.case.label} needs {many}")
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:

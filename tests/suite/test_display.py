@@ -352,3 +352,15 @@ def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_o
         estimate.finished(case)
     assert estimate.left == pytest.approx(2 * 20.0)
     assert (estimate.done, estimate.elapsed) == (3, 44.0)
+
+
+def test_a_collective_advances_with_each_message_size() -> None:
+    clock = Clock()
+    estimate = Estimate(clock)
+    case = CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1, 4, 16, 64))
+    estimate.begin(2, 0)
+    estimate.started(case, 0)
+    clock.now = 3.0
+    estimate.message(case, ExchangeTimes("single", "broadcast", 4, 1, [1e-3] * 5, [0.0] * 5))
+    assert estimate.fraction == 0.25
+    assert estimate.left == pytest.approx(3.0 * 3 + 12.0)
