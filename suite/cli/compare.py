@@ -43,64 +43,67 @@ def compare(
         raise RequestError("--json and --markdown both say how to print; leave one of them out")
     least = share_of("--threshold", threshold)
     runs = [MeasuredRun.read(path) for path in (before, after, *(history or []))]
-    found = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
+    comparison = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
     if json:
-        show_json(found.to_dict(), homes=False)
+        show_json(comparison.to_dict(), homes=False)
     elif markdown:
-        _print_markdown(found)
+        _print_markdown(comparison)
     else:
-        _print(found)
-    raise typer.Exit(compare_runs.EXIT_CODES[found.verdict])
+        _print(comparison)
+    raise typer.Exit(compare_runs.EXIT_CODES[comparison.verdict])
 
 
-def _print(found: "Comparison") -> None:
-
-    show_rows([dict(zip(COLUMNS, _cells(one), strict=True)) for one in found.cases], COLUMNS)
-    for line in (*_notes(found), found.verdict):
+def _print(comparison: "Comparison") -> None:
+    show_rows([dict(zip(COLUMNS, _cells(case), strict=True)) for case in comparison.cases], COLUMNS)
+    for line in (*_notes(comparison), comparison.verdict):
         say(line)
 
 
-def _print_markdown(found: "Comparison") -> None:
+def _print_markdown(comparison: "Comparison") -> None:
     from suite.markdown import code, table, text
 
-    say(f"**{text(found.verdict)}**: {code(str(found.after))} against {code(str(found.before))}\n")
-    for line in (*table(COLUMNS, map(_cells, found.cases)), "", *(f"- {text(line)}" for line in _notes(found))):
+    say(f"**{text(comparison.verdict)}**: {code(str(comparison.after))} against {code(str(comparison.before))}\n")
+    for line in (
+        *table(COLUMNS, map(_cells, comparison.cases)),
+        "",
+        *(f"- {text(line)}" for line in _notes(comparison)),
+    ):
         say(line)
 
 
-def _cells(one: "Compared") -> tuple[str, ...]:
+def _cells(case: "Compared") -> tuple[str, ...]:
     """Return the cells of a row, in the order of COLUMNS."""
-    counts = " and ".join(str(len(row.measured)) for row in (one.before, one.after) if row)
-    if one.found is None:
-        return one.case.label, one.verdict, "", "", counts, ""
-    ratio, needs = one.found.ratio, one.found.needs
+    counts = " and ".join(str(len(row.measured)) for row in (case.before, case.after) if row)
+    if case.found is None:
+        return case.case.label, case.verdict, "", "", counts, ""
+    ratio, needs = case.found.ratio, case.found.needs
     change, interval = f"{ratio.value - 1:+.1%}", f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
-    return one.case.label, one.verdict, change, interval, counts, str(needs) if needs else "-"
+    return case.case.label, case.verdict, change, interval, counts, str(needs) if needs else "-"
 
 
-def _notes(found: "Comparison") -> Iterable[str]:
+def _notes(comparison: "Comparison") -> Iterable[str]:
     """Yield the notes below the table; a note that several cases share comes once."""
     from suite.analysis.trend import FEWEST
     from suite.analysis.verdicts import SAME
 
     labels_of: dict[str, list[str]] = {}
-    for one in found.cases:
-        for why in one.bars:
-            labels_of.setdefault(f"not comparable: {why}", []).append(one.case.label)
-        for what in one.differs:
-            labels_of.setdefault(f"not the same: {what}", []).append(one.case.label)
-        if one.found and one.verdict == SAME and one.found.resolution > found.threshold:
-            unseen = f"a slow-down of {found.threshold:.1%} might not have shown"
-            labels_of.setdefault(f"{unseen}: {_remedy(one.found, one.runs is not None)}", []).append(one.case.label)
+    for case in comparison.cases:
+        for why in case.bars:
+            labels_of.setdefault(f"not comparable: {why}", []).append(case.case.label)
+        for what in case.differs:
+            labels_of.setdefault(f"not the same: {what}", []).append(case.case.label)
+        if case.found and case.verdict == SAME and case.found.resolution > comparison.threshold:
+            unseen = f"a slow-down of {comparison.threshold:.1%} might not have shown"
+            labels_of.setdefault(f"{unseen}: {_remedy(case.found, case.runs is not None)}", []).append(case.case.label)
     for line, labels in labels_of.items():
         yield f"{line} ({len(labels)} cases)" if len(labels) > 1 else f"{labels[0]}: {line}"
-    yield from found.unused
-    if any(one.found and not one.runs for one in found.cases):
+    yield from comparison.unused
+    if any(case.found and not case.runs for case in comparison.cases):
         yield f"how much equal runs differ is not known: name {FEWEST - 1} earlier ones or more, --history each"
 
 
-def _remedy(found: "Judged", runs_known: bool) -> str:
-    if found.needs:
+def _remedy(judged: "Judged", runs_known: bool) -> str:
+    if judged.needs:
         return "measure as many processes in each run as `needed` says"
     return (
         f"{'equal runs' if runs_known else 'processes'} differ too much for any number of processes; quiet the machine"

@@ -1,11 +1,14 @@
 """`stagebench verify`: make the proofs and show them. Heavy imports wait until the command runs."""
 
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from suite.cli.output import say, show_json, show_rows
+from suite.errors import StagebenchError, Unavailable
 from suite.plain import without_codes
 
 if TYPE_CHECKING:
@@ -57,13 +60,14 @@ def verify(
     from suite.cli.options import interpreters_from, knobs_from
     from suite.plan.networks import register
     from suite.plan.overrides import is_path
-    from suite.plugins import workloads
+    from suite.plugins import adapters, workloads
+    from suite.processes.interpreters import find
     from suite.proofs.make import Proofs
     from suite.proofs.side_by_side import room, share, side_by_side
     from suite.proofs.wanted import Wanted, cases_to_verify
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
-    networks = [register(Path(each)).name if is_path(each) else each for each in workload or []]
+    networks = [register(Path(name)).name if is_path(name) else name for name in workload or []]
     wanted = Wanted(
         adapters=adapter or [],
         workloads=networks,
@@ -78,72 +82,51 @@ def verify(
         knobs=knobs_from(knob or []),
     )
     cases = cases_to_verify(wanted)
-    _look_for({case.adapter for case, refused in cases if not refused}, interpreters)
+    for name in sorted({case.adapter for case, refused in cases if not refused}):
+        with suppress(Unavailable):  # a row of its own; a named interpreter that does not work ends the command
+            find(adapters()[name], interpreters)
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
-    found: dict[int, Proven] = {}
+    verdicts: dict[int, Proven] = {}
     reasons: dict[str, int] = {}
     maker, graphs = Proofs(interpreters), workloads()
 
-    def proving(at: int) -> "Proving[int]":
-        case, refused = cases[at]
-        status.update(Text(without_codes(f"proving {names[at]}")))
-        found[at] = Proven("unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
-        return at
+    def proving(index: int) -> "Proving[int]":
+        case, refused = cases[index]
+        status.update(Text(without_codes(f"proving {names[index]}")))
+        proven = Proven("unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
+        verdicts[index] = proven
+        return index
 
     try:
         with console.status("") as status:
             shares = [share(case, graphs[case.workload].graph(), here=True) for case, _ in cases]
-            for at in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
-                words = (names[at], found[at].verdict, _reason(found[at].reason, at + 1, reasons))
-                console.print(
-                    without_codes(": ".join(filter(None, words))), highlight=False, markup=False, soft_wrap=True
-                )
+            for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
+                reason = verdicts[index].reason
+                first = reasons.setdefault(reason, index)  # a reason is printed once
+                reason = reason if not reason or first == index else f"see [{first + 1}]"
+                line = ": ".join(filter(None, (names[index], verdicts[index].verdict, reason)))
+                console.print(without_codes(line), highlight=False, markup=False, soft_wrap=True)
     finally:  # an error or Ctrl-C does not lose hours of proofs
-        made = [(case, found[at]) for at, (case, _) in enumerate(cases) if at in found]
-        proofs = [_proof(case, each) for case, each in made]
-        _tell([_row(_name(case, wanted), each) for case, each in made], proofs, json)
-    verdicts = [proof["passed"] for proof in proofs]
-    if False in verdicts or True not in verdicts:
+        proven = [(case, verdicts[index]) for index, (case, _) in enumerate(cases) if index in verdicts]
+        proofs = [_proof(case, verdict) for case, verdict in proven]
+        if json:
+            show_json(proofs)
+        elif proven:
+            show_rows([_row(_name(case, wanted), verdict) for case, verdict in proven], COLUMNS)
+        counts = Counter(verdict.verdict for _, verdict in proven)
+        say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
+    passed = [proof["passed"] for proof in proofs]
+    if False in passed or True not in passed:
         raise typer.Exit(1)
 
 
-def _proof(case: "Case", found: "Proven") -> dict[str, Any]:
+def _proof(case: "Case", proven: "Proven") -> dict[str, Any]:
     """Return a proof as JSON, or the reason why there is none."""
     from suite.proofs.make import subject
 
-    if found.proof:
-        return found.proof.model_dump(mode="json")
-    return {**subject(case).model_dump(), "passed": None, "verdict": found.verdict, "reason": found.reason}
-
-
-def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
-    """Return a reason, or from its second time on the number of the case that had it first."""
-    first = seen.setdefault(reason, number)
-    return reason if not reason or first == number else f"see [{first}]"
-
-
-def _tell(rows: list[dict[str, Any]], proofs: list[dict[str, Any]], as_json: bool) -> None:
-    from collections import Counter
-
-    if as_json:
-        show_json(proofs)
-    elif rows:
-        show_rows(rows, COLUMNS)
-    counts = Counter(row["verdict"] for row in rows)
-    say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
-
-
-def _look_for(names: set[str], interpreters: dict[str, str]) -> None:
-    """Raise RequestError, before anything starts, for an interpreter that was named and does not work."""
-    from contextlib import suppress
-
-    from suite.errors import Unavailable
-    from suite.plugins import adapters
-    from suite.processes.interpreters import find
-
-    for name in sorted(names):
-        with suppress(Unavailable):  # a row of its own
-            find(adapters()[name], interpreters)
+    if proven.proof:
+        return proven.proof.model_dump(mode="json")
+    return {**subject(case).model_dump(), "passed": None, "verdict": proven.verdict, "reason": proven.reason}
 
 
 class Proven(NamedTuple):
@@ -155,7 +138,6 @@ class Proven(NamedTuple):
 
 
 def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proven]":
-    from suite.errors import StagebenchError, Unavailable
     from suite.files import scratch
     from suite.proofs.make import subject
     from suite.results.proof import Proof
@@ -184,15 +166,16 @@ def _name(case: "Case", wanted: "Wanted") -> str:
     return " ".join([of, *asked])
 
 
-def _row(name: str, found: Proven) -> dict[str, Any]:
-    worst = found.proof.worst if found.proof else None
-    identity = found.proof.identity.worst if found.proof and found.proof.identity else None
+def _row(name: str, proven: Proven) -> dict[str, Any]:
+    proof = proven.proof
+    worst = proof.worst if proof else None
+    identity = proof.identity.worst if proof and proof.identity else None
     return {
         "case": name,
-        "verdict": found.verdict,
+        "verdict": proven.verdict,
         "worst tensor": f"{worst.what} {worst.tensor}" if worst else "",
         "error": f"{worst.error:.1e}" if worst else "",
         "allowed": f"{worst.tolerance:.0e}" if worst else "",
         "identity": f"{identity.error:.1e}" if identity else "",
-        "reason": found.reason,
+        "reason": proven.reason,
     }

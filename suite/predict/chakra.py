@@ -27,7 +27,7 @@ def write(prefix: Path, scenario: Scenario, ranks: int) -> list[Path]:
     """Write PREFIX.0.et and so on, all equal; RequestError for a pipeline, whose ranks differ."""
     if scenario.stages > 1:
         raise RequestError(
-            "--chakra writes what one rank does, and the ranks of a pipeline differ; leave --stages out, or choose "
+            "--chakra writes what one rank does, and the ranks of a pipeline differ; leave stages out, or choose "
             "a training without stages with --workload"
         )
     content = b"".join(_prefixed(message) for message in _messages(scenario, ranks))
