@@ -101,9 +101,7 @@ def verify(
         with console.status("") as status:
             shares = [share(case, graphs[case.workload].graph(), here=True) for case, _ in cases]
             for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
-                reason = verdicts[index].reason
-                first = reasons.setdefault(reason, index)  # a reason is printed once
-                reason = reason if not reason or first == index else f"see [{first + 1}]"
+                reason = _reason(verdicts[index].reason, index + 1, reasons)
                 line = ": ".join(filter(None, (names[index], verdicts[index].verdict, reason)))
                 console.print(without_codes(line), highlight=False, markup=False, soft_wrap=True)
     finally:  # an error or Ctrl-C does not lose hours of proofs
@@ -127,6 +125,12 @@ def _proof(case: "Case", proven: "Proven") -> dict[str, Any]:
     if proven.proof:
         return proven.proof.model_dump(mode="json")
     return {**subject(case).model_dump(), "passed": None, "verdict": proven.verdict, "reason": proven.reason}
+
+
+def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
+    """Return a reason, or from its second time on the number of the case that had it first."""
+    first = seen.setdefault(reason, number)
+    return reason if not reason or first == number else f"see [{first}]"
 
 
 class Proven(NamedTuple):
