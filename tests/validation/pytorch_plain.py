@@ -1,8 +1,10 @@
 """The five networks as a PyTorch user writes them by hand: what the adapter's speed is held against.
 
 Modules are registered in the order in which the workload's graph has its layers, so that
-weights can be handed over one after the other.
+weights can be handed over one after the other. `for_amd` adds what an expert does on AMD's processors.
 """
+
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -195,6 +197,48 @@ NETWORKS = {
     "mnist_small": MnistSmall,
     "resnet50": ResNet50,
 }
+
+
+class MatMul(torch.autograd.Function):
+    """A dense layer by oneDNN, which torch itself asks for products of bfloat16 alone."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight = ctx.saved_tensors
+        dx = torch.ops.mkldnn._linear_pointwise(dy, weight.t(), None, "none", [], "")
+        dw = torch.ops.mkldnn._linear_pointwise(dy.t(), x.t(), None, "none", [], "")
+        return dx, dw, dy.sum(0)
+
+
+class OneDNNLinear(nn.Linear):
+    def forward(self, x):
+        return MatMul.apply(x, self.weight, self.bias)
+
+
+def on_amd():
+    return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+
+
+def for_amd(network):
+    """Add the tricks; what each brought on a Zen 5, one thread, AlexNet batch 8 and the others batch 4, in CPU seconds.
+
+    Dense layers by oneDNN (MKL takes twice as long): AlexNet 1.2 times as fast. 1x1 convolutions by oneDNN, forward
+    and backward, where torch would call MKL (a dilated one of 1x1 is the same, and is never given to MKL): ResNet-50
+    1.37, GoogLeNet 1.17; `torch.mkldnn_convolution` does so in the forward alone: 466 ms of ResNet-50's 1x1 layers
+    instead of 562, dilation 239. Huge pages: ResNet-50 1.08, no difference elsewhere. Without gain: never mapping
+    memory (MALLOC_MMAP_MAX_=0), glibc's own huge pages.
+    """
+    for module in network.modules():
+        if type(module) is nn.Linear and module.in_features * module.out_features > 1 << 16:
+            module.__class__ = OneDNNLinear
+        elif type(module) is nn.Conv2d and module.kernel_size == (1, 1) and module.stride == (1, 1):
+            module.dilation = (2, 2)
+    return network
 
 
 def criterion(outputs, labels):
