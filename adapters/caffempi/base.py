@@ -1,37 +1,49 @@
 """What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
 
-import time
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import torch
 
-from adapters.caffempi import machine
-from adapters.caffempi.arena import Span, exported
+from adapters.caffempi.arena import Arena, Group, Span, exported
+from adapters.caffempi.input import Database, DatabaseReader, pack, pinned
 from adapters.caffempi.lower import attempt, lower
 from adapters.caffempi.optimisers import solver_of
-from adapters.caffempi.pinned import pinned
-from adapters.caffempi.timing import GroupClock
+from adapters.pytorch import machine
+from adapters.pytorch.arithmetic import stored
 from adapters.pytorch.candidates import by_way, choose
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.feed import synthetic
-from suite.worker.peaks import Yardstick
+from suite.worker.layers import LayerClock
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
-from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class CaffeMPITrainer(Trainer):
+class GroupClock(LayerClock):
+    """Seconds of every layer, as `caffe time` gives them, and of its share of an exchange by groups."""
+
+    def __init__(self, trainer: Any, graph: Graph, arena: Arena) -> None:
+        super().__init__(trainer, graph)
+        self._spans = arena.spans
+
+    def communication(self, group: Group, seconds: float) -> None:
+        """Note that a group has been exchanged: its layers share the seconds by their bytes."""
+        whole = group.span.end - group.span.begin
+        for layer in group.layers:
+            self.exchanged(layer, seconds * (self._spans[layer].end - self._spans[layer].begin) / float(whole))
+
+
+class CaffeMPITrainer(machine.DeviceTrainer):
     """One rank that trains by itself; strategies add what happens to its gradients."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what the memory format's knob leaves open."""
         super().__init__(setup)
         self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
-        self._dtype = machine.DTYPES[setup.precision]
+        self._dtype = stored(setup.precision)
         self._database: Any = None
         self._ways: Dict[str, str] = {}  # `candidates.choose` fills it when the net is built
 
@@ -39,13 +51,8 @@ class CaffeMPITrainer(Trainer):
 
     def start(self) -> Joined:
         """Set threads and device; a strategy of several ranks joins its group here."""
-        self._device = machine.prepare(self.setup)
-        self._on_cuda = self._device.type == "cuda"
-        return Joined(self.setup.rank, self.setup.world, "none", machine.versions(self._device))
-
-    def synchronize(self) -> None:
-        if self._on_cuda:
-            torch.cuda.synchronize(self._device)
+        self.open_device()
+        return Joined(self.setup.rank, self.setup.world, "none", machine.versions(self.setup.device))
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         channels_last = self._layout == "channels_last"
@@ -62,14 +69,10 @@ class CaffeMPITrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        from adapters.caffempi.packing import pack  # here and below: most cases need no database
-
         pack(samples, folder)
 
     def open_records(self, records: Any) -> Any:
         """Samples by number: the reading threads take them from the mapped environments."""
-        from adapters.caffempi.input import Database
-
         self._database = Database(records)
         return self._database
 
@@ -81,8 +84,6 @@ class CaffeMPITrainer(Trainer):
         kind: Any = ThreadedReader if source.arrays is None else GatheringReader
         about = [source, self.setup]
         if packed:
-            from adapters.caffempi.input import DatabaseReader
-
             kind, about = DatabaseReader, [source, self._database, self.setup]
         return (pinned(kind) if self._on_cuda else kind)(*about)
 
@@ -163,28 +164,6 @@ class CaffeMPITrainer(Trainer):
                 self._net.backward(clock.backward)
         for name, buffer in self._net.buffers().items():
             buffer.copy_(kept[name])
-
-    # --- what the measuring loop needs ----------------------------------------
-
-    def mark(self) -> Any:
-        """A CUDA event on the stream that computes; on a CPU the monotonic clock."""
-        if not self._on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def has_device_marks(self) -> bool:
-        return self._on_cuda
-
-    def elapsed(self, begin: Any, end: Any) -> float:
-        return float(begin.elapsed_time(end)) / 1e3 if self._on_cuda else super().elapsed(begin, end)
-
-    def peak_device_bytes(self) -> Optional[int]:
-        return int(torch.cuda.max_memory_allocated(self._device)) if self._on_cuda else None
-
-    def yardstick(self) -> Optional[Yardstick]:
-        return super().yardstick() or machine.yardstick(self.setup, self._device)
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
         """Caffe's table, of the staged pass itself."""

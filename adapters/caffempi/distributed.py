@@ -11,14 +11,12 @@ from adapters.caffempi.base import CaffeMPITrainer
 from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
 from adapters.caffempi.memory import Host, check, memory_of
 from adapters.caffempi.merge import Link, Plan, plan_for
-from adapters.caffempi.ranks import Ranks
-from adapters.caffempi.transfer import Transfer
+from adapters.caffempi.transfer import Ranks, Transfer
 from suite.worker.contract import Joined, Setup
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready
-LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 
 
 class DistributedTrainer(CaffeMPITrainer):
@@ -108,50 +106,3 @@ class DistributedTrainer(CaffeMPITrainer):
         self.run_trial(self.setup.batch, TRIALS, clock)
         self.synchronize()
         return clock.ready_s()
-
-
-class SynchronousTrainer(DistributedTrainer):
-    """Wait-free back-propagation: the gradients of all ranks are summed, and every rank updates.
-
-    The gradient that a net computes is divided by the number of ranks already: sums are averages.
-    """
-
-    def open_exchange(self, groups: List[Group], pace: Pace) -> None:
-        super().open_exchange(groups, pace)
-        self._sums = 0  # since the last backward
-
-    def backward(self) -> None:
-        """Gradients that have not been summed yet."""
-        super().backward()
-        self._sums = 0
-
-    def communicate(self) -> None:
-        """Sum all groups at once, timed."""
-        # Without a new backward (pass `comm_only`) every sum is larger by the number of ranks.
-        if self.setup.world ** float(self._sums) > LARGEST:
-            self._average()
-        self._exchange.run(self._clock.communication)
-        self._sums += 1
-
-    def update(self) -> None:
-        self._average()
-        super().update()
-
-    def step(self, batch: Any) -> None:
-        """Groups leave as they are complete and are applied as they arrive."""
-        self._net.forward(batch.images, batch.labels)
-        self._net.backward(self._exchange.layer_done)
-        self._solver.begin()
-        for span in self._exchange.finish():
-            self._solver.update(span)
-
-    def gradients(self) -> Dict[str, np.ndarray]:
-        """Averaged after `communicate`, however often that was called."""
-        self._average()
-        return super().gradients()
-
-    def _average(self) -> None:
-        """Divide away what sums after the first one added."""
-        if self._sums > 1:
-            self._arena.gradients.mul_(float(self.setup.world) ** (1 - self._sums))
-            self._sums = 1

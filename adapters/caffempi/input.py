@@ -1,20 +1,92 @@
-"""Reading a data set that is packed as LMDB (see `packing`): any sample of it, and Caffe-MPI's parallel threads."""
+"""Data sets packed as LMDB, Caffe's database, and Caffe-MPI's parallel reading threads.
+
+A part is an environment of its own. Keys are sample numbers, eight bytes, the highest first, so that they
+are sorted; values are Caffe's Datum: an image file's own bytes, or the pixels of an array. Pixels that
+take at most 256 values, as those of 8-bit images do however they were normalised, are stored as bytes, and
+the values under a key of their own: a quarter of the size, the same floats.
+"""
 
 import os
+import struct
 import threading
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 import lmdb
 import numpy as np
+import torch
 
 from adapters.caffempi.datum import LABEL, Datum, number, parsed, varint
-from adapters.caffempi.packing import KEY, LEVELS, VALUES
 from suite.worker.contract import Batch, Setup
-from suite.worker.packed_set import RecordSource
+from suite.worker.packed_set import Record, RecordSource
 from suite.worker.photographs import Photographs
 from suite.worker.sources import Source
-from suite.worker.threaded import ThreadedReader
+from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
+
+KEY = struct.Struct(">Q")
+VALUES = b"values"  # six bytes: no sample's key; a Datum whose floats are what the levels stand for
+LEVELS = 256
+AT_ONCE = 256  # samples of one transaction
+FIRST_SIZE = 1 << 26  # bytes that an environment may grow to, doubled as it fills
+
+
+class Writer:
+    """One part in the making."""
+
+    def __init__(self, folder: str) -> None:
+        self._environment = lmdb.open(folder, map_size=FIRST_SIZE, lock=False, sync=False, metasync=False)
+        self._levels: Dict[float, int] = {}
+        self._waiting: List[Tuple[bytes, bytes]] = []
+
+    def add(self, sample: Record) -> None:
+        if sample.encoded is not None:
+            datum = Datum(sample.label, (0, 0, 0), sample.encoded, (), True)
+        else:
+            levels = self._as_levels(sample.image)
+            floats = () if len(levels) else sample.image.reshape(-1)
+            datum = Datum(sample.label, sample.image.shape, levels, floats, False)
+        self._waiting.append((KEY.pack(sample.number), datum.to_bytes()))
+        if len(self._waiting) == AT_ONCE:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what waits, and the values of the levels; all of it is on the disk then."""
+        if self._levels:
+            values = Datum(0, (0, 0, 0), b"", list(self._levels), False)
+            self._waiting.append((VALUES, values.to_bytes()))
+        self._flush()
+        self._environment.sync(True)
+        self._environment.close()
+
+    def _as_levels(self, image: np.ndarray) -> bytes:
+        """A byte a pixel; empty where there are more values than bytes can tell."""
+        values, places = np.unique(image, return_inverse=True)
+        fresh = [value for value in values.tolist() if value not in self._levels]
+        if len(self._levels) + len(fresh) > LEVELS:
+            return b""
+        for value in fresh:
+            self._levels[value] = len(self._levels)
+        table = np.array([self._levels[value] for value in values.tolist()], dtype=np.uint8)
+        return bytes(table[places.reshape(-1)].tobytes())
+
+    def _flush(self) -> None:
+        while True:
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    for key, value in self._waiting:
+                        transaction.put(key, value)
+                break
+            except lmdb.MapFullError:  # the transaction is undone
+                self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+        self._waiting = []
+
+
+def pack(samples: Iterator[Record], folder: str) -> None:
+    writer = Writer(folder)
+    for sample in samples:
+        writer.add(sample)
+    writer.close()
+
 
 # Where a message of levels has them: what stands before, how long the message is up to the label.
 Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])
@@ -141,3 +213,42 @@ class DatabaseReader(ThreadedReader):
     def _read(self, indices: List[int]) -> Batch:
         found = self._database.taken([self._view.index(at) for at in indices]) if self._whole else None
         return super()._read(indices) if found is None else found
+
+
+def pinned(kind: Type[Reader]) -> Type[Reader]:
+    """The reader of that kind, a ThreadedReader or a GatheringReader."""
+    if issubclass(kind, ThreadedReader):
+        return type("Pinned" + kind.__name__, (Copying, kind), {})
+    return Gathering
+
+
+class Copying(ThreadedReader):
+    """The threads that read a batch copy it there."""
+
+    def _read(self, indices: List[int]) -> Batch:
+        parts = [torch.from_numpy(part) for part in super()._read(indices)]
+        found = Batch(*(room(part.shape, part.dtype) for part in parts))
+        for there, here in zip(found, parts):
+            np.copyto(there.numpy(), here.numpy())  # torch would take threads of its own for it
+        return found
+
+
+class Gathering(GatheringReader):
+    """Batches are taken out of memory into it."""
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        super().__init__(source, setup)
+        self._images, self._labels = torch.from_numpy(self._images), torch.from_numpy(self._labels)
+
+    def next_batch(self) -> Batch:
+        indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
+        return Batch(*(self._taken(part, indices) for part in (self._images, self._labels)))
+
+    def _taken(self, whole: Any, indices: Any) -> Any:
+        found = room((len(indices),) + tuple(whole.shape[1:]), whole.dtype)
+        return torch.index_select(whole, 0, indices, out=found)
+
+
+def room(shape: Any, dtype: Any) -> Any:
+    """Pinned where there is a GPU; torch gives a block out again only when the copy from it is done."""
+    return torch.empty(shape, dtype=dtype, pin_memory=torch.cuda.is_available())

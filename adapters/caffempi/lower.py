@@ -5,12 +5,19 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 
 from adapters.caffempi.arena import Arena
-from adapters.caffempi.layers.base import Layer
+from adapters.caffempi.layers.base import Layer, SoftmaxLoss
 from adapters.caffempi.layers.linear import Convolution, Dense, PointConvolution
-from adapters.caffempi.layers.loss import SoftmaxLoss
 from adapters.caffempi.layers.normalisation import BatchNormalisation, LocalResponse
-from adapters.caffempi.layers.pointwise import Add, Concat, Dropout, Flatten, Identity, Rectifier
-from adapters.caffempi.layers.pooling import AveragePooling, MaxPooling
+from adapters.caffempi.layers.parameterless import (
+    Add,
+    AveragePooling,
+    Concat,
+    Dropout,
+    Flatten,
+    Identity,
+    MaxPooling,
+    Rectifier,
+)
 from adapters.caffempi.net import Net, Slot
 from adapters.pytorch.candidates import knob_of, random
 from suite.worker.contract import Unsupported

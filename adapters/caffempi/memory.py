@@ -15,7 +15,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Tuple
 import torch
 
 from adapters.caffempi.arena import Span
-from adapters.caffempi.ranks import MPI
+from adapters.caffempi.transfer import MPI
 from suite.worker.contract import Unavailable
 from suite.worker.layers import middle
 from suite.worker.mpi_library import named

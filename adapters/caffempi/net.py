@@ -5,8 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from adapters.caffempi.arena import Arena
-from adapters.caffempi.layers.base import Layer, Tensor
-from adapters.caffempi.layers.loss import SoftmaxLoss
+from adapters.caffempi.layers.base import Layer, SoftmaxLoss, Tensor
 
 # One layer's place in the net: what it is, which blobs it reads, which ones nobody reads after it.
 # Blob 0 is the input, blob i + 1 the output of layer i.

@@ -23,14 +23,14 @@ STRATEGIES = (
     Strategy("single", "adapters.caffempi.base:Single", "One rank without MPI.", distributed=False, changing_rate=True),
     Strategy(
         "data_parallel",
-        "adapters.caffempi.strategies.data_parallel:DataParallel",
+        "adapters.caffempi.strategies.synchronous:DataParallel",
         "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
         mpi=True,
         changing_rate=True,
     ),
     Strategy(
         "two_level",
-        "adapters.caffempi.strategies.two_level:TwoLevel",
+        "adapters.caffempi.strategies.synchronous:TwoLevel",
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         mpi=True,
         changing_rate=True,
@@ -38,7 +38,7 @@ STRATEGIES = (
     ),
     Strategy(
         "parameter_server",
-        "adapters.caffempi.strategies.parameter_server:ParameterServer",
+        "adapters.caffempi.strategies.synchronous:ParameterServer",
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         mpi=True,
         changing_rate=True,

@@ -1,22 +1,61 @@
-"""How a piece of the gradient travels, as steps: each yields the requests that must be done before it goes on.
+"""The ranks that MPI connects, and how a piece of the gradient travels between them.
 
-Whoever drives a piece tests the requests and resumes the steps (`InFlight`), so that many pieces
-are on their way at once and nobody waits inside. Messages go from rank to rank, tagged with the
-piece's number, wherever a wire is between them: Open MPI's non-blocking all-reduce on two ranks
-sends everything one way and then the sum the other way, and so at half the wire's rate.
+A transfer is a row of steps; each yields the requests that must be done before it goes on. An `InFlight`
+tests the requests and resumes the steps, so that many pieces are on their way at once and no rank waits
+inside. Messages go from rank to rank, tagged with the piece's number, wherever a wire is between the ranks:
+Open MPI's non-blocking all-reduce on two ranks sends everything one way and then the sum the other way, and
+so at half the wire's rate.
 """
 
 from typing import Any, Callable, Iterator, List, Optional
 
+import mpi4py
 import numpy as np
 
-from adapters.caffempi.ranks import MPI
+from suite.worker.contract import Group
+from suite.worker.mpi_library import named
+
+# One thread at a time calls MPI: a lower level spares its locks. Must stand before the import of MPI, which all of
+# the trainer's modules take from here.
+mpi4py.rc.thread_level = "serialized"
+
+from mpi4py import MPI  # noqa: E402 - see above
+
+__all__ = ["MPI", "InFlight", "Ranks"]
 
 TAGS = 32768  # the least upper bound of a tag that MPI grants
 SMALL = 65536  # bytes: below it start-ups count, and the library's all-reduce has the fewest
 
 Steps = Iterator[List[Any]]  # requests
 Transfer = Callable[[np.ndarray, int], Steps]  # piece, number; all ranks begin their pieces in the same order
+
+
+class Ranks(Group):
+    """This process among the others; gradients travel on communicators of their own."""
+
+    def __init__(self, node_ranks: Optional[int] = None) -> None:
+        """`node_ranks`: how many ranks in a row make a node; None: those that share memory."""
+        self.rank, self.size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+        self.comm = MPI.COMM_WORLD.Dup()
+        if node_ranks:
+            self.node = self.comm.Split(self.rank // node_ranks, self.rank)
+        else:
+            self.node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+        # The nodes' first ranks (and, unused, all others).
+        self.leaders: Any = self.comm.Split(0 if self.node.rank == 0 else 1, self.rank)
+        self.nodes = int(self.comm.bcast(self.leaders.size))
+        self.library = named(MPI.Get_library_version())
+
+    def maximum(self, value: float) -> float:
+        number = np.array([value])
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, number, MPI.MAX)
+        return float(number[0])
+
+    def close(self) -> None:
+        """Return the communicators and finalise MPI."""
+        for comm in (self.leaders, self.node, self.comm):
+            comm.Free()
+        MPI.Finalize()
 
 
 class InFlight:

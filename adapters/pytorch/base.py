@@ -1,7 +1,6 @@
 """What all strategies share: device, process group, batches, clock."""
 
 import gc
-import time
 from functools import partial
 from typing import Any, Dict, Optional
 
@@ -19,14 +18,12 @@ from adapters.pytorch.optimisers import described
 from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
 from suite.worker.dropout_masks import dropout_seed
-from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 
-class TorchTrainer(Trainer):
+class TorchTrainer(machine.DeviceTrainer):
     """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one."""
 
     grouped = True  # whether its ranks join a process group
@@ -50,8 +47,7 @@ class TorchTrainer(Trainer):
 
     def start(self) -> Joined:
         setup = self.setup
-        self._device = machine.prepare(setup, bool(self._compiled))
-        self._on_cuda = self._device.type == "cuda"
+        self.open_device(bool(self._compiled))
         if self._on_cuda and chosen(setup, "copy_stream", default="off", tuned="on") == "on":
             self._copies = Copies(self._device)
         if chosen(setup, "decode", default="host") == "gpu":
@@ -61,10 +57,6 @@ class TorchTrainer(Trainer):
             self.group = ProcessGroup(setup)
             return Joined(self.group.rank, self.group.world, self.group.transport, versions)
         return Joined(0, 1, "cuda copies" if setup.devices > 1 else "none", versions, setup.devices)
-
-    def synchronize(self) -> None:
-        if self._on_cuda:
-            torch.cuda.synchronize()
 
     def close(self) -> None:
         if self.group is not None:
@@ -117,30 +109,6 @@ class TorchTrainer(Trainer):
         """Torch's SGD keeps the rate outside its velocity."""
         for group in self._optimiser.param_groups:
             group["lr"] = rate
-
-    # --- what the measuring loop needs ----------------------------------------
-
-    def mark(self) -> Any:
-        """A CUDA event on the current stream; on a CPU the monotonic clock."""
-        if not self._on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def has_device_marks(self) -> bool:
-        return self._on_cuda
-
-    def elapsed(self, begin: Any, end: Any) -> float:
-        return begin.elapsed_time(end) / 1e3 if self._on_cuda else super().elapsed(begin, end)
-
-    def peak_device_bytes(self) -> Optional[int]:
-        if not self._on_cuda:
-            return None
-        return sum(torch.cuda.max_memory_allocated(number) for number in machine.own_gpus(self.setup))
-
-    def yardstick(self) -> Optional[Yardstick]:
-        return super().yardstick() or machine.yardstick(self.setup)
 
     def notes(self) -> Dict[str, Any]:
         return dict(

@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 import sysconfig
-from typing import Any, Callable, Dict, List
+import time
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -12,7 +13,43 @@ from adapters.pytorch.arithmetic import multiplied
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
+from suite.worker.trainer import Trainer
 from suite.worker.tuning import chosen
+
+
+class DeviceTrainer(Trainer):
+    """A trainer's device: waiting for it, points in its time, what it can do at most."""
+
+    def open_device(self, compiled: bool = False) -> None:
+        """Set threads and device, for `start`; Unavailable says what this machine lacks."""
+        self._device = prepare(self.setup, compiled)
+        self._on_cuda = self._device.type == "cuda"
+
+    def synchronize(self) -> None:
+        if self._on_cuda:
+            torch.cuda.synchronize()
+
+    def mark(self) -> Any:
+        """Return a CUDA event on the current stream; on a CPU the monotonic clock."""
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def has_device_marks(self) -> bool:
+        return self._on_cuda
+
+    def elapsed(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1e3 if self._on_cuda else super().elapsed(begin, end)
+
+    def peak_device_bytes(self) -> Optional[int]:
+        if not self._on_cuda:
+            return None
+        return sum(torch.cuda.max_memory_allocated(number) for number in own_gpus(self.setup))
+
+    def yardstick(self) -> Optional[Yardstick]:
+        return super().yardstick() or yardstick(self.setup)
 
 
 def prepare(setup: Setup, compiled: bool = False) -> torch.device:

@@ -14,7 +14,7 @@ from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.exchange import NEAR, Exchange, Pace
 from adapters.caffempi.memory import Host
 from adapters.caffempi.merge import Link, plan_for
-from adapters.caffempi.ranks import Ranks
+from adapters.caffempi.transfer import Ranks
 from tests.adapters.caffempi.late import Handed, staged
 
 SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]

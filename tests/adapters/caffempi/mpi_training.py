@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.caffempi.ranks import MPI
+from adapters.caffempi.transfer import MPI
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import share, synthetic
 from tests.adapters.caffempi.late import staged

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.caffempi import packing
+from adapters.caffempi import input as lmdb_input
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.input import Database, Part
 from suite.worker.packed_set import Record, RecordSource
@@ -103,13 +103,13 @@ def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(
         image, label = stored.sample(index)
         assert (image.dtype, label) == (np.float32, source.sample(index)[1])
         np.testing.assert_array_equal(image, source.sample(index)[0])
-    levels = parsed(stored._parts[0].get(packing.KEY.pack(0)))
+    levels = parsed(stored._parts[0].get(lmdb_input.KEY.pack(0)))
     assert (len(levels.data), len(levels.floats)) == (784, 0)
-    monkeypatch.setattr(packing, "LEVELS", 100)  # more values than that: floats, of those samples that have them
+    monkeypatch.setattr(lmdb_input, "LEVELS", 100)  # more values than that: floats, of those samples that have them
     stored = Database(packed(source, tmp_path / "floats", "arrays"))
     np.testing.assert_array_equal(stored.sample(7)[0], source.sample(7)[0])
     assert stored.taken([0, 7]) is None
-    assert len(parsed(stored._parts[0].get(packing.KEY.pack(0))).floats) == 784
+    assert len(parsed(stored._parts[0].get(lmdb_input.KEY.pack(0))).floats) == 784
 
 
 @pytest.mark.parametrize(("parts", "readers"), [(1, 0), (3, 2)])
@@ -131,7 +131,7 @@ def test_arrays_come_in_batches_and_in_order(tmp_path: Path, parts: int, readers
 def test_an_environment_grows_as_it_fills(
     folder: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "FIRST_SIZE", 1 << 15)
+    monkeypatch.setattr(lmdb_input, "FIRST_SIZE", 1 << 15)
     stored = Database(packed(folder, tmp_path / "lmdb", "folder", parts=1))
     np.testing.assert_array_equal(stored.sample(9)[0], folder.sample(9)[0])
     assert stored.paths() == [str(tmp_path / "lmdb" / "part-00000" / "data.mdb")]
@@ -157,8 +157,8 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
     records = packed(folder, tmp_path / "lmdb", "folder")
     environment = lmdb.open(records.parts[1], lock=False)
     with environment.begin(write=True) as transaction:  # odd numbers lie in the second part
-        transaction.put(packing.KEY.pack(3), Datum(0, (0, 0, 0), b"not a picture", (), True).to_bytes())
-        transaction.put(packing.KEY.pack(5), b"\xff\xff no message")
+        transaction.put(lmdb_input.KEY.pack(3), Datum(0, (0, 0, 0), b"not a picture", (), True).to_bytes())
+        transaction.put(lmdb_input.KEY.pack(5), b"\xff\xff no message")
     environment.close()
     stored = Database(records)
     with pytest.raises(
@@ -224,5 +224,5 @@ def count_threads() -> Callable[[], int]:
 
 def test_part_is_mapped_without_locks(folder: FolderSource, tmp_path: Path) -> None:
     part = Part(packed(folder, tmp_path / "lmdb", "folder", parts=1).parts[0])
-    assert isinstance(part.get(packing.KEY.pack(0)), memoryview)
+    assert isinstance(part.get(lmdb_input.KEY.pack(0)), memoryview)
     assert not (tmp_path / "lmdb" / "part-00000" / "lock.mdb").exists()

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.caffempi import machine, memory
+from adapters.caffempi import memory
 from adapters.caffempi.arena import Span
-from adapters.caffempi.input import DatabaseReader
+from adapters.caffempi.input import DatabaseReader, pinned
 from adapters.caffempi.lower import lower
 from adapters.caffempi.optimisers import solver_of
-from adapters.caffempi.pinned import pinned
+from adapters.pytorch import machine
 from suite.worker.contract import Adam, Unavailable
 from suite.worker.sources import ArraySource
 from suite.worker.threaded import GatheringReader, ThreadedReader
