@@ -1,4 +1,4 @@
-"""What CNTK's trainers share: a lowered graph, CNTK's Trainer with the local learner; no rank but this one."""
+"""The trainer of CNTK: a lowered graph, CNTK's Trainer with the local learner; here of a single rank."""
 
 from functools import partial
 from typing import Any, Dict, Iterator, List
@@ -6,11 +6,10 @@ from typing import Any, Dict, Iterator, List
 import numpy as np
 
 from adapters.cntk import imagemap, machine, packing
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.input import images_of, labels_of, reader_of
-from adapters.cntk.learners import local_learner
-from adapters.cntk.net import Net
-from adapters.cntk.nodes import FunctionNodes
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from adapters.cntk.net import FunctionNodes, Net
+from adapters.cntk.optimisers import local_learner
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
@@ -20,9 +19,9 @@ from workloads.graph import Graph
 
 
 class CNTKTrainer(Trainer):
-    """One rank that trains by itself; strategies add the learner that exchanges, and when."""
+    """Trains on a single rank; another strategy adds a learner that exchanges."""
 
-    share = 1.0  # of the global batch that an update takes
+    share = 1.0  # the part of the global batch that an update takes
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -34,20 +33,20 @@ class CNTKTrainer(Trainer):
 
     def _release(self) -> None:
         self._forget()
-        # What `build` makes: the learner that exchanges around the local one (or the same), their trainers.
+        # Made by `build`: the learner that exchanges (or the local one), and the two learners' trainers.
         self._net = self._learner = self._trainer = self._local_trainer = None  # type: Any
-        self.local = None  # type: Any  # the learner that updates, as `learners.Local` has it
+        self.local = None  # type: Any  # an `optimisers.Local`, whose learner updates
         self._outputs = self._last_trainer = None  # type: Any
-        self._found: Dict[Any, Any] = {}  # by the last staged forward
+        self._found: Dict[Any, Any] = {}  # the last staged forward's values, by CNTK variable
 
     def _forget(self) -> None:
-        """Before a forward: CNTK refuses one while its gradients are held."""
-        # What an iteration leaves: CNTK's state, what the forward found, sums of gradients over so many samples.
+        """Free an iteration's results: CNTK refuses a forward while gradients are held."""
+        # CNTK's state, the buffers of the gradients, views of them, and the samples that they are summed over.
         self._state = self._values = self._gradients = None  # type: Any
         self._samples = 0
 
     def start(self) -> Joined:
-        """Device and threads; a strategy of several ranks joins MPI here."""
+        """Set device and threads; a strategy of several ranks also joins MPI."""
         self._device = machine.prepare(self.setup)
         return Joined(0, 1, "none", machine.versions())
 
@@ -56,15 +55,15 @@ class CNTKTrainer(Trainer):
         setup = self.setup
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
         self._net = Net(graph, weights, self._dtype, setup.batch, mask_seed, fast=setup.tuned)
-        # One state, in the local learner: step, step_alone and the stages all go through it.
+        # The state is in the local learner: step, step_alone and the stages all use it.
         self.local = local_learner(setup, self._net.parameters, self.share)
         self._learner = self.distributed_learner(self.local.learner)
         self._trainer = self._trainer_with(self._learner)
-        # What a staged forward wants: each sample's loss, and the logits.
+        # A staged forward computes each sample's loss, and the logits.
         self._outputs = C.combine([self._net.loss, self._net.logits])
 
     def distributed_learner(self, local: Any) -> Any:
-        """The learner that exchanges around the local one; one rank needs none."""
+        """Return a learner that exchanges around the local one; a single rank needs none."""
         return local
 
     def close(self) -> None:
@@ -74,11 +73,11 @@ class CNTKTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def make_reader(self, source: Any) -> Reader:
-        """CNTK's own readers for records; what lies in memory is gathered; files are for threads."""
+        """Return CNTK's own reader of records; arrays in memory are gathered, files are read by threads."""
         return reader_of(source, self.setup, self._device)
 
     def as_numpy(self, batch: Any) -> Batch:
-        """CNTK's memory is copied: the batch after the next will be written there."""
+        """Copy CNTK's memory: the batch after the next will be written there."""
         if isinstance(batch.images, C.io.MinibatchData):
             reader: Any = self._reader  # a PackedReader knows the shape, also before anything is built
             return reader.as_numpy(batch)  # type: ignore[no-any-return]
@@ -100,7 +99,7 @@ class CNTKTrainer(Trainer):
             packing.join(form, parts, folder)
 
     def to_device(self, batch: Any) -> Batch:
-        """CNTK's own values: images, and labels as rows with a one. Images that CNTK has read stay where they are."""
+        """Return CNTK values: images, and labels as one-hot rows. Images that CNTK has read are not moved."""
         if isinstance(batch.images, C.io.MinibatchData):
             batch = Batch(images_of(batch, self._net.images.shape), labels_of(batch))
         labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
@@ -110,7 +109,7 @@ class CNTKTrainer(Trainer):
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """Each sample's loss; CNTK keeps the activations until the backward."""
+        """Compute each sample's loss; CNTK keeps the activations until the backward."""
         self._forget()
         loss = self._net.loss.output
         self._state, self._found = self._outputs.forward(
@@ -120,21 +119,21 @@ class CNTKTrainer(Trainer):
             device=self._device,
             as_numpy=False,
         )
-        # The values lie where the next forward writes: the loss and the logits are a few numbers.
+        # Copied, since the next forward writes to the same memory; loss and logits are small.
         self._found = {key: np.array(value.asarray()) for key, value in self._found.items()}
         self._last_loss, self._last_trainer = float(self._found[loss].mean()), None
 
     def backward(self) -> None:
-        """Gradients of the sum over this rank's samples, in CNTK's own buffers."""
+        """Compute the gradients of the sum over this rank's samples, in CNTK's own buffers."""
         loss = self._net.loss.output
         ones = np.ones_like(self._found[loss])
-        found = self._outputs.backward(self._state, {loss: ones}, set(self._net.parameters), as_numpy=False)
-        self._values = found  # they own what the views show
-        self._gradients = {parameter: found[parameter].data for parameter in self._net.parameters}
+        values = self._outputs.backward(self._state, {loss: ones}, set(self._net.parameters), as_numpy=False)
+        self._values = values  # they own the memory of the views
+        self._gradients = {parameter: values[parameter].data for parameter in self._net.parameters}
         self._samples = len(ones)
 
     def communicate(self) -> None:
-        """One rank exchanges nothing, and some learners exchange in `update`."""
+        """No-op: a single rank exchanges nothing, and some learners exchange in `update`."""
 
     def update(self) -> None:
         self.local.learner.update(self._gradients, self._samples)
@@ -143,7 +142,7 @@ class CNTKTrainer(Trainer):
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """Trainer.train_minibatch; the distributed learner exchanges inside."""
+        """Run Trainer.train_minibatch, in which a distributed learner exchanges."""
         self._step_with(self._trainer, batch)
 
     def step_alone(self, batch: Any) -> None:
@@ -157,7 +156,7 @@ class CNTKTrainer(Trainer):
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """After a native step under MPI the mean over all ranks: CNTK exchanges it with the gradients."""
+        """Return the loss; after a native step under MPI it is the mean over all ranks."""
         if self._last_trainer is not None:
             return float(self._last_trainer.previous_minibatch_loss_average)
         return self._last_loss
@@ -166,13 +165,13 @@ class CNTKTrainer(Trainer):
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """What CNTK evaluates without a backward to come: dropout off, running statistics."""
+        """Evaluate the logits: without a backward CNTK drops nothing and uses running statistics."""
         logits = self._net.logits
-        found = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
-        return np.array(found.asarray(), dtype=np.float32)
+        values = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
+        return np.array(values.asarray(), dtype=np.float32)
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Sums over samples, divided by their number."""
+        """Return the sums over samples, divided by their number."""
         samples = self._dtype(self._samples)
         return {
             name: held.canonical(self._gradients[held.tensor].asarray()) / samples
@@ -189,7 +188,7 @@ class CNTKTrainer(Trainer):
         return self._net.macs()
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """Each as a function of its own. CNTK's backward visits a network's nodes in the reverse of its forward."""
+        """Time each layer as a separate function. CNTK's backward visits a network's nodes in reverse order."""
         self._forget()
         nodes = FunctionNodes(self._net, self._device)
         return node_by_node(self, self._net.graph, nodes, batch.images, batch.labels)
@@ -200,7 +199,7 @@ class CNTKTrainer(Trainer):
     # --- inside -------------------------------------------------------------
 
     def _placed(self, values: Any) -> Any:
-        """An array, or a view of what CNTK has read, which is always float32, in the network's type."""
+        """Convert an array, or CNTK's view of what it has read (always float32), to the network's type."""
         if isinstance(values, C.cntk_py.NDArrayView):
             if self._dtype == np.float32:
                 return values

@@ -1,10 +1,10 @@
-"""CNTK's communicator by itself: `aggregate_in_place`, the sum of its 32-bit learner."""
+"""CNTK's communicator without a training: `aggregate_in_place`, the sum of its 32-bit learner."""
 
 import numpy as np
 
 from adapters.cntk import machine
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import MPIGroup
+from adapters.cntk.exchange import MPIGroup
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Joined, Unsupported
 
@@ -24,7 +24,7 @@ class CNTKCommunicator(Communicator):
 
 
 class Sum(Exchange):
-    """In place, in CNTK's own memory."""
+    """A sum in place, in CNTK's own memory."""
 
     def __init__(self, group: MPIGroup, count: int) -> None:
         self._group = group

@@ -1,8 +1,8 @@
-"""Image folders for CNTK's image reader: its map file, a line an image, "path<tab>class". No pixel is copied.
+"""Image folders for CNTK's image reader: its map file, a line "path<tab>class" for each image. No pixel is copied.
 
-Beside it are the files' lengths, by which a file that was cut since is noticed (of many, some are looked at): CNTK's
-decoder fills what a truncated JPEG lacks with grey. What CNTK would read otherwise than everybody else is written as a
-file of its own.
+A second file holds the images' lengths, by which a later truncation is noticed (in a large set a sample of the files
+is checked): CNTK's decoder fills the missing part of a JPEG with grey. An image that CNTK would read differently from
+other frameworks is converted, to a file in the set.
 """
 
 import os
@@ -13,16 +13,16 @@ from suite.worker import jpeg
 from suite.worker.packed_set import Record, RecordSource
 
 FORM = "imagemap"
-LOOKED_AT = 1000  # images of a set
+CHECKED = 1000  # images of a set
 MODES = {"JPEG": ("L", "RGB"), "PNG": ("1", "L", "LA", "P", "RGB", "RGBA")}  # Pillow's; decoded alike by OpenCV
-UPRIGHT = (0, 1)  # Exif's orientations that turn nothing
+UPRIGHT = (0, 1)  # Exif's orientations without a rotation
 ORIENTATION = 0x0112
 SIGNS = "\t\r\n@"  # of the map file; behind an @ CNTK looks for an image in an archive
 CURED = "stagebench data convert packs it again once its folder is removed"
 
 
 class Files(NamedTuple):
-    """One set, or a part of it."""
+    """The files of a set, or of a part of it."""
 
     images: str
     lengths: str
@@ -33,7 +33,7 @@ def in_folder(folder: str) -> Files:
 
 
 class MappedImages(RecordSource):
-    """A packed set whose files are the images, too: they are what a page cache holds."""
+    """A packed set whose files include the images, which a page cache holds."""
 
     def __init__(self, records: RecordSource) -> None:
         super().__init__(records.path, records.how)
@@ -44,7 +44,7 @@ class MappedImages(RecordSource):
 
 
 def write(samples: Iterable[Record], folder: str) -> None:
-    """One part; an image of its own stands in the part, and its path begins there."""
+    """Write one part; converted images lie in the part, and their paths are relative to it."""
     files = in_folder(folder)
     with opened(files.images) as images, opened(files.lengths) as lengths:
         for sample in samples:
@@ -80,7 +80,7 @@ def check(folder: str) -> None:
     if len(paths) != len(lengths):
         problem = "cannot read %s: it names %d images and %s %d; %s"
         raise OSError(problem % (files.images, len(paths), files.lengths, len(lengths), CURED))
-    for index in range(0, len(paths), max(1, len(paths) // LOOKED_AT)):
+    for index in range(0, len(paths), max(1, len(paths) // CHECKED)):
         try:
             found = os.path.getsize(paths[index])
         except OSError as error:
@@ -104,7 +104,7 @@ def opened(path: str, mode: str = "w") -> Any:
 
 
 def read_alike(encoded: bytes) -> bool:
-    """Whether OpenCV reads it as everybody else does: it turns what Exif says is turned, and mixes inks its own way."""
+    """Check that OpenCV reads an image as Pillow does: OpenCV rotates by Exif, and converts CMYK differently."""
     from PIL import Image
 
     with Image.open(BytesIO(encoded)) as image:
@@ -113,7 +113,7 @@ def read_alike(encoded: bytes) -> bool:
 
 
 def upright(encoded: bytes) -> bool:
-    """Whether Exif leaves it as it lies; damaged Exif is nobody's word."""
+    """Check that Exif has no rotation; damaged Exif counts as none."""
     from PIL import Image
 
     try:

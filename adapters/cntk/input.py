@@ -1,14 +1,13 @@
-"""What CNTK reads: records and image maps through its MinibatchSource, and what reads all else.
+"""Readers of CNTK: records and image maps through its MinibatchSource, arrays in memory, files by the suite's threads.
 
-Files as they stand are read by the suite's threads, in the order that all frameworks are to read alike: CNTK's
-deserializer of images takes them in an order of its own, and scales by another filter (format `imagemap`); a
-deserializer in Python (cntk.io.UserDeserializer) decodes in a single thread, and that thread aborts the process at its
-end.
+Image files are read by the suite's threads, in the order that all frameworks share: CNTK's image deserializer takes
+them in an order of its own, and scales by another filter (format `imagemap`); a deserializer in Python
+(cntk.io.UserDeserializer) decodes in a single thread, and that thread aborts the process at its end.
 
-CNTK's image reader decodes, scales and cuts with OpenCV, in threads of OpenMP. It scales by a filter of its own
-(INTER_LINEAR, four pixels however small the result); what is not scaled is decoded to the same bytes as everywhere.
-OpenCV's channels are blue, green, red, and CNTK has no deviations to divide by: both are put right as a batch is handed
-over, which takes a fortieth of decoding it.
+CNTK's image reader decodes, scales and crops with OpenCV, in threads of OpenMP. It scales by INTER_LINEAR, from four
+pixels however small the result; unscaled images are decoded to the same bytes as elsewhere. OpenCV's channels are blue,
+green, red, and CNTK divides by no deviations: both are corrected when a batch is returned, which takes a fortieth of
+the time of decoding it.
 """
 
 import ctypes
@@ -18,7 +17,7 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 
 from adapters.cntk import imagemap, libraries, packing
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import Batch, Setup, Unavailable
 from suite.worker.packed_set import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
@@ -44,7 +43,7 @@ def reader_of(view: View, setup: Setup, device: Any) -> Reader:
 
 
 class TakingReader(GatheringReader):
-    """Batches of arrays that lie in memory already."""
+    """Batches of arrays in memory."""
 
     words = "gathered from memory, by position"
 
@@ -54,19 +53,19 @@ class TakingReader(GatheringReader):
 
 
 class TooFew(ValueError):
-    """Some rank would get nothing."""
+    """A set has fewer chunks than there are ranks."""
 
 
 class MinibatchReader(Reader):
-    """Every sweep in another order that the seed decides, whole chunks distributed over the ranks.
+    """Reads each sweep in another order, by the seed, and distributes whole chunks over the ranks.
 
-    All ranks' samples of a sweep are the set's, each once. Shares differ by a chunk at most; a rank with fewer
-    begins the next sweep earlier. What is returned is CNTK's own memory, and good until the next batch is asked for:
-    its thread then reads ahead into it.
+    In a sweep all ranks together read every sample once. Shares differ by a chunk at most; a rank with fewer begins
+    the next sweep earlier. A batch is CNTK's own memory, valid until the next call of `next_batch`: CNTK's thread then
+    reads ahead into it.
     """
 
     def __init__(self, path: str, setup: Setup, device: Any, opened: Callable[[], Any]) -> None:
-        """Begin to read `path` with what `opened` makes; OSError names a file that cannot be."""
+        """Begin to read `path` by the source that `opened` makes; OSError names an unreadable file."""
         self._path, self._setup, self._device = path, setup, device
         self._source: Any = self._naming_the_file(opened)
         self._streams: Any = (self._source.streams.images, self._source.streams.labels)
@@ -75,7 +74,7 @@ class MinibatchReader(Reader):
         return self._naming_the_file(self._next)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """CNTK ends its thread with the source, which its streams hold too."""
+        """Free the source and its streams, which hold it: CNTK then ends its thread."""
         self._source = self._streams = None
 
     def _next(self) -> Batch:
@@ -94,12 +93,12 @@ class MinibatchReader(Reader):
         return Batch(images, labels)
 
     def _naming_the_file(self, act: Callable[[], Any]) -> Any:
-        """What `act` returns; its error names the file."""
+        """Return the result of `act`; an error names the file."""
         try:
             return act()
         except (MemoryError, TooFew):
             raise
-        except Exception as error:  # CNTK's are of many kinds, with the stack of its C++ below the first line
+        except Exception as error:  # CNTK raises many types, with a C++ stack below the first line
             reason = str(error).strip().split("\n")[0]
             raise OSError("cannot read the records %s: %s; pack them again" % (self._path, reason))
 
@@ -108,7 +107,7 @@ class PackedReader(MinibatchReader):
     """Records through CNTK's MinibatchSource."""
 
     def __init__(self, records: RecordSource, setup: Setup, device: Any) -> None:
-        """Begin to read; OSError names a file that cannot be, ValueError a set of fewer chunks than ranks."""
+        """Begin to read; OSError names an unreadable file, ValueError a set with fewer chunks than ranks."""
         self._shape = records.shape
         words = "cntk.io.MinibatchSource with %s: a thread of its own, always one batch ahead, %d MB of chunks held"
         self.words = words % (DESERIALIZERS[records.form].__name__, WINDOW_BYTES >> 20)
@@ -129,7 +128,7 @@ class PackedReader(MinibatchReader):
         deserializer = DESERIALIZERS[records.form](self._path, streams)
         if records.form == "ctf":
             deserializer["chunkSizeInBytes"] = C.cntk_py.SizeTWrapper(chunk)
-        # With multithreaded_deserializer its threads get into each other's way in a chunk: an index out of range.
+        # With multithreaded_deserializer its threads conflict within a chunk: an index out of range.
         return C.io.MinibatchSource(
             deserializer,
             max_sweeps=C.io.INFINITELY_REPEAT,
@@ -141,9 +140,9 @@ class PackedReader(MinibatchReader):
 
 
 class ImageReader(MinibatchReader):
-    """A map file's images through CNTK's MinibatchSource; batches are NumPy's, good until the next is asked for.
+    """Reads a map file's images through CNTK's MinibatchSource; batches are NumPy's, valid until the next one.
 
-    With several readers random crops are not the same in every run: threads draw them as they come.
+    With several readers random crops differ between runs: threads draw them in no fixed order.
     """
 
     def __init__(self, records: RecordSource, random: bool, setup: Setup, device: Any) -> None:
@@ -155,7 +154,7 @@ class ImageReader(MinibatchReader):
         self._mean = np.array(how.mean, dtype=np.float32).reshape(-1, 1, 1)
         self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
         self._shape, self._random = tuple(records.input_shape), random
-        # One for all: a fresh array's pages cost as much as the arithmetic.
+        # Reused: a fresh array's page faults cost as much as the arithmetic.
         self._images = np.empty((setup.batch,) + self._shape, dtype=np.float32)
         imagemap.check(records.joined)
         readers = max(1, setup.readers)
@@ -165,7 +164,7 @@ class ImageReader(MinibatchReader):
         super().__init__(path, setup, device, lambda: self._opened(records))
 
     def next_batch(self) -> Batch:
-        """Red, green, blue, normalised, and class numbers."""
+        """Return images in red, green, blue, normalised, and class numbers."""
         batch = super().next_batch()
         view = batch.images.data.data
         pixels = view.as_shape((view.shape[0],) + self._shape).asarray()
@@ -188,14 +187,14 @@ class ImageReader(MinibatchReader):
         )
 
     def _classes(self, rows: Any) -> np.ndarray:
-        """Of sparse rows with a one: CNTK's own way to an array warns that it is slow, and is."""
+        """Return the class numbers of sparse one-hot rows; CNTK's own conversion to an array is slow."""
         dense = C.NDArrayView(rows.shape, np.float32, device=self._device)
         dense.copy_from(rows)
         return dense.asarray().reshape(rows.shape[0], -1).argmax(axis=1).astype(np.int64)
 
 
 def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
-    """What the workload's preprocessing is called by CNTK; its numbers for random crops are its own."""
+    """Return the preprocessing as CNTK's transforms; random crops are drawn by CNTK's generator."""
     kinds = C.io.transforms
     if not random:
         # "crop": the shorter side becomes `resize`, and the middle is kept
@@ -211,17 +210,17 @@ def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
 
 
 def _threads_of_readers(readers: int, threads: int) -> None:
-    """Give `readers` threads to what CNTK starts from now on, which decodes, and leave this thread its own.
+    """Give `readers` threads to the decoders that CNTK starts from now on, without changing this thread's number.
 
-    Every batch is decoded by a new thread, and that takes OpenMP's default, which is read from the environment
-    once, before anything of ours runs.
+    Every batch is decoded by a new thread with OpenMP's default, which was read from the environment before this code
+    ran.
     """
     ctypes.CDLL(OPENMP).kmp_set_defaults(b"OMP_NUM_THREADS=%d" % readers)
     C.cntk_py.set_max_num_cputhreads(threads)
 
 
 def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
-    """What PackedReader returned as an NDArrayView (samples, channels, height, width), where CNTK has it."""
+    """Return PackedReader's images as an NDArrayView (samples, channels, height, width), without a copy."""
     values = batch.images.data.data
     return values.as_shape((values.shape[0],) + tuple(shape))
 
@@ -231,7 +230,7 @@ def labels_of(batch: Batch) -> np.ndarray:
 
 
 def text_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:
-    """(bytes of a chunk, number of chunks). Several ranks share chunks of a few samples; one takes CNTK's size."""
+    """Return (bytes of a chunk, chunks): a few samples each for several ranks, CNTK's size for one."""
     size = os.path.getsize(path)
     if not size:
         raise ValueError("it is empty")
@@ -240,14 +239,14 @@ def text_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:
 
 
 def binary_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:
-    """(bytes of a chunk, number of chunks), as they were written."""
+    """Return (bytes of a chunk, chunks), as written."""
     with open(path, "rb") as stream:
         table = packing.table_of(stream)
     return max(1, table.header // max(1, len(table.rows))), len(table.rows)
 
 
 def enough(path: str, chunks: int, world: int) -> None:
-    """TooFew where there is not a chunk for every rank."""
+    """Raise TooFew if there are fewer chunks than ranks."""
     if chunks < world:
         raise TooFew(
             "%s has %d chunks, which is too few for %d ranks; read it with format = 'files'" % (path, chunks, world)

@@ -1,6 +1,6 @@
-"""The libraries of Ubuntu 16.04 that CNTK's image reader is linked with, and which no later system has all of.
+"""The libraries of Ubuntu 16.04 that CNTK's image reader is linked with; later systems lack some of them.
 
-Run as a program, by whoever wants to know before CNTK is started, it prints the remedy where some are missing.
+As a program, which plugin.py runs before CNTK is started, it prints the remedy if libraries are missing.
 
 Standard library only.
 """
@@ -9,9 +9,9 @@ import ctypes
 import sys
 from typing import List
 
-SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # a folder of them, which plugin.py puts into the loader's path
+SETTING = "STAGEBENCH_CNTK_LIBRARIES"  # a folder of the libraries, which plugin.py puts into the loader's path
 
-# what the reader is linked with -> whose library, in a release that has it under this name
+# library that the reader is linked with -> the release that has it under this name
 IMAGE_LIBRARIES = {
     "libjpeg.so.8": "libjpeg-turbo 2.1",
     "libpng12.so.0": "libpng 1.2",
@@ -21,7 +21,7 @@ IMAGE_LIBRARIES = {
 
 
 def loads(library: str) -> bool:
-    """Whether this process's loader finds a library, and all that it needs itself."""
+    """Check that this process's loader finds a library and its dependencies."""
     try:
         ctypes.CDLL(library)
     except OSError:
@@ -34,7 +34,7 @@ def missing() -> List[str]:
 
 
 def remedy(names: List[str]) -> str:
-    """What to do where these are missing."""
+    """Return the remedy for missing libraries."""
     return (
         "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no %s; build %s from "
         "source (README, 'CNTK's image reader') and name the folder in %s, or use format = 'files'"

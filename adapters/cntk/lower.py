@@ -1,35 +1,84 @@
-"""Layer kinds as CNTK's operations.
+"""Layer kinds as CNTK's operations, and the tensors that they make.
 
-CNTK's conventions that matter: LRN takes the graph's alpha, it divides by the size itself,
-and its window is 2 * radius + 1; automatic padding of an odd kernel is (k - 1) / 2 on both
-sides, of an even one not; the running variance is the unbiased one, and its momentum is
-given as a time constant in samples; the first batch would replace the running statistics,
-were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward
-through a transposition takes twenty times as long.
+CNTK's conventions that matter: LRN takes the graph's alpha, it divides by the size itself, and its window is
+2 * radius + 1; automatic padding of an odd kernel is (k - 1) / 2 on both sides, that of an even one is not; the running
+variance is the unbiased one, and its momentum is given as a time constant in samples; the first batch would replace the
+running statistics, were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward through a
+transposition takes twenty times as long.
+
+Shapes are without the batch: images (channels, height, width), weights OIHW and (in, out).
 """
 
 import math
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.tensors import Tensors
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from workloads.graph import Layer
 
 SEEN = 1e6  # samples that count as seen before the first batch
+
+
+class Held(NamedTuple):
+    """A CNTK tensor, and how it differs from the canonical one."""
+
+    tensor: Any  # cntk.Parameter or cntk.Constant
+    shape: Tuple[int, ...]  # canonical
+    transposed: bool
+
+    def canonical(self, values: np.ndarray) -> np.ndarray:
+        """Return a copy of values in CNTK's layout, in the canonical one."""
+        turned = values.T if self.transposed else values
+        return np.array(turned, order="C").reshape(self.shape)
+
+
+class Tensors:
+    """All parameters and running statistics of a network."""
+
+    def __init__(self, weights: Dict[str, np.ndarray], dtype: Any) -> None:
+        """`weights` in canonical names and layouts; all tensors have the type `dtype`."""
+        self._weights, self.dtype = weights, np.dtype(dtype)
+        self.parameters: Dict[str, Held] = {}
+        self.statistics: Dict[str, Held] = {}
+
+    def parameter(self, name: str, shape: Tuple[int, ...], transposed: bool = False) -> Any:
+        """Return a trainable tensor of the canonical values, reshaped, and transposed for CNTK; it is made once."""
+        if name in self.parameters:
+            return self.parameters[name].tensor
+        canonical = self._weights[name]
+        values = canonical.reshape(shape)
+        init = np.ascontiguousarray(values.T if transposed else values, dtype=self.dtype)
+        made = C.Parameter(init.shape, init=init, dtype=self.dtype, name=name)
+        self.parameters[name] = Held(made, canonical.shape, transposed)
+        return made
+
+    def running(self, name: str, values: np.ndarray) -> Any:
+        if name in self.statistics:
+            return self.statistics[name].tensor
+        made = self.constant(values, name)
+        self.statistics[name] = Held(made, values.shape, False)
+        return made
+
+    def constant(self, values: Any, name: str = "") -> Any:
+        """Return a constant; without the type CNTK would make it float32 even from a float64 array."""
+        return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
+
+    def values(self) -> Dict[str, np.ndarray]:
+        everything = dict(self.parameters, **self.statistics)
+        return {name: held.canonical(held.tensor.value) for name, held in everything.items()}
 
 
 class Lowering:
     """Turns layers into operations, one after the other; their tensors go to `tensors`."""
 
     def __init__(self, tensors: Tensors, samples: int, mask_seed: Callable[[str], int], fast: bool) -> None:
-        """`samples` are one batch's; `mask_seed` is of a dropout layer; `fast` allows what is faster than the usual."""
+        """`samples` are one batch's; `mask_seed` is by a dropout layer's name; `fast` allows faster compositions."""
         self._tensors, self._samples, self._mask_seed, self._fast = tensors, samples, mask_seed, fast
         self._number = tensors.dtype.type
 
     def operation(self, layer: Layer, inputs: List[Any]) -> Any:
-        """What the method that bears the kind's name makes of these inputs."""
+        """Apply the method that bears the kind's name to the inputs."""
         return getattr(self, layer.kind)(layer, layer.attrs, *inputs)
 
     def conv(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
@@ -71,7 +120,7 @@ class Lowering:
             return C.reduce_mean(x, axis=(1, 2))
         y = pooled(C.AVG_POOLING, layer, x, attrs["count_padding"])
         if attrs["ceil"] and attrs["count_padding"]:
-            # CNTK counts all of a window that hangs over the padding's end.
+            # CNTK's divisor counts all of a window that reaches beyond the padding.
             y = y * self._tensors.constant(overhang(layer))
         return y
 
@@ -90,7 +139,7 @@ class Lowering:
 
     def batch_norm(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
         tensors, name, shape = self._tensors, layer.name, (x.shape[0],)
-        # A share of 1 - m of the new value: exp(-samples / constant) = m. Momentum 0 keeps nothing.
+        # The new value's share is 1 - m: exp(-samples / constant) = m. Momentum 0 keeps nothing.
         constant = -self._samples / math.log(attrs["momentum"]) if attrs["momentum"] else 0
         return C.batch_normalization(
             x,
@@ -128,11 +177,11 @@ def strided(x: Any, attrs: Dict[str, Any]) -> Any:
 
 
 def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
-    """CNTK's pooling with the padding spelled out, which its Python layer has no words for."""
+    """Pool with explicit padding, which CNTK's Python layer does not offer."""
     kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
     for axis in (1, 2):
         reach = (layer.shape[axis] - 1) * stride + kernel - pad
-        if pad and reach < x.shape[axis]:  # beside explicit padding CNTK wants no input to be left over
+        if pad and reach < x.shape[axis]:  # with explicit padding CNTK refuses inputs that no window covers
             x = C.slice(x, axis, 0, reach)
     twice = ((extent, extent) for extent in (kernel, stride, pad, pad))
     y = pooling(x, kind, *twice, layer.attrs["ceil"], count_padding, "")
@@ -144,12 +193,12 @@ def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
 
 @C.internal.typemap
 def pooling(x: Any, *words: Any) -> Any:
-    """The library's own function, its result as one of CNTK's Python functions."""
+    """Call the library's own function; the decorator makes its result one of CNTK's Python functions."""
     return C.cntk_py.pooling(C.internal.sanitize_input(x), *words)
 
 
 def overhang(layer: Layer) -> np.ndarray:
-    """What an average over whole windows must be multiplied with, (1, height, width): window / its part that counts."""
+    """Return the correction of an average over whole windows, (1, height, width): window / its part that counts."""
     kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
     factors = []
     for before, after in zip(layer.input_shapes[0][1:], layer.shape[1:]):

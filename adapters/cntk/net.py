@@ -1,13 +1,13 @@
-"""A graph as one CNTK function: inputs, joint loss, logits."""
+"""A graph as one CNTK function: inputs, joint loss, logits; and each layer as a function, to time it."""
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.lower import Lowering
-from adapters.cntk.tensors import Tensors
-from workloads.graph import Graph
+from adapters.cntk.lower import Lowering, Tensors
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from suite.worker.layers import Nodes
+from workloads.graph import Graph, Layer
 
 
 class Net:
@@ -38,17 +38,17 @@ class Net:
         return {self.images: batch.images, self.labels: batch.labels}
 
     def parameter_count(self) -> int:
-        """Trainable numbers of CNTK's own graph."""
+        """Count the trainable numbers of CNTK's own graph."""
         return sum(int(np.prod(parameter.shape)) for parameter in self.loss.parameters)
 
     def macs(self) -> int:
-        """Multiply-accumulates of one sample with parameters, from the operations and shapes that CNTK reports."""
-        found = C.logging.graph.depth_first_search(self.loss.root_function, arithmetic)
-        return sum(macs_of(operation) for operation in found)
+        """Count one sample's multiply-accumulates with parameters, from CNTK's operations and shapes."""
+        operations = C.logging.graph.depth_first_search(self.loss.root_function, arithmetic)
+        return sum(macs_of(operation) for operation in operations)
 
 
 def joint_loss(graph: Graph, heads: List[Any], labels: Any) -> Any:
-    """The sum over heads of weight x cross-entropy, a number a sample."""
+    """Return the sum over heads of weight x cross-entropy, one number per sample."""
     losses = []
     for head, logits in zip(graph.heads, heads):
         entropy = C.cross_entropy_with_softmax(logits, labels, axis=-1)
@@ -57,14 +57,14 @@ def joint_loss(graph: Graph, heads: List[Any], labels: Any) -> Any:
 
 
 def arithmetic(node: Any) -> bool:
-    """Whether it is a product with a parameter; LRN's band is a constant."""
+    """Check for a product with a parameter; LRN's band is a constant."""
     if not isinstance(node, C.Function) or node.op_name not in ("Convolution", "Times"):
         return False
     return any(operand.is_parameter for operand in node.inputs)
 
 
 def macs_of(operation: Any) -> int:
-    """Of one sample: each output is a sum over as many products as the operands share."""
+    """Count one sample's products: each output is a sum over the axis that the operands share."""
     output = elements(operation.output.shape)
     if operation.op_name == "Convolution":
         [weight] = [operand for operand in operation.inputs if operand.is_parameter]
@@ -77,3 +77,68 @@ def macs_of(operation: Any) -> int:
 
 def elements(shape: Any) -> int:
     return int(np.prod(shape, dtype=np.int64))
+
+
+class Node(NamedTuple):
+    """A function, its inputs, and the inputs and parameters that get gradients."""
+
+    function: Any
+    inputs: List[Any]
+    wanted: List[Any]
+
+
+class FunctionNodes(Nodes):
+    """Layers as functions, each made at its first call; gradients are CNTK's memory, freed after every round."""
+
+    def __init__(self, net: Net, device: Any) -> None:
+        self._net, self._device = net, device
+        self._made: Dict[str, Optional[Node]] = {}
+
+    def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
+        if layer.name not in self._made:
+            self._made[layer.name] = self._layer(layer, wanted)
+        node = self._made[layer.name]
+        if node is None:
+            return inputs[0], None
+        return self._run(node, inputs, bool(node.wanted))
+
+    def loss(self, heads: List[Any], labels: Any) -> Any:
+        if "" not in self._made:
+            logits = [self._variable((self._net.graph.classes,), True) for _ in heads]
+            targets = self._variable((self._net.graph.classes,), False)
+            self._made[""] = Node(joint_loss(self._net.graph, logits, targets), [*logits, targets], logits)
+        _, kept = self._run(self._made[""], [*heads, labels], True)
+        return kept
+
+    def backward(self, kept: Any, gradient: Any) -> List[Any]:
+        if kept is None:
+            return [gradient]
+        node, state, made = kept
+        if gradient is None:
+            gradient = np.ones(made.shape, self._net.tensors.dtype)
+        found = node.function.backward(state, {node.function.output: gradient}, set(node.wanted), as_numpy=False)
+        return [found.get(variable) for variable in node.inputs]
+
+    def add(self, one: Any, other: Any) -> Any:
+        return C.Value(C.NDArrayView.from_data(one.asarray() + other.asarray(), self._device))
+
+    def _run(self, node: Any, values: List[Any], backward: bool) -> Tuple[Any, Any]:
+        output = node.function.output
+        state, found = node.function.forward(
+            dict(zip(node.inputs, values)),
+            outputs=[output],
+            keep_for_backward={output} if backward else None,
+            device=self._device,
+            as_numpy=False,
+        )
+        return found[output], (node, state, found[output])
+
+    def _layer(self, layer: Layer, wanted: List[bool]) -> Optional[Node]:
+        inputs = [self._variable(shape, want) for shape, want in zip(layer.input_shapes, wanted)]
+        function = self._net.lowering.operation(layer, inputs)
+        if not isinstance(function, C.Function):
+            return None  # the layer's output is its input
+        return Node(function, inputs, [*(each for each, want in zip(inputs, wanted) if want), *function.parameters])
+
+    def _variable(self, shape: Tuple[int, ...], want: bool) -> Any:
+        return C.input_variable(shape, dtype=self._net.tensors.dtype.type, needs_gradient=want)

@@ -6,12 +6,12 @@ one, as CNTK's examples have them, would be as wide as the network's outputs, wh
 The binary format, version 1, little-endian; from CNTK's wiki ("CNTKBinary Reader") and what its reader takes:
 
     magic u64, version u32
-    chunks, each: the samples of every sequence u32 (here always 1), then stream by stream every
+    chunks, each: the samples of every sequence u32 (here always 1), then, for each stream, every
         sequence: its samples u32, their values
     header: magic u64, number of chunks u32, of streams u32; each stream: encoding u8 (0: dense),
         length of its name u32, its name, type u8 (0: float32), values of a sample u32
-    a row a chunk: where it begins i64, its sequences u32, its samples u32
-    where the header begins i64
+    a row per chunk: its offset i64, its sequences u32, its samples u32
+    the header's offset i64
 """
 
 import os
@@ -29,16 +29,16 @@ HEADER, STREAM = struct.Struct("<QII"), struct.Struct("<BI6sBI")  # both streams
 FIXED = HEADER.size + 2 * STREAM.size
 ROW = np.dtype([("offset", "<i8"), ("sequences", "<u4"), ("samples", "<u4")])
 
-# CNTK distributes whole chunks over the ranks: the smaller they are, the more even the shares. Larger ones than these
-# are hardly read faster.
+# CNTK distributes whole chunks over the ranks: smaller chunks make more even shares. Larger ones than these are hardly
+# read faster.
 CHUNK_SAMPLES, CHUNK_BYTES = 4, 1 << 16
 PIECE = 1 << 20
 
 
 class Table(NamedTuple):
-    """What the end of a file says."""
+    """The table at the end of a file."""
 
-    header: int  # where it begins: behind the last chunk
+    header: int  # its offset, after the last chunk
     values: int  # of an image
     rows: np.ndarray  # of ROW
 
@@ -49,7 +49,7 @@ def name_in(folder: str, form: str) -> str:
 
 
 def write(form: str, samples: Iterable[Record], folder: str) -> None:
-    """One part; without samples no file, for nothing tells how wide they would be."""
+    """Write one part; no file without samples, whose width would be unknown."""
     path = name_in(folder, form)
     with open(path, "wb") as stream:
         written = write_text(samples, stream) if form == "ctf" else write_binary(samples, stream)
@@ -58,7 +58,7 @@ def write(form: str, samples: Iterable[Record], folder: str) -> None:
 
 
 def join(form: str, parts: List[str], folder: str) -> None:
-    """One file of all parts, for neither deserializer takes several; a single part is linked, not copied."""
+    """Join all parts to one file: neither deserializer takes several. A single part is linked, not copied."""
     paths = [path for path in (name_in(part, form) for part in parts) if os.path.exists(path)]
     joined = name_in(folder, form)
     if len(paths) > 1:
@@ -163,7 +163,7 @@ def table_of(stream: BinaryIO) -> Table:
 
 
 def at(stream: BinaryIO, place: int, length: int, size: int) -> bytes:
-    """What lies in a place; ValueError when the file, of `size` bytes, does not reach there."""
+    """Read `length` bytes at an offset; ValueError if the file, of `size` bytes, is too short."""
     if not 0 <= place <= size - length:
         raise ValueError("it has no header where its last bytes say; it has probably been cut off")
     stream.seek(place)

@@ -116,7 +116,7 @@ class CNTK(Adapter):
     )
 
     def missing(self, interpreter: Path) -> str | None:
-        """Open MPI's libraries, C++ included, which even a single process of CNTK loads."""
+        """Look for Open MPI's libraries, C++ included, which even a single process of CNTK loads."""
         if open_mpi() is not None:
             return None
         return (
@@ -133,7 +133,7 @@ class CNTK(Adapter):
         return missing_image_libraries(":".join(named_folders())) or None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """Where CNTK's libraries are; MPI that gives way; what a tuned process needs of MKL."""
+        """Return the loader's path to CNTK's libraries, MPI's waiting mode, and a tuned process's MKL settings."""
         folders = [str(links()), f"{package(interpreter)}/libs", *named_folders()]
         found = {"LD_LIBRARY_PATH": ":".join(folders), **GIVE_WAY}
         if case.tuning == "tuned" and amd_with_avx2():
@@ -143,7 +143,7 @@ class CNTK(Adapter):
 
 @cache
 def open_mpi() -> Path | None:
-    """The folder that holds all of Open MPI's libraries that CNTK wants; None when there is none."""
+    """Return the folder that holds all of Open MPI's libraries that CNTK needs, or None."""
     listed = [Path(line.rpartition("=> ")[2]).parent for line in ldconfig() if line.split(" ")[0] in LINKS.values()]
     named = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     beside = shutil.which("mpiexec")
@@ -165,7 +165,7 @@ def ldconfig() -> list[str]:
 
 
 def links() -> Path:
-    """A folder where Open MPI's libraries bear the names that CNTK looks for; made, or mended, when needed."""
+    """Return a folder with Open MPI's libraries under the names that CNTK looks for; make or repair it if needed."""
     folder, source = cache_folder("cntk-libraries"), open_mpi()
     if source is None:
         return folder
@@ -179,7 +179,7 @@ def links() -> Path:
 
 
 def named_folders() -> list[str]:
-    """Folders that a person names: in the loader's path, and for the libraries of the image reader."""
+    """Return the folders that the user names: in the loader's path, and for the image reader's libraries."""
     named = os.environ.get(LIBRARIES_SETTING, "")
     folders = [os.environ.get("LD_LIBRARY_PATH", ""), str(expanded(named).absolute()) if named else ""]
     return [folder for folder in folders if folder]
@@ -187,8 +187,8 @@ def named_folders() -> list[str]:
 
 @cache
 def missing_image_libraries(folders: str) -> str:
-    """The remedy where the image reader finds not all libraries, here or in these folders; "" where it does."""
-    program = str(Path(__file__).with_name("libraries.py"))  # in a process of its own, as theirs will be
+    """Return the remedy if the image reader lacks libraries, here and in `folders`; "" otherwise."""
+    program = str(Path(__file__).with_name("libraries.py"))  # in a separate process, as the ranks' will be
     try:
         return ask(["env", f"LD_LIBRARY_PATH={folders}", sys.executable, program], 30.0).stdout
     except (OSError, subprocess.TimeoutExpired):

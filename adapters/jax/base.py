@@ -1,4 +1,4 @@
-"""What JAX's trainers share: a training as jitted functions of its state, with donated buffers; here on one device."""
+"""The trainer of JAX: jitted functions of a training's state, with donated buffers; here on one device."""
 
 from typing import Any, Callable, Dict, List, Optional
 
@@ -8,12 +8,10 @@ import numpy as np
 
 from adapters.jax import machine
 from adapters.jax.kernel_times import kernel_times
-from adapters.jax.net import Net, canonical, macs_of, native
-from adapters.jax.nodes import JittedNodes
+from adapters.jax.net import JittedNodes, Net, canonical, macs_of, native
+from adapters.jax.optimisers import Scaled, Solver, solver_of
+from adapters.jax.precision import choices_of
 from adapters.jax.programs import Programs
-from adapters.jax.scaling import Scaled
-from adapters.jax.solvers import Solver, solver_of
-from adapters.jax.ways import ways_of
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
@@ -23,25 +21,25 @@ from suite.worker.step_ends import StepEnds
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
-# Steps under way: while the host waits between two steps of a small network, each takes 1 to 2 % longer on two cores.
-# But each keeps its batch.
-FEWEST, MOST, KEPT_BYTES = 2, 32, 64 << 20
+# Steps in flight: if the host waits between two steps of a small network, each takes 1 to 2 % longer on two cores.
+# But each step in flight keeps its batch.
+MIN_STEPS, MAX_STEPS, KEPT_BYTES = 2, 32, 64 << 20
 
 
 class JaxTrainer(Trainer):
-    """Trains a lowered graph as a pure function of its state; a strategy says how the functions are compiled."""
+    """Trains on one device; another strategy says how its functions are compiled."""
 
     transport = "none"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._ways = ways_of(setup)
-        self._dtype = np.dtype(self._ways.arithmetic.stored)
-        self._device_arranges = setup.device != "cpu"  # a GPU transposes images in no time, and its host has other work
-        self._state: Any = None  # (parameters, the solver's moments, running statistics, key)
+        self._choices = choices_of(setup)
+        self._dtype = np.dtype(self._choices.arithmetic.stored)
+        self._device_arranges = setup.device != "cpu"  # a GPU transposes images at once, and its host has other work
+        self._state: Any = None  # a `programs.State`
         self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
         self._placed: Any = None
-        self._ends = step_ends(FEWEST)
+        self._ends = step_ends(MIN_STEPS)
 
     # --- life ---------------------------------------------------------------
 
@@ -52,10 +50,10 @@ class JaxTrainer(Trainer):
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
         batch_bytes = self.setup.batch * int(np.prod(graph.input_shape)) * self._dtype.itemsize
-        self._ends = step_ends(min(MOST, max(FEWEST, KEPT_BYTES // batch_bytes)))
-        self._net = Net(graph, self._ways)
+        self._ends = step_ends(min(MAX_STEPS, max(MIN_STEPS, KEPT_BYTES // batch_bytes)))
+        self._net = Net(graph, self._choices)
         rule = solver_of(self.setup.optimiser)
-        self._solver = solver = Scaled(rule) if self._ways.arithmetic.scaled else rule
+        self._solver = solver = Scaled(rule) if self._choices.arithmetic.scaled else rule
         self._programs = self.programs(solver)
         params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
@@ -71,11 +69,11 @@ class JaxTrainer(Trainer):
         return Programs(self._net, solver, self._devices)
 
     def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        """Running statistics to begin with, as the programs hold every device's own."""
+        """Return the first running statistics, one set per device."""
         return stats
 
     def first_device(self, tensor: Any) -> Any:
-        """Of what is every device's own, the first one's."""
+        """Return the first device's part of a result that each device has."""
         return tensor
 
     def synchronize(self) -> None:
@@ -85,7 +83,7 @@ class JaxTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
-        """Images to channels last, on every device its samples."""
+        """Place images, channels last, and labels: each device gets its samples."""
         images, labels = np.asarray(batch.images), np.asarray(batch.labels, np.int32)
         if not self._device_arranges:
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1), self._dtype)
@@ -96,13 +94,13 @@ class JaxTrainer(Trainer):
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Any) -> None:
-        """A program of its own, which hands on what the backward needs."""
+        """Run a program that returns what the backward needs."""
         params, moments, stats, key = self._state
         self._loss, self._logits, stats, key, self._pull = self._programs.forward(params, stats, key, tuple(batch))
         self._state = (params, moments, stats, key)
 
     def backward(self) -> None:
-        """Every device's own gradients; what the forward kept is let go."""
+        """Compute every device's own gradients, and free what the forward kept."""
         scale = self._solver.scale(self._state[1])
         self._local = self._gradients = self._programs.backward(self._pull, scale)
         self._pull = None
@@ -115,7 +113,7 @@ class JaxTrainer(Trainer):
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """One program, its buffers used again for the new state."""
+        """Run one program, which reuses the state's buffers."""
         *state, self._loss = self._programs.step(*self._state, tuple(batch))
         self._state = tuple(state)
         self._ends.asked(self._loss)
@@ -134,12 +132,12 @@ class JaxTrainer(Trainer):
         return np.asarray(self._logits, np.float32)
 
     def predict(self, batch: Any) -> np.ndarray:
-        """Without dropout, with running statistics; all samples', in the devices' order."""
+        """Return all samples' logits, in the devices' order."""
         params, _, stats, _ = self._state
         return np.asarray(self._programs.predict(params, stats, batch.images), np.float32)
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """The first device's: after `communicate`, everybody's."""
+        """Return the first device's; after `communicate` they are equal on all devices."""
         return {name: canonical(self.first_device(tensor)) for name, tensor in self._gradients.items()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
@@ -149,11 +147,11 @@ class JaxTrainer(Trainer):
         return found
 
     def parameter_count(self) -> int:
-        """Of the tree that is differentiated."""
+        """Count the tree that is differentiated."""
         return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(self._state[0]))
 
     def macs(self) -> int:
-        """Counted on the jaxpr of one sample's forward pass."""
+        """Count on the jaxpr of one sample's forward pass."""
         channels, height, width = self._net.graph.input_shape
         sample = jax.ShapeDtypeStruct((1, height, width, channels), self._dtype)
         params, _, stats, key = self._state
@@ -163,11 +161,11 @@ class JaxTrainer(Trainer):
     # --- what the measuring loop needs ----------------------------------------
 
     def mark(self) -> Any:
-        """When the last step is done: JAX shows no device's own events."""
+        """Mark the end of the last step: JAX has no device events."""
         return self._ends.mark()
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """On the first device. When XLA has a gradient complete, whose order it chooses itself, is not told."""
+        """Time layers on the first device. XLA does not report when a gradient is complete."""
         params, _, _, key = self._state
         here = {name: tensor.addressable_data(0) for name, tensor in params.items()}
         nodes = JittedNodes(self._net, here, key.addressable_data(0))
@@ -175,11 +173,11 @@ class JaxTrainer(Trainer):
         return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
 
     def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
-        """Of all devices together."""
+        """Profile all devices together."""
         return kernel_times(self, iteration, trace)
 
     def peak_device_bytes(self) -> Optional[int]:
-        """None on CPUs, whose allocator keeps no statistics."""
+        """Return None on CPUs, whose allocator keeps no statistics."""
         found = [device.memory_stats() for device in self._devices]
         return sum(each["peak_bytes_in_use"] for each in found) if all(found) else None
 
@@ -188,18 +186,18 @@ class JaxTrainer(Trainer):
 
     def notes(self) -> Dict[str, Any]:
         on_cpu, behind = self.setup.device == "cpu", self._ends.behind
-        found = super().notes()
-        if "reader" in found:
-            found["reader"] += " (JAX has no reader of its own)"
+        notes = super().notes()
+        if "reader" in notes:
+            notes["reader"] += " (JAX has no reader of its own)"
         if on_cpu:
             threads = "NPROC %d" % (self.setup.threads * self.setup.devices)
-            found["threads"] = "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads
+            notes["threads"] = "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads
         else:
-            found["input"] = "copied as it is, images transposed on the device"
+            notes["input"] = "copied as it is, images transposed on the device"
         return {
-            **found,
+            **notes,
             "layout": "NHWC, HWIO, (in, out)",
-            "lowering": "%s, %s keys" % (self._ways.words, "rbg" if self.setup.tuned else "threefry"),
+            "lowering": "%s, %s keys" % (self._choices.words, "rbg" if self.setup.tuned else "threefry"),
             "step": "one jitted function, state donated",
             "precision": self._precision_words(),
             "marks": "noted by the host, at most %d steps behind: JAX has no device events; while it waits, "
@@ -208,12 +206,12 @@ class JaxTrainer(Trainer):
         }
 
     def _precision_words(self) -> str:
-        """With the scale of the loss as it is now."""
-        words = self._ways.arithmetic.words
+        """Describe the precision, with the present scale of the loss."""
+        words = self._choices.arithmetic.words
         scale = None if self._state is None else self._solver.scale(self._state[1])
         return words if scale is None else "%s, now %g" % (words, float(scale))
 
 
 def step_ends(behind: int) -> StepEnds:
-    """With at most so many steps under way."""
+    """Return the clock of steps, with at most `behind` in flight."""
     return StepEnds(behind, jax.block_until_ready, lambda loss: loss.is_ready())

@@ -1,8 +1,9 @@
-"""What XLA's profiler sees in staged iterations: kernels and copies on CUDA, the operations of its programs on CPUs.
+"""XLA's profile of staged iterations: kernels and copies on CUDA, the operations of its programs on CPUs.
 
 JAX reads the profile itself (`jax.profiler.ProfileData`). A stage is a range in it, "stage forward", at whose ends the
-devices have done all that they were asked for. On CPUs an operation names itself as one of a program (`hlo_op`),
-whichever thread runs it; those within a loop or a call are inside of that. Python is not traced: it would be slow.
+devices have no work left. On CPUs an operation names itself as one of a program (`hlo_op`),
+whichever thread runs it; operations within a loop or a call lie inside its time. Python is not traced, which would be
+slow.
 """
 
 import glob
@@ -19,14 +20,17 @@ from suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summe
 from suite.worker.messages import Kernels
 
 RANGE = "stage "
-HOST, DEVICE, STREAM = "/host:CPU", "/device:GPU", "Stream"  # begins of the names of planes, and of a device's lines
-COPIES = (("memcpy", "memcpy"), ("memset", "memset"))  # begins of names of what is no kernel, in small letters
+HOST, DEVICE, STREAM = "/host:CPU", "/device:GPU", "Stream"  # prefixes of the names of planes, and of a device's lines
+COPIES = (
+    ("memcpy", "memcpy"),
+    ("memset", "memset"),
+)  # prefixes of names of other activities than kernels, in small letters
 
 Call = Tuple[str, str, float, float]  # name, kind, begin and end in nanoseconds
 
 
 def kernel_times(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
-    """As the trainer's contract says of `kernel_times`."""
+    """Implement `Trainer.kernel_times`."""
     if not hasattr(jax.profiler, "ProfileData"):
         raise Unsupported("JAX %s does not read its own profiles" % jax.__version__)
     on_cuda = trainer.setup.device == "cuda"
@@ -50,7 +54,7 @@ def kernel_times(trainer: Any, iteration: Callable[[Callable[[str], Any]], None]
 
 
 def _profile(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], folder: str) -> None:
-    """PROFILED iterations, written into the folder."""
+    """Write the profile of PROFILED iterations into the folder."""
 
     @contextmanager
     def within(stage: str) -> Iterator[None]:
@@ -69,12 +73,12 @@ def _profile(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], fo
 
 
 def _written(folder: str, name: str) -> List[str]:
-    """At most one file, as one process has profiled."""
+    """Return the profile's files of that name: at most one, as one process has profiled."""
     return glob.glob(os.path.join(folder, "**", name), recursive=True)
 
 
 def read(planes: Iterable[Any], on_cuda: bool) -> Iterator[Activity]:
-    """A profile as activities: what runs outside of all stages is left out."""
+    """Yield a profile's activities, without those outside of all stages."""
     stages: List[Tuple[str, float, float]] = []
     calls: List[Call] = []
     for plane in planes:
@@ -99,7 +103,7 @@ def read(planes: Iterable[Any], on_cuda: bool) -> Iterator[Activity]:
 
 
 def _operations(events: Iterable[Tuple[Any, float, float]]) -> Iterator[Call]:
-    """The outermost of a thread's."""
+    """Yield a thread's outermost operations."""
     own = [(begin, -end, each.name) for each, begin, end in events if "hlo_op" in dict(each.stats)]
     last = float("-inf")
     for begin, minus_end, name in sorted(own):

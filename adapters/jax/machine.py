@@ -1,4 +1,4 @@
-"""Device, threads, precision, versions: everything that must stand before XLA's client does.
+"""Device, threads, precision, versions: everything that must be set before XLA's client is made.
 
 XLA sizes its pool of worker threads by NPROC, else by the cores that the process may use, and its own switch
 `intra_op_parallelism_threads` reaches no pool of the CPU client; both it and XLA_FLAGS are read when the client is
@@ -23,7 +23,7 @@ SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: on
 
 
 def prepare(setup: Setup) -> List[Any]:
-    """The devices that this process drives; Unavailable says what this machine lacks."""
+    """Return the devices that this process drives; Unavailable names what this machine lacks."""
     jax.config.update("jax_enable_x64", setup.precision == "float64")
     if setup.device == "cuda":
         return cuda(setup)
@@ -31,15 +31,15 @@ def prepare(setup: Setup) -> List[Any]:
     if setup.threads == 1 and SERIAL not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + SERIAL).strip()
     jax.config.update("jax_platforms", "cpu")
-    with contextlib.suppress(RuntimeError):  # the client stands already and keeps its devices: they are counted below
+    with contextlib.suppress(RuntimeError):  # an existing client keeps its devices: they are counted below
         jax.config.update("jax_num_cpu_devices", setup.devices)
     # On one device a step's call returns at once, as it does by default; several would overlap their exchanges (pmap).
     jax.config.update("jax_cpu_enable_async_dispatch", setup.devices == 1)
     found = jax.devices("cpu")
     if len(found) < setup.devices:
         raise Unavailable(
-            "%d devices were asked for and JAX has %d on the CPU; jax_num_cpu_devices came too late, the client stood "
-            "already" % (setup.devices, len(found))
+            "%d devices were asked for and JAX has %d on the CPU; jax_num_cpu_devices came too late, the client had "
+            "been made" % (setup.devices, len(found))
         )
     return found[: setup.devices]
 
@@ -47,7 +47,7 @@ def prepare(setup: Setup) -> List[Any]:
 def cuda(setup: Setup) -> List[Any]:
     visible = len(uuids())
     if visible:
-        # Of its own alone: XLA sets up, and takes memory of, every device that it finds.
+        # Only this rank's: XLA sets up, and takes memory of, every device that it finds.
         jax.config.update("jax_cuda_visible_devices", ",".join(map(str, own_devices(setup, visible))))
     try:
         found = jax.devices("cuda")
@@ -59,7 +59,7 @@ def cuda(setup: Setup) -> List[Any]:
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
-    """In the type and the exactness of the networks' products."""
+    """Measure in the type and the exactness of the networks' products."""
     arithmetic = BY_NAME[setup.precision]
 
     def put(array: Any, dtype: str, device: Any) -> Any:
@@ -81,7 +81,7 @@ def versions(devices: List[Any]) -> Dict[str, str]:
 
 
 def cuda_versions() -> Dict[str, str]:
-    """Of the libraries that JAX's CUDA plugin has loaded, as PyTorch writes them; none where it does not tell."""
+    """Return versions of the libraries that JAX's CUDA plugin has loaded, in PyTorch's form; {} if unknown."""
     for plugin in PLUGINS:
         with contextlib.suppress(ImportError, AttributeError, RuntimeError):
             library = importlib.import_module(plugin + "._versions")

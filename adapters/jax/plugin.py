@@ -49,8 +49,8 @@ KNOBS = {
     "deterministic": KERNEL_KNOBS["deterministic"],
 }
 
-# By knob and value. `deterministic_ops` is more than `exclude_nondeterministic_ops`: it turns the timing off, too,
-# which chooses other kernels in other runs. 4 is XLA's own level of autotuning.
+# XLA's flags by knob and value. `deterministic_ops` is more than `exclude_nondeterministic_ops`: it turns the timing
+# off, too, which chooses other kernels in other runs. 4 is XLA's own level of autotuning.
 XLA_FLAGS = {
     ("cudnn_autotune", "off"): "--xla_gpu_autotune_level=0",
     ("cudnn_autotune", "on"): "--xla_gpu_autotune_level=4",
@@ -82,18 +82,18 @@ class Jax(Adapter):
     )
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What is read when the process starts: XLA's settings on GPUs, the allocator's of a tuned CPU process."""
+        """Return XLA's settings on GPUs, and the allocator's of a tuned CPU process: all are read at the start."""
         if case.placement.device == "cpu":
             return keep_memory(case, other_threads=True)
         flags = [flag for (knob, value), flag in XLA_FLAGS.items() if case.knobs.get(knob) == value]
-        # Behind those that are there already: of two that differ XLA takes the last.
-        found = {"XLA_FLAGS": " ".join([*os.environ.get("XLA_FLAGS", "").split(), *flags])} if flags else {}
-        # JAX refuses the share by its former name beside the one of today: a shell may have it.
-        found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ""
+        # After the shell's: of two that differ XLA takes the last.
+        variables = {"XLA_FLAGS": " ".join([*os.environ.get("XLA_FLAGS", "").split(), *flags])} if flags else {}
+        # JAX refuses the share's former name next to the present one: the shell may set it.
+        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ""
         share = case.knobs["preallocate"]
         if not share:
-            return {**found, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        return {**found, "XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_CLIENT_MEM_FRACTION": f"{share:g}"}
+            return {**variables, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        return {**variables, "XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_CLIENT_MEM_FRACTION": f"{share:g}"}
 
 
 @hookimpl

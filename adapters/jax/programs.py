@@ -1,6 +1,6 @@
 """The compiled programs of a training: one for the whole step, one for each stage; here `jax.jit` on one device."""
 
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -8,19 +8,31 @@ from jax.sharding import PartitionSpec as Spec
 from jax.sharding import SingleDeviceSharding
 
 from adapters.jax.net import Net
-from adapters.jax.solvers import Solver
+from adapters.jax.optimisers import Solver
+
+# Trees of jax.Array, as one device sees them; a mesh stacks each device's along a first axis (`stacked`, `bare`).
+Tensors = Dict[str, Any]  # parameters or gradients by canonical name; HWIO, (in, out)
+Stats = Dict[str, Any]  # running statistics by canonical name, (channels,)
+Moments = Any  # the solver's own tree
+Key = Any  # a key of jax.random
+Loss = Any  # ()
+Logits = Any  # (samples, classes)
+Images = Any  # (samples, height, width, channels)
+Batch = Tuple[Images, Any]  # labels are int32 (samples,)
+Scale = Optional[Any]  # (): the loss is multiplied by it before its gradients are taken
+State = Tuple[Tensors, Moments, Stats, Key]
 
 AXIS = "devices"
-ALL, OWN = Spec(), Spec(AXIS)  # on a mesh: replicated; cut along the first axis, every device's own
-STATE = (ALL, ALL, OWN, ALL)  # parameters, the solver's moments, running statistics, key
+ALL, OWN = Spec(), Spec(AXIS)  # on a mesh: replicated; cut along the first axis, one part per device
+STATE = (ALL, ALL, OWN, ALL)
 DONATED = (0, 1, 2, 3)
 
 
 class Programs:
-    """Jitted functions over the state; nothing is compiled before it is called.
+    """Jitted functions over the state; each is compiled at its first call.
 
-    Bodies are written as one device sees them. What a mesh of devices does otherwise (`strategies/pmap.py`) are the
-    methods below them.
+    Bodies are written for one device. The methods below them are what a mesh of devices overrides
+    (`strategies/pmap.py`).
     """
 
     def __init__(self, net: Net, solver: Solver, devices: List[Any]) -> None:
@@ -33,78 +45,84 @@ class Programs:
         self.update = self.program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
         self.arrange = self.program(self._arrange, (OWN,), OWN)
 
-    def step_program(self, exchange: Callable[[Any], Any]) -> Any:
-        """A whole step, whose gradients are exchanged so."""
-        return self.program(lambda *args: self._step(exchange, *args), (*STATE, OWN), (*STATE, OWN), donate=DONATED)
+    def step_program(self, exchange: Callable[[Tensors], Tensors]) -> Callable[..., Tuple[Any, ...]]:
+        """Compile a whole step whose gradients go through `exchange`: (*State, Batch) -> (*State, Loss)."""
+
+        def step(params: Tensors, moments: Moments, stats: Stats, key: Key, batch: Batch) -> Tuple[Any, ...]:
+            key, own_key = self._keys(key)
+            scale = self._solver.scale(moments)
+
+            def scaled_loss(params: Tensors) -> Tuple[Loss, Tuple[Loss, Stats]]:
+                loss, (_, moved) = self._net.loss(params, self.bare(stats), batch, own_key)
+                return loss if scale is None else loss * scale, (loss, moved)
+
+            (_, (loss, moved)), gradients = jax.value_and_grad(scaled_loss, has_aux=True)(params)
+            params, moments = self._solver.moved(params, moments, exchange(unscaled(gradients, scale)))
+            return params, moments, self.stacked(moved), key, self.stacked(loss)
+
+        return self.program(step, (*STATE, OWN), (*STATE, OWN), donate=DONATED)
 
     # --- bodies -------------------------------------------------------------
 
-    def _step(self, exchange: Callable[[Any], Any], params: Any, moments: Any, stats: Any, key: Any, batch: Any) -> Any:
-        key, own = self._keys(key)
-        scale = self._solver.scale(moments)
-        compute = jax.value_and_grad(lambda *args: self._scaled(scale, *args), has_aux=True)
-        (_, (loss, stats)), gradients = compute(params, self.bare(stats), batch, own)
-        params, moments = self._solver.moved(params, moments, exchange(unscaled(gradients, scale)))
-        return params, moments, self.stacked(stats), key, self.stacked(loss)
-
-    def _forward(self, params: Any, stats: Any, key: Any, batch: Any) -> Any:
-        key, own = self._keys(key)
+    def _forward(self, params: Tensors, stats: Stats, key: Key, batch: Batch) -> Tuple[Loss, Logits, Stats, Key, Any]:
+        """The last result is the vector-Jacobian product: a pytree that holds what the backward needs."""
+        key, own_key = self._keys(key)
         bare = self.bare(stats)
-        loss, pull, (logits, stats) = jax.vjp(lambda p: self._net.loss(p, bare, batch, own), params, has_aux=True)
+        loss, pull, (logits, stats) = jax.vjp(lambda p: self._net.loss(p, bare, batch, own_key), params, has_aux=True)
         return self.stacked(loss), logits, self.stacked(stats), key, self.stacked(pull)
 
-    def _scaled(self, scale: Any, params: Any, stats: Any, batch: Any, key: Any) -> Tuple[Any, Tuple[Any, Any]]:
-        """(what is differentiated, (the loss, new running statistics))."""
-        loss, (_, stats) = self._net.loss(params, stats, batch, key)
-        return loss if scale is None else loss * scale, (loss, stats)
-
-    def _backward(self, pull: Any, scale: Any) -> Any:
+    def _backward(self, pull: Any, scale: Scale) -> Tensors:
         (gradients,) = self.bare(pull)(jnp.ones(()) if scale is None else scale)
-        return self.stacked(unscaled(gradients, scale))
+        stacked: Tensors = self.stacked(unscaled(gradients, scale))
+        return stacked
 
-    def _update(self, params: Any, moments: Any, gradients: Any) -> Tuple[Any, Any]:
+    def _update(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         return self._solver.moved(params, moments, self.bare(gradients))
 
-    def _arrange(self, images: Any) -> Any:
-        """Channels last, in the network's type."""
-        return jnp.transpose(images, (0, 2, 3, 1)).astype(self._net.ways.arithmetic.stored)
+    def _arrange(self, images: Any) -> Images:
+        """Images (samples, channels, height, width) in the network's layout and type."""
+        return jnp.transpose(images, (0, 2, 3, 1)).astype(self._net.choices.arithmetic.stored)
 
-    def _predict(self, params: Any, stats: Any, images: Any) -> Any:
+    def _predict(self, params: Tensors, stats: Stats, images: Images) -> Logits:
         heads, _ = self._net.forward(params, self.bare(stats), images, None)
         return heads[-1]
 
-    def _keys(self, key: Any) -> Tuple[Any, Any]:
-        """The next step's key, and this step's of this device; the same one where nothing draws numbers."""
-        if not self._net.drops:
+    def _keys(self, key: Key) -> Tuple[Key, Key]:
+        """Return the next step's key and this device's for this step; `key` itself if no layer draws numbers."""
+        if not self._net.draws_random:
             return key, key
-        key, own = jax.random.split(key)
-        return key, self.own_key(own)
+        key, own_key = jax.random.split(key)
+        return key, self.own_key(own_key)
 
-    # --- what a mesh does otherwise -----------------------------------------
+    # --- what a mesh overrides ----------------------------------------------
 
-    def program(self, body: Callable[..., Any], inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()) -> Any:
-        """The body compiled; `inputs` and `outputs` say what is replicated and what every device's own."""
-        return jax.jit(body, donate_argnums=donate)
+    def program(
+        self, body: Callable[..., Any], inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
+        """Compile a body; `inputs` and `outputs` are ALL or OWN for each argument and result."""
+        compiled: Callable[..., Any] = jax.jit(body, donate_argnums=donate)
+        return compiled
 
     def shardings(self, devices: List[Any]) -> Tuple[Any, Any]:
-        """Where what is replicated lies, and what is cut."""
+        """Return the shardings of ALL and of OWN."""
         sharding = SingleDeviceSharding(devices[0])
         return sharding, sharding
 
-    def mean(self, gradients: Any) -> Any:
+    def mean(self, gradients: Tensors) -> Tensors:
         return gradients
 
-    def own_key(self, key: Any) -> Any:
+    def own_key(self, key: Key) -> Key:
         return key
 
     def stacked(self, tree: Any) -> Any:
-        """What is every device's own, as it leaves a body."""
+        """Add to each device's own results the axis that joins the devices, if there is one."""
         return tree
 
     def bare(self, tree: Any) -> Any:
+        """Undo `stacked`."""
         return tree
 
 
-def unscaled(gradients: Any, scale: Any) -> Any:
-    """Gradients of the loss itself."""
-    return gradients if scale is None else jax.tree.map(lambda gradient: gradient / scale, gradients)
+def unscaled(gradients: Tensors, scale: Scale) -> Tensors:
+    """Return the gradients of the loss itself."""
+    return gradients if scale is None else {name: gradient / scale for name, gradient in gradients.items()}

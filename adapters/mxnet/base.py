@@ -1,7 +1,7 @@
-"""What all strategies of MXNet share: hybridised Gluon on a process's devices, gradients summed, every device updated.
+"""The trainer of MXNet: hybridised Gluon on a process's devices; gradients are summed, every device updates.
 
-MXNet's engine is asynchronous: a call returns before it is done. `step` ends by waiting
-for the update of the step before, so the interpreter is never more than a step ahead.
+MXNet's engine is asynchronous: a call returns before its work is done. `step` ends by waiting for the update of the
+previous step, so the interpreter is never more than a step ahead.
 """
 
 import gc
@@ -12,13 +12,11 @@ import numpy as np
 from mxnet import autograd, gluon
 
 from adapters.mxnet import machine
-from adapters.mxnet.compression import compression, described
-from adapters.mxnet.input import as_numpy, joined, reader_of
+from adapters.mxnet.exchange import compression, described
+from adapters.mxnet.input import as_numpy, join, joined, pack, reader_of
 from adapters.mxnet.lower import Choices
-from adapters.mxnet.net import JointLoss, Net
-from adapters.mxnet.nodes import ImperativeNodes
+from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
-from adapters.mxnet.recordio import join, pack
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import node_by_node
@@ -28,7 +26,8 @@ from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
-Arrays = List[List[Any]]  # by parameter, in forward order, and device
+Array = Any  # mx.nd.NDArray; images (samples, channels, height, width), weights OIHW and (out, in)
+Arrays = List[List[Array]]  # by parameter, in forward order, and device
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
@@ -62,18 +61,18 @@ class MXNetTrainer(Trainer):
     # --- life ---------------------------------------------------------------
 
     def _release(self) -> None:
-        """Let go of what was built; gluon.Trainer stands in reference cycles."""
+        """Free the network; gluon.Trainer is in reference cycles."""
         self._ends = StepEnds(1, there)
         self._net: Any = None
         self._joint: Any = None
         self._parameters: List[Any] = []
         self._optimiser: Any = None
-        self._trainer: Any = None  # the native step's exchange and update in one; None: `_store` and `_optimiser`
-        self._trainer_batch = self._global_batch  # samples by which it divides what it has summed
-        self._store: Any = None  # what gradients are exchanged by; None: nothing is
-        self._keys: List[int] = []  # of the parameters there
+        self._trainer: Any = None  # the native step's exchange and update; None: `_store` and `_optimiser` do it
+        self._trainer_batch = self._global_batch  # samples by which it divides its sums
+        self._store: Any = None  # exchanges gradients; None: no exchange
+        self._keys: List[int] = []  # the parameters' in `_store`
         self._stand_ins: Arrays = []
-        self._summed = False  # over all devices: between `communicate` and `update`
+        self._summed = False  # over all devices, between `communicate` and `update`
         self._heads: List[Any] = []
         self._losses: List[Any] = []
         gc.collect()
@@ -84,7 +83,7 @@ class MXNetTrainer(Trainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self._release()
-        # MXNet adds the number of each of this rank's devices.
+        # MXNet adds each device's number within the rank.
         mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._net = Net(graph, weights, self._contexts, self.setup.precision, self._share, self._choices)
         self._joint = JointLoss([head.weight for head in graph.heads])
@@ -95,13 +94,13 @@ class MXNetTrainer(Trainer):
         self._connect()
 
     def _exchange_by(self, store: Any, keys: Sequence[int]) -> None:
-        """Initialise a key-value store without an optimiser, under a key for each parameter: it sums what is pushed."""
+        """Initialise a key-value store that sums pushes, under a key for each parameter."""
         self._store, self._keys = store, list(keys)
         for key, parameter in zip(self._keys, self._parameters):
             store.init(key, parameter.list_data()[0])
 
     def _train_by(self, store: Any, compressed: Optional[Dict[str, Any]] = None) -> None:
-        """Make the native step's gluon.Trainer, over a store or one that it makes by name; `tuned` has none."""
+        """Make the native step's gluon.Trainer, unless tuned, over a store or the name of one."""
         if not self.setup.tuned:
             rule = self.setup.optimiser
             self._trainer = gluon.Trainer(
@@ -123,7 +122,7 @@ class MXNetTrainer(Trainer):
         return reader_of(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
-        """Copies of a reader's pieces, joined."""
+        """Copy a reader's pieces, joined."""
         return Batch(as_numpy(batch.images), as_numpy(batch.labels).astype(np.int64))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
@@ -133,7 +132,7 @@ class MXNetTrainer(Trainer):
         join(parts, folder)
 
     def to_device(self, batch: Any) -> List[Any]:
-        """(images, labels) for every device: contiguous shares in the devices' order."""
+        """Return (images, labels) for every device: contiguous shares in the devices' order."""
         images, labels = joined(batch.images), joined(batch.labels)
         shares = []
         for number, context in enumerate(self._contexts):
@@ -152,16 +151,16 @@ class MXNetTrainer(Trainer):
                 self._heads.append(heads)
 
     def backward(self) -> None:
-        """Every device's gradients, summed over its samples."""
+        """Compute every device's gradients, summed over its samples."""
         self._summed = False
         autograd.backward(self._losses)
 
     def communicate(self) -> None:
-        """Sum over all devices, in place as `step` does.
+        """Sum over all devices, in place as in `step`.
 
-        Asked again without a backward between, zeros of the gradients' shapes are exchanged in place, and the sums
-        stay: they would grow with every exchange, and to copy the gradients back before each would be timed as
-        communication, which the native step does not do.
+        A second call after one backward exchanges zeros of the gradients' shapes, and the sums stay: they would grow
+        with every exchange, and copying the gradients back would be timed as communication, though the native step
+        does not copy.
         """
         if self._store is None:
             return
@@ -177,9 +176,9 @@ class MXNetTrainer(Trainer):
         self._summed = False
 
     def _exchange(self, gradients: Arrays, into: Arrays) -> None:
-        """Push and pull in forward order, the first parameter with the highest priority: it is wanted first.
+        """Push and pull in forward order; the first parameter has the highest priority, as the next forward needs it.
 
-        Nothing here waits: MXNet's engine starts each exchange when its gradient is there.
+        Nothing here waits: MXNet's engine starts each exchange when its gradient is complete.
         """
         for place, key in enumerate(self._keys):
             self._store.pushpull(key, gradients[place], out=into[place], priority=-place)
@@ -188,13 +187,13 @@ class MXNetTrainer(Trainer):
         return [parameter.list_grad() for parameter in self._parameters]
 
     def _samples(self) -> int:
-        """Those that a gradient sums over."""
+        """Return the number of samples that a gradient sums over."""
         return self._global_batch if self._summed else self._share
 
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Any) -> None:
-        """Backward, exchange and update are handed to the engine at once: it overlaps them."""
+        """Queue backward, exchange and update: the engine overlaps them."""
         self.forward(batch)
         autograd.backward(self._losses)
         if self._trainer is not None:
@@ -207,14 +206,14 @@ class MXNetTrainer(Trainer):
         self._pace()
 
     def step_alone(self, batch: Any) -> None:
-        """Every device updates its weights with its own gradients."""
+        """Update every device's weights with its own gradients."""
         self.forward(batch)
         autograd.backward(self._losses)
         self._optimiser.apply(self._local(), 1.0 / self._share)
         self._pace()
 
     def _pace(self) -> None:
-        """A step is done when its last weights are written: those of the last parameter, of which a copy stays."""
+        """Note a step's end: the last parameter's weights are written last, and a copy of them is kept."""
         self._ends.asked([weights.copy() for weights in self._parameters[-1].list_data()])
 
     def set_learning_rate(self, rate: float) -> None:
@@ -233,35 +232,35 @@ class MXNetTrainer(Trainer):
         return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Between backward and update: the first device's own, after `communicate` the average of all."""
+        """Return the first device's gradients, after `communicate` the average of all devices."""
         return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
 
     def parameters(self) -> Dict[str, np.ndarray]:
         return self._net.tensors(self._contexts[0])
 
     def parameter_count(self) -> int:
-        """Of the block's parameters that take gradients."""
+        """Count the block's parameters that take gradients."""
         own = self._net.collect_params().values()
         return sum(int(np.prod(parameter.shape)) for parameter in own if parameter.grad_req != "null")
 
     def gradient_bytes(self) -> Optional[int]:
-        """Compressed: two bits a number."""
+        """Return the bytes of an exchange: compressed, two bits per number."""
         return super().gradient_bytes() if self._compression is None else -(-self.parameter_count() // 4)
 
     def macs(self) -> int:
         return self._net.macs()
 
     def predict(self, batch: Any) -> np.ndarray:
-        """All shares by the first device's network: running statistics are every device's own."""
+        """Predict all shares on the first device: every device has its own running statistics."""
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
 
     def mark(self) -> Any:
-        """When the last step's update is done: MXNet shows no device's own events."""
+        """Mark the end of the last step's update: MXNet has no device events."""
         return self._ends.mark()
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """On the first device. MXNet's engine runs a backward in the order of its dependencies: the layers' reverse."""
+        """Time layers on the first device; the engine's backward runs in the layers' reverse order, by dependencies."""
         params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
         nodes = ImperativeNodes(params, self._joint, self._choices)
         return node_by_node(self, self._net.graph, nodes, *batch[0])
@@ -286,7 +285,7 @@ class MXNetTrainer(Trainer):
 
 
 def placed(values: Any, context: Any, dtype: str) -> Any:
-    """NumPy's array as a copy on a device; MXNet's own where they are, if that is the place."""
+    """Copy an array to a device, unless it is there already."""
     if isinstance(values, np.ndarray):
         return mx.nd.array(values, ctx=context, dtype=dtype)
     return values.astype(dtype, copy=False).as_in_context(context)
@@ -297,12 +296,12 @@ def like(arrays: Arrays) -> Arrays:
 
 
 def wait_for(arrays: Arrays) -> None:
-    """Return when the engine has written them all."""
+    """Wait until the engine has written all arrays."""
     for devices in arrays:
         there(devices)
 
 
 def there(arrays: Sequence[Any]) -> None:
-    """Return when the engine has written each."""
+    """Wait until the engine has written each array."""
     for array in arrays:
         array.wait_to_read()

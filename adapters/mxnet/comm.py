@@ -1,4 +1,4 @@
-"""MXNet's distributed key-value store by itself: push and pull as an all-reduce, and its broadcast."""
+"""MXNet's distributed key-value store without a training: push and pull as an all-reduce, and its broadcast."""
 
 from typing import Any, Optional
 
@@ -6,11 +6,11 @@ import mxnet as mx
 import numpy as np
 
 from adapters.mxnet import machine
-from adapters.mxnet.parameter_server import StoreGroup
+from adapters.mxnet.exchange import StoreGroup
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 
-KEPT = 1 << 30  # bytes: the servers keep every value that was ever broadcast
+KEPT = 1 << 30  # bytes: the servers keep all values that were broadcast
 
 
 class StoreCommunicator(Communicator):
@@ -23,7 +23,7 @@ class StoreCommunicator(Communicator):
 
     @property
     def rank(self) -> int:
-        """The store numbers its workers in its own order, and broadcasts its first one's values."""
+        """This worker's number in the store, which broadcasts the values of its number 0."""
         return int(self.group.store.rank)
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
@@ -35,7 +35,7 @@ class StoreCommunicator(Communicator):
 
 
 class ArrayExchange(Exchange):
-    """An operation on MXNet's arrays: of what a rank gives and of what it receives; they may be one."""
+    """An operation from an array that a rank sends to one that it receives; both may be the same."""
 
     def __init__(self, given: Any, received: Any) -> None:
         self._given, self._received = given, received
@@ -45,18 +45,18 @@ class ArrayExchange(Exchange):
         self._given.wait_to_read()
 
     def result(self) -> np.ndarray:
-        found: np.ndarray = self._received.asnumpy().astype(np.float32, copy=False)
-        return found
+        received: np.ndarray = self._received.asnumpy().astype(np.float32, copy=False)
+        return received
 
 
 class Waiting(Pending):
-    """An array that MXNet's engine is going to write."""
+    """An array that MXNet's engine will write."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
 
     def test(self) -> bool:
-        """The engine's threads work by themselves, and cannot be asked."""
+        """Return False: the engine's threads cannot be asked."""
         return False
 
     def wait(self) -> None:
@@ -64,10 +64,10 @@ class Waiting(Pending):
 
 
 class Sum(ArrayExchange):
-    """`pushpull` on a key of its own: the servers add up what all workers push; it comes back into the same array."""
+    """`pushpull` under an unused key: the servers sum what workers push, and return it into the same array."""
 
     def __init__(self, group: StoreGroup, count: int, dtype: str) -> None:
-        """Give the servers the key, with zeros."""
+        """Initialise the key with zeros."""
         array = mx.nd.zeros((count,), dtype=dtype)
         super().__init__(array, array)
         self._store, (self._key,) = group.store, group.keys(1)
@@ -82,7 +82,7 @@ class Sum(ArrayExchange):
 
 
 class Broadcast(ArrayExchange):
-    """`broadcast`, as parameters begin: a new key each time, for a key can be initialised once."""
+    """`broadcast`, as of first parameters, under a new key each time: a key is initialised only once."""
 
     def __init__(self, group: StoreGroup, count: int, dtype: str) -> None:
         super().__init__(mx.nd.zeros((count,), dtype=dtype), mx.nd.zeros((count,), dtype=dtype))

@@ -1,27 +1,31 @@
-"""MXNet's input: ImageRecordIter from RecordIO, threads from image files, plain indexing from memory.
+"""MXNet's input: RecordIO, packed and read by ImageRecordIter, image files by threads, arrays in memory by indexing.
 
-Files are decoded by the suite's threads: Gluon's DataLoader is slower, with threads and with
-processes (tests/validation/mxnet_reader.py compares), and its processes are forked from one
-that has threads. NDArrayIter cannot take an order.
+Image files are decoded by the suite's threads: Gluon's DataLoader is slower, with threads and with processes
+(tests/validation/mxnet_reader.py compares), and its processes are forked from one that has threads. NDArrayIter cannot
+take an order. Batches are MXNet's arrays, over NumPy's memory where NumPy made them.
 
-Batches are MXNet's arrays, over NumPy's memory where NumPy made them.
+ImageRecordIter ends the process at a broken image, so packing decodes each image with it.
 """
 
 import os
-from typing import Any, Callable, List, Tuple
+import shutil
+from io import BytesIO
+from typing import Any, Callable, Iterator, List, Tuple
 
 import mxnet as mx
 import numpy as np
+from mxnet import recordio
 
 from adapters.mxnet.machine import contexts
-from adapters.mxnet.record_files import FORM, check, files_of
+from adapters.mxnet.record_files import FORM, check, files_of, in_folder, offsets
+from suite.worker import jpeg
 from suite.worker.contract import Batch, Setup, Unsupported
-from suite.worker.packed_set import RecordSource
+from suite.worker.packed_set import Record, RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
 
-AREA = 3  # OpenCV's number of its averaging filter, the one that comes near to Pillow's
-QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffer only says how long they stay
+AREA = 3  # OpenCV's averaging filter, the one closest to Pillow's
+QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffer only sets how long they stay
 
 
 def reader_of(view: View, setup: Setup) -> Reader:
@@ -33,19 +37,19 @@ def reader_of(view: View, setup: Setup) -> Reader:
 
 
 class FileReader(ThreadedReader):
-    """The suite's threads."""
+    """Image files, decoded by the suite's threads."""
 
     def __init__(self, view: View, setup: Setup) -> None:
         super().__init__(view, setup)
         self.words = "threads, %d" % setup.readers if setup.readers else "the training process"
 
     def next_batch(self) -> Batch:
-        """In the order of positions; OSError names the file that cannot be read."""
+        """Return samples in the order of positions; OSError names an unreadable file."""
         return over(super().next_batch())
 
 
 class MemoryReader(GatheringReader):
-    """Batches cut out of arrays."""
+    """Batches indexed from arrays in memory."""
 
     def __init__(self, view: View, setup: Setup) -> None:
         super().__init__(view, setup)
@@ -57,16 +61,16 @@ class MemoryReader(GatheringReader):
 
 
 class RecordReader(Reader):
-    """mx.io.ImageRecordIter, in an order of its own.
+    """Reads by mx.io.ImageRecordIter, in its own order.
 
-    It takes at most half of the processor's cores for its threads. With more readers than
-    that several of them give a piece of every batch each, of a share of the set each.
+    It uses at most half of the processor's cores. With more readers than that, several iterators each read a share of
+    the set, and each contributes a piece of every batch.
     """
 
     def __init__(self, source: RecordSource, random: bool, setup: Setup) -> None:
-        """Begin to read at once; ValueError when there are too few samples, OSError names a file of no use."""
+        """Begin to read at once; ValueError if there are too few samples, OSError names a broken file."""
         self._files = files_of(source)
-        readers = max(1, setup.readers)  # its thread is there in any case
+        readers = max(1, setup.readers)  # it always has a thread
         pieces, threads = shares(readers, setup.batch, max(1, len(os.sched_getaffinity(0)) // 2))
         check_samples(source, setup, pieces)
         check(self._files)
@@ -87,7 +91,7 @@ class RecordReader(Reader):
         self.words = "ImageRecordIter, %d of %d thread(s), up to %d batches ahead" % (pieces, threads, QUEUE)
 
     def next_batch(self) -> Batch:
-        """Pieces, to be used before the next are asked for; OSError names a broken file."""
+        """Return a batch in pieces, valid until the next call; OSError names a broken file."""
         pieces = [self._call(following, iterator) for iterator in self._iterators]
         return Batch([piece.data[0] for piece in pieces], [piece.label[0] for piece in pieces])
 
@@ -103,11 +107,11 @@ class RecordReader(Reader):
 
 
 def preprocessing(source: RecordSource, random: bool) -> dict:
-    """What the workload's preprocessing is called by ImageRecordIter; its numbers for random crops are its own."""
+    """Return the preprocessing as ImageRecordIter's options; random crops are drawn by its own generator."""
     how, options = source.how, {"data_shape": source.input_shape, "shuffle": True, "inter_method": AREA, "verbose": 0}
     for channel, mean, deviation in zip("rgb", how.mean, how.deviation):
         options.update({"mean_" + channel: mean, "std_" + channel: deviation})
-    # A tail that does not fill a batch is filled from the next epoch, which then lacks what was taken.
+    # A last batch is filled from the next epoch, which then lacks those samples.
     options.update(round_batch=True, label_width=1)
     if not random:
         return dict(options, resize=how.resize)
@@ -116,14 +120,14 @@ def preprocessing(source: RecordSource, random: bool) -> dict:
 
 
 def shares(readers: int, batch: int, most: int) -> Tuple[int, int]:
-    """(iterators, threads of each): as many threads as readers where `most` an iterator and the batch allow it."""
+    """Return (iterators, threads of each): `readers` threads in all, if `most` per iterator and the batch allow it."""
     choices = [(count * min(most, readers // count), -count) for count in range(1, readers + 1) if batch % count == 0]
     threads, count = max(choices)
     return -count, threads // -count
 
 
 def check_samples(source: RecordSource, setup: Setup, pieces: int) -> None:
-    """ValueError where an iterator's share of the set does not fill its piece of a batch, or its path has a meaning."""
+    """Raise ValueError if an iterator's share of the set is smaller than its piece of a batch, or for a bad path."""
     count, piece = setup.world * pieces, setup.batch // pieces
     least = len(source) - (count - 1) * -(-len(source) // count)
     if least < piece:
@@ -132,11 +136,11 @@ def check_samples(source: RecordSource, setup: Setup, pieces: int) -> None:
             "format = 'files', a smaller batch or fewer readers" % (source.name, count, max(0, least), piece)
         )
     if set(source.path) & set(";#?"):
-        raise ValueError("MXNet takes ; # and ? in %s for signs of its own; move the data" % source.path)
+        raise ValueError("MXNet gives ; # and ? in %s a meaning of its own; move the data" % source.path)
 
 
 def following(iterator: Any) -> Any:
-    """The next batch; after an epoch's last the first of another."""
+    """Return the next batch, at an epoch's end the first of the next epoch."""
     try:
         return iterator.next()
     except StopIteration:
@@ -145,13 +149,13 @@ def following(iterator: Any) -> Any:
 
 
 def over(batch: Batch) -> Batch:
-    """MXNet's arrays over the memory of new ones of NumPy's."""
+    """Return MXNet's arrays over the memory of fresh NumPy arrays."""
     images, labels = np.ascontiguousarray(batch.images), batch.labels.astype(np.float32, copy=False)
     return Batch([mx.nd.from_numpy(images, zero_copy=True)], [mx.nd.from_numpy(labels, zero_copy=True)])
 
 
 def joined(pieces: Any) -> Any:
-    """One array of a reader's pieces; NumPy's stay what they are."""
+    """Join a reader's pieces to one array; a NumPy array is returned as it is."""
     if not isinstance(pieces, list):
         return pieces
     return pieces[0] if len(pieces) == 1 else mx.nd.concat(*pieces, dim=0)
@@ -159,3 +163,43 @@ def joined(pieces: Any) -> Any:
 
 def as_numpy(pieces: List[Any]) -> np.ndarray:
     return np.concatenate([piece.asnumpy() for piece in pieces])
+
+
+def pack(samples: Iterator[Record], folder: str) -> None:
+    """Write one part: each image's bytes, label and number."""
+    files = in_folder(folder)
+    writer = recordio.MXIndexedRecordIO(files.offsets, files.records, "w")
+    try:
+        for sample in samples:
+            header = recordio.IRHeader(0, float(sample.label), sample.number, 0)
+            writer.write_idx(sample.number, recordio.pack(header, readable(sample.encoded or b"")))
+    finally:
+        writer.close()
+
+
+def join(parts: List[str], folder: str) -> None:
+    """Concatenate the parts: every record ends at a multiple of four bytes."""
+    if len(parts) == 1:
+        return
+    joined, done = in_folder(folder), 0
+    with open(joined.records, "wb") as records, open(joined.offsets, "w") as index:
+        for part in map(in_folder, parts):
+            for number, begin in offsets(part):
+                index.write("%s\t%d\n" % (number, begin + done))
+            with open(part.records, "rb") as content:
+                shutil.copyfileobj(content, records, 1 << 20)
+            done = records.tell()
+
+
+def readable(encoded: bytes) -> bytes:
+    """Return an image's bytes without Exif; as PNG if only Pillow can decode it, not OpenCV."""
+    encoded = jpeg.without_exif(encoded)
+    try:
+        mx.image.imdecode(encoded, flag=1).wait_to_read()
+    except mx.base.MXNetError:
+        from PIL import Image
+
+        written = BytesIO()
+        Image.open(BytesIO(encoded)).convert("RGB").save(written, "PNG")
+        return written.getvalue()
+    return encoded

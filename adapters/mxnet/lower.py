@@ -28,12 +28,12 @@ Choices = NamedTuple(
 
 
 def lower(ops: Any, layer: Layer, inputs: List[Any], params: Params, choices: Choices) -> Any:
-    """The layer's output for its inputs."""
+    """Return the layer's output for its inputs."""
     return getattr(Lowering(ops, layer, params, choices), layer.kind)(*inputs)
 
 
 class Lowering:
-    """One layer; the method that bears its kind's name makes its output."""
+    """A layer; the method that bears its kind's name computes its output."""
 
     def __init__(self, ops: Any, layer: Layer, params: Params, choices: Choices) -> None:
         self._ops, self._layer, self._attrs, self._choices = ops, layer, layer.attrs, choices
@@ -111,7 +111,7 @@ class Lowering:
         return self._ops.Flatten(x, name=self._layer.name)
 
     def _window(self) -> Dict[str, Any]:
-        """Kernel, stride, padding and rounding; Unsupported where MXNet's rounding up is another one."""
+        """Return kernel, stride, padding and rounding; Unsupported if MXNet rounds up differently."""
         wanted, extents = self._layer.shape[1:], self._layer.input_shapes[0][1:]
         kernel, stride, pad = (self._attrs[name] for name in ("kernel", "stride", "pad"))
         down = tuple(pooled(extent, kernel, stride, pad, ceil=False) for extent in extents)
@@ -148,10 +148,10 @@ def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta:
 
 
 def _sum_of_neighbours(ops: Any, values: Any, channels: int, size: int) -> Any:
-    """Sum over the channels c - size//2 ... c + (size-1)//2; those outside count as zero.
+    """Sum over the channels c - size//2 ... c + (size-1)//2; channels outside count as zero.
 
-    Sums over 1, 2, 4, ... channels come from one another, and the window of those that
-    make up its size: three additions for five channels.
+    Sums over 1, 2, 4, ... channels are built from one another, and the window's from those that make up its size:
+    three additions for five channels.
     """
     before, after = min(size // 2, channels - 1), min((size - 1) // 2, channels - 1)
     sums, total, begin, width = _padded(ops, values, before, after), None, 0, 1
@@ -170,7 +170,7 @@ def _sum_of_neighbours(ops: Any, values: Any, channels: int, size: int) -> Any:
 
 
 def _padded(ops: Any, values: Any, before: int, after: int) -> Any:
-    """The values between channels of zeros."""
+    """Pad with channels of zeros."""
     slices = [values]
     if before:
         slices.insert(0, ops.zeros_like(ops.slice_axis(values, axis=1, begin=0, end=before)))

@@ -8,15 +8,15 @@ from suite.worker.contract import Setup
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
 
-# Of mxnet-cu112 1.9.1, by cuobjdump: code for 5.0, 6.0, 7.0, 8.0 and 8.6, and no PTX that a newer GPU could compile.
+# mxnet-cu112 1.9.1 has, by cuobjdump, code for 5.0, 6.0, 7.0, 8.0 and 8.6, and no PTX that a newer GPU could compile.
 OLDER = "those of mxnet-cu112 are for compute capability 5.0 to 8.9 (Maxwell to Ada, not Hopper); take such a GPU"
 
 
 def contexts(setup: Setup) -> List[Any]:
-    """This rank's devices; Unavailable names what is missing.
+    """Return this rank's devices; Unavailable names what is missing.
 
-    On a CPU they are workers of MXNet's engine: each runs its own operators with
-    `setup.threads` threads of OpenMP (OMP_NUM_THREADS, which the launcher sets).
+    On a CPU they are workers of MXNet's engine: each runs its operators with `setup.threads` threads of OpenMP
+    (OMP_NUM_THREADS, which the launcher sets).
     """
     if setup.device == "cpu":
         return [mx.cpu(number) for number in range(setup.devices)]

@@ -1,7 +1,7 @@
-"""A graph as Gluon blocks: the network, and the loss.
+"""A graph as Gluon blocks, network and loss; and each layer alone, by MXNet's imperative operators, to time it.
 
-Each is a cached graph of its own. As one they took 4 to 6 % longer on mnist_small and as long elsewhere: a
-segment of the graph is ready as a whole, and the interpreter waits for the loss.
+Network and loss are two cached graphs. As one they took 4 to 6 % longer on mnist_small and as long elsewhere: a segment
+of a graph is ready as a whole, and the interpreter waits for the loss.
 """
 
 import json
@@ -13,7 +13,8 @@ from mxnet import autograd, gluon
 
 from adapters.mxnet.lower import Choices, lower
 from suite.worker.contract import Unsupported
-from workloads.graph import Graph
+from suite.worker.layers import Nodes
+from workloads.graph import Graph, Layer
 
 COUNTED = ("Convolution", "FullyConnected")
 
@@ -35,7 +36,7 @@ class Net(gluon.HybridBlock):
         samples: int,
         choices: Choices,
     ) -> None:
-        """Place the weights on every context; `samples` are one device's (batch statistics are over them)."""
+        """Place the weights on every context; batch statistics are over one device's `samples`."""
         super().__init__(prefix="")
         self.graph, self._choices = graph, choices
         self._unbias: Dict[str, float] = {}
@@ -62,30 +63,30 @@ class Net(gluon.HybridBlock):
         return [(parameter.name, self.params[parameter.name]) for parameter in self.graph.parameters]
 
     def tensors(self, context: Any) -> Dict[str, np.ndarray]:
-        """Parameters and running statistics of one device by canonical name."""
-        found = {name: parameter.data(context).asnumpy() for name, parameter in self.params.items()}
+        """Return one device's parameters and running statistics by canonical name."""
+        tensors = {name: parameter.data(context).asnumpy() for name, parameter in self.params.items()}
         for name, factor in self._unbias.items():
-            found[name] = found[name] * found[name].dtype.type(factor)
-        return found
+            tensors[name] = tensors[name] * tensors[name].dtype.type(factor)
+        return tensors
 
     def predict(self, images: Any, context: Any) -> np.ndarray:
-        """The last head's logits without dropout and by the graph's running statistics."""
+        """Return the last head's logits, by the graph's running statistics."""
         kept = {}
         for name, factor in self._unbias.items():
             array = self.params[name].data(context)
             kept[name] = array.copy()
             array *= factor
         with autograd.predict_mode():
-            logits: np.ndarray = self(images)[-1].asnumpy()  # at once: the next call writes over it
+            logits: np.ndarray = self(images)[-1].asnumpy()  # before the next call writes over it
         for name, values in kept.items():
             values.copyto(self.params[name].data(context))
         return logits
 
     def macs(self) -> int:
-        """Multiply-accumulates of one sample's forward pass, counted on MXNet's own graph.
+        """Count one sample's multiply-accumulates on MXNet's own graph.
 
-        Every number that a convolution or a dense layer gives costs the products of one
-        filter: the weight's shape less its first extent, as MXNet infers it.
+        Each output of a convolution or dense layer costs the products of one filter: the weight's shape, as MXNet
+        infers it, without its first extent.
         """
         symbol = mx.sym.Group(list(self(mx.sym.var("data"))))
         internals = symbol.get_internals()
@@ -103,13 +104,13 @@ class Net(gluon.HybridBlock):
         parameter = self.params.get(
             name, shape=values.shape, dtype=dtype, grad_req=grad_req, differentiable=grad_req != "null"
         )
-        setattr(self, name, parameter)  # what hybrid_forward is given
+        setattr(self, name, parameter)  # becomes an argument of hybrid_forward
         parameter.initialize(mx.init.Zero(), ctx=list(contexts))
         parameter.set_data(mx.nd.array(values, ctx=mx.cpu(), dtype=dtype))
 
 
 def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
-    """The factor n / (n - 1) for a batch normalisation's n numbers a channel; Unsupported for a single one."""
+    """Return n / (n - 1) for a batch normalisation over n numbers per channel; Unsupported for n = 1."""
     count = samples * int(np.prod(shape[1:]))
     if count == 1:
         raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer)
@@ -117,10 +118,10 @@ def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
 
 
 class JointLoss(gluon.HybridBlock):
-    """Sum over heads of share x softmax cross-entropy, a number a sample: MXNet's backward sums over samples."""
+    """The sum over heads of share x softmax cross-entropy, per sample: MXNet's backward sums over samples."""
 
     def __init__(self, shares: Sequence[float]) -> None:
-        """A share a head, in order."""
+        """`shares` are the heads' weights, in order."""
         super().__init__(prefix="loss_")
         self._shares = list(shares)
         self.cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss(
@@ -134,3 +135,38 @@ class JointLoss(gluon.HybridBlock):
             loss = loss if share == 1.0 else loss * share
             total = loss if total is None else total + loss
         return total
+
+
+class ImperativeNodes(Nodes):
+    """Layers over one device's parameters; gradients are written to the trainer's arrays."""
+
+    def __init__(self, params: Dict[str, Any], joint: Any, choices: Choices) -> None:
+        """`params` and running statistics by canonical name, on the device; `joint` is the loss's block."""
+        self._params, self._joint, self._choices = params, joint, choices
+        self._room: Dict[Tuple[str, int], Any] = {}  # the inputs' gradients, reused in every round
+
+    def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
+        values = [self._marked(layer.name, place, *both) for place, both in enumerate(zip(inputs, wanted))]
+        with autograd.record(train_mode=True):
+            made = lower(mx.nd, layer, values, self._params, self._choices)
+        return made.detach(), (made, values, wanted)
+
+    def loss(self, heads: List[Any], labels: Any) -> Any:
+        values = [self._marked("", place, value, True) for place, value in enumerate(heads)]
+        with autograd.record(train_mode=True):
+            made = self._joint(labels, *values)
+        return made, values, [True] * len(values)
+
+    def backward(self, kept: Any, gradient: Any) -> List[Any]:
+        made, values, wanted = kept
+        made.backward(gradient)
+        return [value.grad if want else None for value, want in zip(values, wanted)]
+
+    def _marked(self, name: str, place: int, value: Any, want: bool) -> Any:
+        """Return the value as a leaf of a new graph."""
+        leaf = value.detach()
+        if want:
+            if (name, place) not in self._room:
+                self._room[name, place] = mx.nd.zeros_like(leaf)
+            autograd.mark_variables([leaf], [self._room[name, place]])
+        return leaf

@@ -1,11 +1,14 @@
-"""Momentum SGD and Adam as MXNet's operators.
+"""SGD with momentum and Adam as MXNet's operators, in each worker and on the servers of `dist_async`.
 
-SGD: v <- m*v - lr*(g + wd*w), w <- w + v. The learning rate stands inside the velocity,
-which for a constant rate is the workload's v <- m*v + g + wd*w, w <- w - lr*v; where the rate
-changes, the velocity is multiplied by the new one over the old.
+SGD: v <- m*v - lr*(g + wd*w), w <- w + v. The velocity contains the learning rate, which for a constant rate equals the
+workload's v <- m*v + g + wd*w, w <- w - lr*v; when the rate changes, the velocity is multiplied by the new rate over
+the old.
 
-Adam is the workload's own: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam
-multiplies the rate by sqrt(1 - b2^t) / (1 - b1^t).
+Adam is the workload's: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam multiplies the rate by
+sqrt(1 - b2^t) / (1 - b1^t).
+
+Servers count updates in a number that they keep with the weights: every worker's push adds one, and brings the sum back
+(without loss up to 2**24 updates). A server loads this file while it is still importing mxnet.
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -21,7 +24,7 @@ def name_of(rule: Optimiser) -> str:
 
 
 def settings(rule: Optimiser) -> Dict[str, Any]:
-    """The arguments of mx.optimizer.SGD or mx.optimizer.Adam, none left to its defaults."""
+    """Return all arguments of mx.optimizer.SGD or mx.optimizer.Adam."""
     common = {
         "learning_rate": rule.lr,
         "wd": rule.weight_decay,
@@ -36,18 +39,18 @@ def settings(rule: Optimiser) -> Dict[str, Any]:
 
 
 def as_read(rule: Adam) -> Adam:
-    """The rule with the betas that MXNet's operator makes of it, in float64 too: float32.
+    """Return the rule with betas rounded to float32, as MXNet's operator does in float64 too.
 
-    Of 1 - 0.999 that is 1.3e-5. A rate corrected for the same betas takes nearly all of it back.
+    For 1 - 0.999 that is a relative error of 1.3e-5. A rate corrected for the rounded betas cancels nearly all of it.
     """
     return rule._replace(beta1=float(np.float32(rule.beta1)), beta2=float(np.float32(rule.beta2)))
 
 
 class Documented:
-    """mx.optimizer.SGD or Adam by its updater, as gluon.Trainer does it: of SGD four parameters an operator."""
+    """mx.optimizer.SGD or Adam by its updater, as in gluon.Trainer: SGD updates four parameters per operator."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
-        """`parameters` are Gluon's; an updater a device, each with its moments."""
+        """`parameters` are Gluon's; each device has an updater with its own moments."""
         self._parameters = list(parameters)
         self._optimiser = mx.optimizer.create(name_of(rule), **settings(rule))
         self._updaters = [mx.optimizer.get_updater(self._optimiser) for _ in self._parameters[0].list_ctx()]
@@ -67,7 +70,7 @@ class Documented:
 
 
 def change_rate(optimiser: Any, updaters: Sequence[Any], rate: float) -> None:
-    """Of one of mx.optimizer, whose states the updaters keep: an SGD's are velocities."""
+    """Set the rate of an mx.optimizer, and rescale the velocities that its updaters keep for SGD."""
     ratio, _ = rate / optimiser.learning_rate, optimiser.set_learning_rate(rate)
     if isinstance(optimiser, mx.optimizer.SGD):
         for updater in updaters:
@@ -76,10 +79,10 @@ def change_rate(optimiser: Any, updaters: Sequence[Any], rate: float) -> None:
 
 
 class Operators:
-    """One `sgd_mom_update` or `adam_update` a parameter: faster than the operator for several at once."""
+    """One `sgd_mom_update` or `adam_update` per parameter: faster than the operator for several."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
-        """Moments of zero beside every weight."""
+        """Make moments of zero for every weight."""
         self._rule, self._operator, self._done = rule, operator(rule), 0
         moments = 2 if isinstance(rule, Adam) else 1
         self._states = [
@@ -113,10 +116,40 @@ class Operators:
 
 
 def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:
-    """MXNet's operator for a rule, and its rates at an update, counted from 1."""
+    """Return a function from an update's number, from 1, to MXNet's operator and its rates."""
     if isinstance(rule, Adam):
         read = as_read(rule)
         constants = {"beta1": read.beta1, "beta2": read.beta2, "epsilon": read.epsilon, "wd": read.weight_decay}
         return lambda update: (mx.nd.adam_update, dict(constants, lr=read.rate(update)))
     rates = {"lr": rule.lr, "momentum": rule.momentum, "wd": rule.weight_decay}
     return lambda update: (mx.nd.sgd_mom_update, rates)
+
+
+class Counts:
+    """A mixin of a server's optimiser: under one key it counts the pushes."""
+
+    counter = -1
+
+    def update_multi_precision(self, index: Any, weight: Any, gradient: Any, state: Any) -> None:
+        """Update one key (int) or several."""
+        if self.counter == (index[0] if isinstance(index, (list, tuple)) else index):
+            for each in weight if isinstance(weight, (list, tuple)) else [weight]:
+                each += 1
+        else:
+            super().update_multi_precision(index, weight, gradient, state)  # type: ignore[misc]
+
+
+class CountingSGD(Counts, mx.optimizer.SGD):
+    """SGD for the servers."""
+
+
+class CountingAdam(Counts, mx.optimizer.Adam):
+    """Adam for the servers."""
+
+
+def counting(rule: Optimiser, samples: int, counter: int) -> Any:
+    """Return the servers' optimiser; gradients are sums over `samples` samples, `counter` is the count's key."""
+    kind = {"sgd": CountingSGD, "adam": CountingAdam}[name_of(rule)]
+    made = kind(rescale_grad=1.0 / samples, **settings(rule))
+    made.counter = counter
+    return made

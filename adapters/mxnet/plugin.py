@@ -25,7 +25,7 @@ STRATEGIES = (
     ),
     Strategy(
         "kvstore_local",
-        "adapters.mxnet.strategies.kvstore_local:KVStoreLocal",
+        "adapters.mxnet.strategies.kvstore:KVStoreLocal",
         "Several devices of one process; the key-value store 'local' sums gradients on the host.",
         distributed=False,
         several_devices=True,
@@ -33,7 +33,7 @@ STRATEGIES = (
     ),
     Strategy(
         "kvstore_device",
-        "adapters.mxnet.strategies.kvstore_device:KVStoreDevice",
+        "adapters.mxnet.strategies.kvstore:KVStoreDevice",
         "Several devices of one process; the key-value store 'device' sums gradients on the devices.",
         distributed=False,
         several_devices=True,
@@ -102,7 +102,7 @@ FORMATS = (
     ),
 )
 
-# MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 beside those of another precision; it
+# MXNet 1.9.1's server never sets the flag by which it keeps weights in float32 next to those of another precision; it
 # finds what was left in that memory, and where that is not 0 its float64 is rounded. With these glibc hands out zeros
 # (not from the per-thread cache either). They cost time, and only float64, where identity is proven, has them.
 ZEROED_MEMORY = {"MALLOC_PERTURB_": "255", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
@@ -187,7 +187,7 @@ class MXNet(Adapter):
 
 
 def cuda_of_wheels(interpreter: Path) -> dict[str, str]:
-    """Where NVIDIA's wheels are: MXNet's for GPUs loads their libraries, and does not look there."""
+    """Return the loader's path to NVIDIA's wheels, where MXNet for GPUs does not look for their libraries."""
     sites = list(interpreter.parent.parent.glob("lib/python3*/site-packages"))
     if not any(any(site.glob("mxnet_cu*.dist-info")) for site in sites):
         return {}

@@ -1,7 +1,7 @@
-"""What MXNet's scheduler, servers and workers meet by: the launcher's variables in ps-lite's words.
+"""The variables by which MXNet's scheduler, servers and workers meet, from the launcher's.
 
-Called before a process becomes one of them: a worker creates its key-value store then, a
-scheduler or server imports mxnet, and so this file does not.
+`take_part` must run before a worker creates its key-value store, and before a scheduler or server imports mxnet, so
+this file does not import it.
 
 Standard library only.
 """
@@ -12,11 +12,11 @@ import socket
 from suite.worker.rendezvous import address_towards, meeting_place
 
 COUNTS = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER")  # set by the adapter's plugin
-NODES = "STAGEBENCH_MXNET_NODES"  # too, where there are several
+NODES = "STAGEBENCH_MXNET_NODES"  # also set by the plugin, for several nodes
 
 
 def take_part(role: str) -> str:
-    """Set what ps-lite reads for "worker", "server" or "scheduler"; returns this host's own address.
+    """Set ps-lite's variables for "worker", "server" or "scheduler"; return this host's own address.
 
     ValueError names a variable that the launcher or the plugin should have set, or an
     address that other hosts cannot reach.
@@ -34,24 +34,24 @@ def take_part(role: str) -> str:
         DMLC_ROLE=role,
         DMLC_PS_ROOT_URI=scheduler,
         DMLC_PS_ROOT_PORT=str(port),
-        # Left to itself ps-lite takes the first interface that is not the loopback, and there may be none.
+        # By default ps-lite takes the first interface that is not the loopback, and there may be none.
         DMLC_NODE_HOST=own,
     )
     return own
 
 
 def loopback_of(port: int) -> str:
-    """An address of the loopback that only those who meet at this port use.
+    """Return a loopback address that only the members who meet at this port use.
 
-    A member calls a lost one's port again and again, ten times a second, by a name that every training has ("ps1" is
-    the scheduler's). Where another training's member is given that port meanwhile, it takes the caller for its own
-    scheduler or server, sends the real one away, and waits without end.
+    A member calls a lost member's port ten times a second, by a name that every training has ("ps1" is the
+    scheduler's). If a member of another training is given that port by then, it takes the caller for its own scheduler
+    or server, rejects the real one, and waits forever.
     """
     return "127.%d.%d.1" % divmod(port, 256)
 
 
 def numeric(name: str, nodes: int) -> str:
-    """The scheduler's address in numbers: ps-lite binds to it, and all others must find the same."""
+    """Return the scheduler's numeric address: ps-lite binds to it, and all members need the same address."""
     address = socket.gethostbyname(name)
     if nodes > 1 and address.startswith("127."):
         raise ValueError(

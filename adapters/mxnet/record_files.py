@@ -1,6 +1,6 @@
-"""Where RecordIO's records lie: an .rec, and an .idx that says where each begins; neither needs MXNet to be looked at.
+"""RecordIO's files, an .rec and an .idx with each record's offset; this file needs no MXNet.
 
-ImageRecordIter ends the process where a record is broken: the files are looked at before they are read.
+ImageRecordIter ends the process at a broken record, so the files are checked before they are read.
 """
 
 import os
@@ -10,12 +10,12 @@ from typing import List, NamedTuple, Tuple
 from suite.worker.packed_set import RecordSource
 
 FORM, NAME = "recordio", "images"
-MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; of the next four, what is its length
-LOOKED_AT = 1000  # records of a set, its last among them
+MAGIC, LENGTH = 0xCED7230A, (1 << 29) - 1  # a record's first four bytes; the bits of the next four that are its length
+CHECKED = 1000  # records of a set, the last among them
 
 
 class Files(NamedTuple):
-    """One packed set, or a part of it."""
+    """The files of a packed set, or of a part of it."""
 
     records: str
     offsets: str
@@ -26,12 +26,12 @@ def in_folder(folder: str) -> Files:
 
 
 def files_of(source: RecordSource) -> Files:
-    """What ImageRecordIter takes; a set of one part is not joined."""
+    """Return the files for ImageRecordIter; a set of one part is not joined."""
     return in_folder(source.joined if os.path.isdir(source.joined) else source.parts[0])
 
 
 def offsets(files: Files) -> List[Tuple[str, int]]:
-    """(number, where it begins) of every record; OSError for an index that says something else."""
+    """Return (number, offset) of every record; OSError for a broken index."""
     try:
         with open(files.offsets) as lines:
             return [(number, int(begin)) for number, begin in map(str.split, lines)]
@@ -40,12 +40,12 @@ def offsets(files: Files) -> List[Tuple[str, int]]:
 
 
 def check(files: Files) -> None:
-    """OSError where the records do not lie as their index says, as in a file that was cut off."""
+    """Raise OSError if the records are not where the index has them, as in a truncated file."""
     if not os.path.isfile(files.records):
         raise OSError("%s is missing; pack the set again" % files.records)
     size = os.path.getsize(files.records)
     begins = sorted(begin for _, begin in offsets(files))
-    step = max(1, len(begins) // LOOKED_AT)
+    step = max(1, len(begins) // CHECKED)
     with open(files.records, "rb") as records:
         for begin, end in list(zip(begins, begins[1:] + [size]))[::-step]:
             records.seek(begin)

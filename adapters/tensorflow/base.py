@@ -6,11 +6,10 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import machine, tfrecord
-from adapters.tensorflow.input import TensorReader, input_reader, refusal
-from adapters.tensorflow.layout import Layout
+from adapters.tensorflow import machine
+from adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
 from adapters.tensorflow.lower import Style, described
-from adapters.tensorflow.net import compiled, macs
+from adapters.tensorflow.net import Layout, compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.peaks import Yardstick
@@ -85,7 +84,7 @@ class TensorFlowTrainer(Trainer):
             reader.words = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
             return reader
         if source.records is not None:
-            return tfrecord.record_reader(source, self.setup, self.graph.input_shape[-1])
+            return record_reader(source, self.setup, self.graph.input_shape[-1])
         return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
@@ -93,7 +92,7 @@ class TensorFlowTrainer(Trainer):
         return super().as_numpy(Batch(images, batch.labels))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
-        tfrecord.write(samples, folder)
+        write(samples, folder)
 
     # --- for the strategies -------------------------------------------------
 

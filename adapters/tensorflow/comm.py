@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
-from adapters.tensorflow.cluster import WorkerGroup
+from adapters.tensorflow.exchange import WorkerGroup
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Joined, Unsupported
 

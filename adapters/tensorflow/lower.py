@@ -1,17 +1,19 @@
 """Layer kinds as TensorFlow's own operations.
 
-TensorFlow's conventions that matter: LRN wants alpha divided by the size; padding is
-explicit here, "SAME" only where it is the same (see `windows`); the fused batch
-normalisation gives the unbiased variance for the running one, and its factor is the
-share of the *new* value; maxima over padding are kept from winning by the lowest number.
+TensorFlow's conventions that matter: LRN takes alpha divided by the size; padding is explicit here, "SAME" only where
+the result is equal (oneDNN has no backward kernels for explicit padding); the fused batch normalisation returns the
+unbiased variance for the running one, and its factor is the *new* value's share; padding has the lowest number in max
+pooling.
+
+Layouts: images (samples, height, width, channels), or channels first by the knob `layout`; weights HWIO and (in, out).
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import lrn, windows
+from adapters.tensorflow import kernels
 from workloads.graph import Layer
 
 Operation = Callable[..., Any]
@@ -91,7 +93,7 @@ class Lowering:
     def avg_pool(self) -> Operation:
         # Over explicit zeros, so that the divisor is the whole window; then by what the graph counts.
         pad, attrs, style = self._padded(0), self._attrs, self._style
-        whole, counted = attrs["kernel"] ** 2, windows.divisors(self._layer)
+        whole, counted = attrs["kernel"] ** 2, divisors(self._layer)
         correction = (
             (whole / counted).reshape(style.spatial(counted.shape[0], counted.shape[1], 1)).astype(style.precision)
         )
@@ -106,8 +108,8 @@ class Lowering:
         style, (size, alpha, beta, k) = self._style, (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
         has_kernel = style.precision == "float32" and style.layout == "NHWC" and size % 2
         if has_kernel and not style.fast:
-            return lrn.native(size, alpha, beta, k)
-        return lrn.composed(size, alpha, beta, k, style.channels, style.fast)
+            return kernels.native(size, alpha, beta, k)
+        return kernels.composed(size, alpha, beta, k, style.channels, style.fast)
 
     def batch_norm(self) -> Operation:
         own, style, channels = self._own, self._style, self._layer.shape[0]
@@ -155,7 +157,7 @@ class Lowering:
 
     def _padded(self, value: Any) -> Operation:
         """What brings the input to whole windows, by the value or the lowest number; where nothing is needed as is."""
-        rows, columns = windows.needed(self._layer)
+        rows, columns = padding_needed(self._layer)
         if not any(rows + columns):
             return lambda x: x
         paddings = self._style.spatial(rows, columns, (0, 0))
@@ -163,7 +165,7 @@ class Lowering:
 
     def _windowed(self, value: Any) -> Any:
         """(what pads, TensorFlow's word for the rest)."""
-        return ((lambda x: x), "SAME") if windows.same(self._layer) else (self._padded(value), "VALID")
+        return ((lambda x: x), "SAME") if same_padding(self._layer) else (self._padded(value), "VALID")
 
     def _biased(self, apply: Operation, layout: Any = None) -> Operation:
         bias = self._own.get("bias")
@@ -189,3 +191,42 @@ class Lowering:
             return y
 
         return apply
+
+
+Pads = List[Tuple[int, int]]  # (before, after) for height and width
+
+
+def padding_needed(layer: Layer) -> Pads:
+    """What must stand around the input for every window to be whole."""
+    kernel, stride, pad = layer.attrs["kernel"], layer.attrs["stride"], layer.attrs["pad"]
+    return [
+        (pad, max(0, (count - 1) * stride + kernel - extent - pad))
+        for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:])
+    ]
+
+
+def same_padding(layer: Layer) -> bool:
+    """Whether "SAME" puts exactly the padding that is needed."""
+    kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
+    pads: Pads = []
+    for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
+        if -(-extent // stride) != count:
+            return False
+        total = max(0, (count - 1) * stride + kernel - extent)
+        pads.append((total // 2, total - total // 2))
+    return pads == padding_needed(layer)
+
+
+def divisors(layer: Layer) -> np.ndarray:
+    """How many elements an average divides by, (height, width) of the output.
+
+    Real elements, with `count_padding` also the padded zeros, never what a window rounded
+    up hangs over the padding.
+    """
+    kernel, stride, pad = layer.attrs["kernel"], layer.attrs["stride"], layer.attrs["pad"]
+    margin = pad if layer.attrs["count_padding"] else 0
+    counts = []
+    for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
+        begin = np.arange(count) * stride - pad
+        counts.append(np.minimum(begin + kernel, extent + margin) - np.maximum(begin, -margin))
+    return counts[0][:, np.newaxis] * counts[1]

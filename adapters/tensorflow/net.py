@@ -1,11 +1,18 @@
-"""A graph, or a part of one, as operations over one device's variables, in order."""
+"""A graph, or a part of one, over one device's variables; weights between the workload's layouts and TensorFlow's.
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+Convolutions: OIHW in the workload, HWIO in TensorFlow. Dense layers: (out, in) and (in, out). The graph flattens in
+C, H, W order; if activations are NHWC, the rows of the dense layers that read a flattened image are put in H, W, C
+order once, so that no step has to transpose.
+"""
 
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Operation, Style, lower
 from suite.worker.dropout_masks import dropout_seed
+from suite.worker.layers import Nodes
 from workloads.graph import Graph, Layer
 
 COUNT = "iterations"  # the name of the variable that counts them, for the masks
@@ -107,3 +114,93 @@ def macs(graph: Any) -> int:
             inner = operation.inputs[0].shape[0 if operation.get_attr("transpose_a") else 1]
             total += operation.outputs[0].shape.num_elements() * inner
     return int(total)
+
+
+Shape = Tuple[int, ...]
+
+
+class Layout:
+    """Translates every parameter of one graph; what has one axis is the same in both."""
+
+    def __init__(self, graph: Graph, images: str) -> None:
+        """`images` is "NHWC" or "NCHW"."""
+        read, unfoldable = readers_of_flat(graph)
+        folding = images == "NHWC"
+        self.folded: FrozenSet[str] = frozenset(set(read.values()) - unfoldable) if folding else frozenset()
+        shapes = {layer.name: layer.input_shapes[0] for layer in graph.layers}
+        self._rows = {dense: shapes[flat] for dense, flat in read.items() if flat in self.folded}
+
+    def native(self, name: str, tensor: np.ndarray) -> np.ndarray:
+        layer = name.rsplit(".", 1)[0]
+        if tensor.ndim == 4:
+            return tensor.transpose(2, 3, 1, 0)
+        if tensor.ndim == 2 and layer in self._rows:
+            split = tensor.reshape((len(tensor),) + self._rows[layer])
+            return split.transpose(2, 3, 1, 0).reshape(-1, len(tensor))
+        return tensor.T
+
+    def canonical(self, name: str, tensor: np.ndarray) -> np.ndarray:
+        """From TensorFlow's layout to the workload's; contiguous."""
+        layer = name.rsplit(".", 1)[0]
+        if tensor.ndim == 4:
+            tensor = tensor.transpose(3, 2, 0, 1)
+        elif tensor.ndim == 2 and layer in self._rows:
+            channels, height, width = self._rows[layer]
+            out = tensor.shape[1]
+            tensor = tensor.reshape(height, width, channels, out).transpose(3, 2, 0, 1).reshape(out, -1)
+        else:
+            tensor = tensor.T
+        return np.ascontiguousarray(tensor)
+
+
+def readers_of_flat(graph: Graph) -> Tuple[Dict[str, str], Set[str]]:
+    """({dense layer: the flatten of an image that it reads}, flattens of an image that something else reads).
+
+    Layers that work element by element may be between them.
+    """
+    origin: Dict[str, str] = {}
+    read: Dict[str, str] = {}
+    otherwise: Set[str] = set()
+    for layer in graph.layers:
+        origins = [origin[name] for name in layer.inputs if name in origin]
+        if layer.kind == "flatten" and len(layer.input_shapes[0]) == 3:
+            origin[layer.name] = layer.name
+        elif layer.kind == "dense" and origins:
+            read[layer.name] = origins[0]
+        elif layer.elementwise and origins:
+            origin[layer.name] = origins[0]
+        else:
+            otherwise.update(origins)
+    otherwise.update(origin[head.layer] for head in graph.heads if head.layer in origin)
+    return read, otherwise
+
+
+class EagerNodes(Nodes):
+    """Over one device's network."""
+
+    def __init__(self, net: Net, device: str) -> None:
+        self._net, self._device = net, device
+
+    def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
+        watched = [value if want else None for value, want in zip(inputs, wanted)]
+        with tf.device(self._device), tf.GradientTape() as tape:
+            tape.watch(present(watched))
+            made = self._net.operations[layer.name](*inputs)
+        return made, (tape, made, watched, self._net.weights[layer.name])
+
+    def loss(self, heads: List[Any], labels: Any) -> Any:
+        with tf.device(self._device), tf.GradientTape() as tape:
+            tape.watch(heads)
+            made = joint_loss(self._net.graph, heads, labels)
+        return tape, made, heads, []
+
+    def backward(self, kept: Any, gradient: Any) -> List[Any]:
+        tape, made, watched, weights = kept
+        with tf.device(self._device):
+            found = tape.gradient(made, [*present(watched), *weights], output_gradients=gradient)
+        answers = iter(found)
+        return [None if value is None else next(answers) for value in watched]
+
+
+def present(values: Sequence[Any]) -> List[Any]:
+    return [value for value in values if value is not None]

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
-from adapters.tensorflow.net import COUNT, Net, compiled, compiled_if, differentiated
-from adapters.tensorflow.nodes import EagerNodes
+from adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
 from adapters.tensorflow.optimisers import Tensors, states, updating
 from suite.worker.contract import Batch, LayerTimes, Unsupported
 from suite.worker.layers import node_by_node

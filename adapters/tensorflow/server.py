@@ -11,7 +11,7 @@ import sys
 def main(job: str, number: int, chiefs: int, workers: int, servers: int, threads: int) -> None:
     # Run as a file of the bundle: its own folder is no place to import from, the bundle is.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from adapters.tensorflow.cluster import Member  # only now it can be found
+    from adapters.tensorflow.exchange import Member  # only now it can be found
 
     Member(job, number, (chiefs, workers, servers), threads).server.join()
 

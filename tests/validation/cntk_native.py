@@ -86,7 +86,7 @@ def measure(name, rounds):
     """All three ways in turn."""
     from cntk_plain import Tricks, Usual, trainer
 
-    from adapters.cntk.framework import cntk
+    from adapters.cntk.machine import cntk
 
     cntk_trainer = by_strategy("cntk")
     from suite.worker.contract import SGD

@@ -25,7 +25,7 @@ import numpy as np
 from alternating import ratio
 
 from adapters.cntk import libraries
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.packed_set import RecordSource
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View

@@ -7,8 +7,8 @@ short blocks, so that whatever else the machine does hits both. The ratio is pla
 (median, and the range): 1 is equal, more is faster than plain. Losses must agree. The plain loop is what a JAX user
 writes: NHWC, lax.conv_general_dilated, lax.reduce_window, value_and_grad, donated buffers, nothing to wait for but the
 last loss; so is `tuning = default`. `tuned` is what an expert adds, so its plain loop has the same tricks: the
-operations of adapters/jax/fast.py, called by hand; beside it, `usual` is the loop without them. The variables for the
-allocator are the same everywhere.
+operations of adapters/jax/kernels.py, called by hand; beside it, `usual` is the loop without them. The variables for
+the allocator are the same everywhere.
 
 `timed` is the plain loop that notes when each of its steps is done, as every measurement must that says how long steps
 take. What it loses to the plain loop, so does ours.
@@ -31,7 +31,7 @@ from alternating import interval
 from figures import figure, told
 from jax import lax
 
-from adapters.jax import fast
+from adapters.jax import kernels
 from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
@@ -70,15 +70,15 @@ class Usual:
 class Tricks:
     """The same as an expert writes them for a CPU."""
 
-    convolution = staticmethod(fast.convolution)
+    convolution = staticmethod(kernels.convolution)
 
     @staticmethod
     def pool(x, kernel, stride):
-        return fast.max_pool(x, kernel, stride, ((0, 0), (0, 0)))
+        return kernels.max_pool(x, kernel, stride, ((0, 0), (0, 0)))
 
     @staticmethod
     def lrn(x):
-        return x * fast.negative_power(1.0 + 1e-4 / 5 * fast.channel_sums(x * x, 2, 2), 0.75)
+        return x * kernels.negative_power(1.0 + 1e-4 / 5 * kernels.channel_sums(x * x, 2, 2), 0.75)
 
 
 def conv(use, x, p, name, stride=1, pad=0, groups=1):

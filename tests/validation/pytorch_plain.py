@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - the name everybody gives it
+from torch.nn import functional as F  # noqa: N812 - the usual name
 
 
 class MnistSmall(nn.Module):

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow import lrn, windows
-from adapters.tensorflow.layout import Layout
+from adapters.tensorflow import kernels, lower
+from adapters.tensorflow.net import Layout
 
 MOMENTUM_OF_STATISTICS = 0.9
 
@@ -47,7 +47,7 @@ class Plain:
 
     def __init__(self, drops):
         self.drops = drops
-        self.normalise = lrn.composed(5, 1e-4, 0.75, 1.0, 3, True)  # the adapter's: it must not hide an overhead
+        self.normalise = kernels.composed(5, 1e-4, 0.75, 1.0, 3, True)  # the adapter's: it must not hide an overhead
         self.statistics = []
         self._next = 0
 
@@ -165,8 +165,8 @@ def plain(name, graph, weights, optimiser, batch, drops):
 def keras_layer(layer, drops):
     """What a Keras user writes for one layer; all that is padded here is not negative."""
     a, last = layer.attrs, keras.layers
-    pads = windows.needed(layer) if layer.kind in ("conv", "max_pool", "avg_pool") else ()
-    same = bool(pads) and layer.kind != "avg_pool" and windows.same(layer)
+    pads = lower.padding_needed(layer) if layer.kind in ("conv", "max_pool", "avg_pool") else ()
+    same = bool(pads) and layer.kind != "avg_pool" and lower.same_padding(layer)
     window = {"strides": a.get("stride"), "padding": "same" if same else "valid"}
     made = {
         "conv": lambda: last.Conv2D(a["out"], a["kernel"], groups=a["groups"], use_bias=a["bias"], **window),

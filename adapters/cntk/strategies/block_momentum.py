@@ -1,4 +1,4 @@
-"""Block momentum: every rank trains alone for a block of steps, then the models are joined.
+"""Block momentum: each rank trains alone for a block of steps, then the models are joined.
 
 K. Chen, Q. Huo, "Scalable training of deep learning machines by incremental block training with
 intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
@@ -6,13 +6,13 @@ intra-block parallel optimization and blockwise model-update filtering", ICASSP 
 
 from typing import Any, Dict, Optional
 
-from adapters.cntk.distributed import ExchangeInUpdate
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.exchange import ExchangeInUpdate
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import Setup
 
 
 class BlockMomentum(ExchangeInUpdate):
-    """A block ends after `block_steps` steps; then the velocity is forgotten."""
+    """A block ends after `block_steps` steps; then the velocity is reset."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -20,7 +20,7 @@ class BlockMomentum(ExchangeInUpdate):
         self._updates = 0
 
     def distributed_learner(self, local: Any) -> Any:
-        """With CNTK's own block momentum: 1 - 1/ranks a block."""
+        """Return the learner with CNTK's own block momentum: 1 - 1/ranks per block."""
         setup, self._updates = self.setup, 0
         return C.distributed.block_momentum_distributed_learner(
             local,
@@ -41,14 +41,14 @@ class BlockMomentum(ExchangeInUpdate):
         self._forget_velocity()
 
     def _forget_velocity(self) -> None:
-        """Where it is not CNTK's own, which CNTK resets: the first update of a block keeps nothing of it."""
+        """Reset a velocity that CNTK does not reset: the first update of a block keeps nothing of it."""
         self._updates += 1
-        done = self._updates % self.setup.knobs["block_steps"]  # of the next block, or of this one
+        done = self._updates % self.setup.knobs["block_steps"]  # updates of the present block
         if done < 2:
             self.local.set_kept(float(done))
 
     def gradient_bytes(self) -> Optional[int]:
-        """A step's mean: the parameters, once a block."""
+        """Return the mean of a step: the parameters are sent once per block."""
         whole = super().gradient_bytes()
         return None if whole is None else -(-whole // int(self.setup.knobs["block_steps"]))
 

@@ -1,22 +1,22 @@
-"""Every rank a replica; 32-bit gradients are summed over MPI in every step."""
+"""Each rank is a replica; 32-bit gradients are summed over MPI in every step."""
 
 from typing import Any
 
 import numpy as np
 
-from adapters.cntk.distributed import DistributedTrainer
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.exchange import DistributedTrainer
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 
 
 class DataParallel(DistributedTrainer):
-    """The 32-bit learner in `step`; its sum as a stage of its own."""
+    """`step` uses the 32-bit learner; `communicate` is its sum alone."""
 
     def distributed_learner(self, local: Any) -> Any:
         self._zeros: Any = None
         return self.data_parallel_learner(local, bits=32)
 
     def backward(self) -> None:
-        """Gradients that have not been summed yet."""
+        """Compute gradients, which are not summed yet."""
         super().backward()
         self._summed = False
 
@@ -27,7 +27,7 @@ class DataParallel(DistributedTrainer):
             self._summed = True
             self._samples *= self.setup.world
             return
-        # Asked again, the sums stay as they are and zeros of their sizes travel.
+        # In a second call the sums stay, and zeros of the same sizes are sent.
         if self._zeros is None:
             self._zeros = [C.NDArrayView.from_data(np.zeros(each.shape, self._dtype)) for each in self._net.parameters]
         self.group.sum_in_place(self._zeros)

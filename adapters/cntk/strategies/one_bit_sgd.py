@@ -6,14 +6,14 @@ Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
 
 from typing import Any, Optional
 
-from adapters.cntk.distributed import ExchangeInUpdate
+from adapters.cntk.exchange import ExchangeInUpdate
 
 
 class OneBitSGD(ExchangeInUpdate):
     """CNTK's data-parallel learner with one bit."""
 
     def distributed_learner(self, local: Any) -> Any:
-        """It keeps the error that quantisation made."""
+        """Return the learner, which keeps the quantisation's error."""
         return self.data_parallel_learner(local, bits=1)
 
     def gradient_bytes(self) -> Optional[int]:

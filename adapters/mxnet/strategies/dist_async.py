@@ -1,6 +1,6 @@
 """`dist_async`: parameter servers update as each worker's gradients come, and send the weights back.
 
-One stage, `communicate`: the servers' optimiser (server_optimiser.py) moves their weights.
+One stage, `communicate`: the servers' optimiser updates their weights.
 """
 
 from typing import Any, Dict, Optional
@@ -10,9 +10,8 @@ import numpy as np
 from mxnet import autograd
 
 from adapters.mxnet.base import Arrays, like, wait_for
-from adapters.mxnet.optimisers import name_of
-from adapters.mxnet.parameter_server import WorkerTrainer
-from adapters.mxnet.server_optimiser import counting
+from adapters.mxnet.optimisers import counting, name_of
+from adapters.mxnet.strategies.dist_sync import WorkerTrainer
 from suite.worker.staleness import Staleness
 
 
@@ -23,20 +22,20 @@ class DistAsync(WorkerTrainer):
     """
 
     def _release(self) -> None:
-        self._update_count: Optional[UpdateCount] = None  # while they are counted
+        self._update_count: Optional[UpdateCount] = None  # set while updates are counted
         super()._release()
 
     def _connect(self) -> None:
-        """Give the servers the optimiser and the first weights; a key more counts the updates."""
+        """Give the servers the optimiser and the first weights; one more key counts the updates."""
         store = self.group.store
         *keys, self._counter = self.group.keys(len(self._parameters) + 1)
         if store.rank == 0:
             store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter))
-        self._exchange_by(store, keys)  # also a barrier: the optimiser is there
+        self._exchange_by(store, keys)  # also a barrier: the servers have the optimiser
         store.init(self._counter, mx.nd.zeros((1,)))
 
     def communicate(self) -> None:
-        """With copies of the gradients, which stay: what comes back is no gradient to push again."""
+        """Exchange copies of the gradients, which must stay: weights come back into what was pushed."""
         gradients, weights = self._local(), self._weights()
         self._stand_ins = self._stand_ins or like(gradients)
         for devices, copies in zip(gradients, self._stand_ins):
@@ -46,7 +45,7 @@ class DistAsync(WorkerTrainer):
         wait_for(weights)
 
     def update(self) -> None:
-        """It has happened on the servers."""
+        """No-op: the servers have updated."""
 
     def step(self, batch: Any) -> None:
         self.forward(batch)
@@ -76,26 +75,26 @@ class DistAsync(WorkerTrainer):
 
 
 class UpdateCount:
-    """The servers' count of all workers' updates, as one worker sees it grow.
+    """The servers' count of all workers' updates.
 
-    It is exchanged with the weights whose gradient comes last: what it grew by since this worker's last exchange,
-    less its own one, is what the others did between this worker's pull and its push.
+    It is exchanged with the weights whose gradient is complete last: its growth since this worker's last exchange,
+    less this worker's own update, is the number of other updates between this worker's pull and its push.
     """
 
     def __init__(self, store: Any, key: int) -> None:
-        """From now on, before any step; the number must lie on the servers under its key, at zero."""
+        """Begin to count, before any step; the servers must have the key, at zero."""
         self._store, self._key = store, key
         self._count, self._pending = mx.nd.zeros((1,)), False
         self._staleness = Staleness()
         self._staleness.begin()
 
     def mark(self, gradient: Any) -> None:
-        """Before the exchange: have something to push as soon as this gradient is there, and not earlier."""
-        self._settle()  # it came with weights that this step has computed with: there is nothing to wait for
+        """Before the exchange: make a value to push that depends on this gradient."""
+        self._settle()  # no wait: it came with weights that this step has used
         mx.nd.slice_axis(gradient.reshape((-1,)), axis=0, begin=0, end=1).astype("float32").copyto(self._count)
 
     def exchange(self) -> None:
-        """With the exchange: push, and bring the sum back into the same array."""
+        """During the exchange: push, and pull the sum into the same array."""
         self._store.pushpull(self._key, [self._count], out=[self._count], priority=0)
         self._pending = True
 

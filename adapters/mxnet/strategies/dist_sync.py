@@ -1,14 +1,36 @@
 """`dist_sync`: parameter servers sum the workers' gradients; every worker updates."""
 
+import gc
 from typing import Any, Optional, Sequence
 
 import mxnet as mx
 
-from adapters.mxnet.parameter_server import WorkerTrainer
+from adapters.mxnet import machine
+from adapters.mxnet.base import MXNetTrainer
+from adapters.mxnet.exchange import StoreGroup
+from suite.worker.contract import Joined
+
+
+class WorkerTrainer(MXNetTrainer):
+    """A worker of the distributed store that has its strategy's name."""
+
+    group: "StoreGroup"
+
+    def start(self) -> Joined:
+        self._contexts = machine.contexts(self.setup)
+        self.group = StoreGroup(self.setup.strategy, self._compression)
+        return Joined(self.setup.rank, self.group.world, "ps-lite", machine.versions(), len(self._contexts))
+
+    def close(self) -> None:
+        if self.group is not None:
+            mx.nd.waitall()
+            self._release()
+        super().close()
+        gc.collect()
 
 
 class DistSync(WorkerTrainer):
-    """`tuned` exchanges and updates by itself; `default` gives the store to gluon.Trainer."""
+    """`default` gives the store to gluon.Trainer; `tuned` uses none."""
 
     def _connect(self) -> None:
         group, count = self.group, len(self._parameters)
@@ -18,7 +40,7 @@ class DistSync(WorkerTrainer):
 
 
 class Renumbered(mx.kvstore.KVStoreBase):
-    """A distributed store under keys of its own, for a gluon.Trainer: it counts from 0, and may be the second one."""
+    """A distributed store with renumbered keys, for a gluon.Trainer: each one counts from 0."""
 
     def __init__(self, store: Any, keys: Sequence[int]) -> None:
         """Key i of the Trainer is keys[i] of the store."""
@@ -26,7 +48,7 @@ class Renumbered(mx.kvstore.KVStoreBase):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """No optimiser: one on the servers would take every sum for a gradient, the staged exchange's too."""
+        """Refuse optimisers on the servers: they would take every sum for a gradient, the staged exchange's too."""
         return False
 
     @property
@@ -36,7 +58,7 @@ class Renumbered(mx.kvstore.KVStoreBase):
 
     @property
     def rank(self) -> int:
-        """This worker's, in the store's order."""
+        """This worker's number in the store."""
         rank: int = self._store.rank
         return rank
 
@@ -46,15 +68,15 @@ class Renumbered(mx.kvstore.KVStoreBase):
         return count
 
     def broadcast(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
-        """The first worker's value to all, waiting for it.
+        """Send the first worker's value to all, and wait for it.
 
-        A pull that is under way does not hold back the key's first push: where that
-        overtakes it, the pull returns the gradients, and they become the weights.
+        A pending pull does not delay the key's first push: if the push overtakes it, the pull returns gradients, and
+        they become the weights.
         """
         self._store.broadcast(self._keys[key], value, out, priority)
         for array in out:
             array.wait_to_read()
 
     def pushpull(self, key: int, value: Any, out: Optional[Any] = None, priority: int = 0) -> None:
-        """The sum over all workers, in place unless `out` is given."""
+        """Sum over all workers, in place unless `out` is given."""
         self._store.pushpull(self._keys[key], value, out=value if out is None else out, priority=priority)

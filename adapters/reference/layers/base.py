@@ -1,14 +1,14 @@
-"""What every layer of the reference is: an explicit forward and an explicit backward.
+"""The layer of the reference, with an explicit forward and an explicit backward; and sliding windows.
 
-Arrays are float64: (samples, channels, height, width) or (samples, features). A layer
-keeps nothing between the two calls: `forward` hands out what `backward` will need, so
-that several parts of a batch can be under way at once.
+Arrays are float64: (samples, channels, height, width) or (samples, features). A layer keeps nothing between the two
+calls: `forward` returns what `backward` will need, so that several parts of a batch can be in flight at once.
 """
 
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from workloads import graph
 
@@ -59,3 +59,41 @@ def per_channel(vector: np.ndarray, dimensions: int) -> np.ndarray:
 def all_but_channels(dimensions: int) -> Tuple[int, ...]:
     """The axes that a per-channel sum runs over."""
     return (0,) + tuple(range(2, dimensions))
+
+
+class Windows:
+    """The windows of one convolution or pooling layer over images of a fixed size."""
+
+    def __init__(self, node: graph.Layer) -> None:
+        self.kernel, self.stride, self.pad = node.attrs["kernel"], node.attrs["stride"], node.attrs["pad"]
+        self.extent: Tuple[int, ...] = tuple(node.input_shapes[0][1:])
+        self.output: Tuple[int, ...] = tuple(node.shape[1:])
+        # What the last window reaches; rounding up, it may hang over the right padding.
+        reach = [(count - 1) * self.stride + self.kernel for count in self.output]
+        self._padded = tuple(max(r, e + 2 * self.pad) for r, e in zip(reach, self.extent))
+
+    def patches(self, images: np.ndarray, fill: float = 0.0) -> np.ndarray:
+        """(n, c, h, w) to a view (n, c, kernel, kernel, out_h, out_w); `fill` stands in the padding."""
+        padded = images
+        if self._padded != self.extent:
+            padded = np.full(images.shape[:2] + self._padded, fill)
+            padded[self._inside] = images
+        n, c, y, x = padded.strides
+        shape = padded.shape[:2] + (self.kernel, self.kernel) + self.output
+        return as_strided(padded, shape, (n, c, y, x, y * self.stride, x * self.stride), writeable=False)
+
+    def scatter(self, patches: np.ndarray) -> np.ndarray:
+        """(n, c, kernel, kernel, out_h, out_w) added up where each element was cut from: (n, c, h, w)."""
+        padded = np.zeros(patches.shape[:2] + self._padded)
+        for i in range(self.kernel):
+            for j in range(self.kernel):
+                padded[:, :, self._taken(i, 0), self._taken(j, 1)] += patches[:, :, i, j]
+        return padded[self._inside]
+
+    @property
+    def _inside(self) -> Tuple[slice, ...]:
+        rows, columns = (slice(self.pad, self.pad + extent) for extent in self.extent)
+        return slice(None), slice(None), rows, columns
+
+    def _taken(self, offset: int, axis: int) -> slice:
+        return slice(offset, offset + (self.output[axis] - 1) * self.stride + 1, self.stride)

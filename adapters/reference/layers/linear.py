@@ -4,8 +4,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
-from adapters.reference.layers.base import Layer, Shape
-from adapters.reference.layers.windows import Windows
+from adapters.reference.layers.base import Layer, Shape, Windows
 from workloads import graph
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
-from adapters.tensorflow.cluster import Member
+from adapters.tensorflow.exchange import Member
 from adapters.tensorflow.parameter_store import described
 from adapters.tensorflow.scheduled import Scheduled
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported

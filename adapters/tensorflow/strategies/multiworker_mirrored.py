@@ -4,7 +4,7 @@ from typing import Any, Dict
 
 import tensorflow as tf
 
-from adapters.tensorflow.cluster import WorkerGroup
+from adapters.tensorflow.exchange import WorkerGroup
 from adapters.tensorflow.optimisers import Tensors
 from adapters.tensorflow.strategies.mirrored import Mirrored
 

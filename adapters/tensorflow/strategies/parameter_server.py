@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
-from adapters.tensorflow.cluster import Member
+from adapters.tensorflow.exchange import Member
 from adapters.tensorflow.net import compiled
 from adapters.tensorflow.parameter_store import ParameterStore, described
 from adapters.tensorflow.replicas import Replicas

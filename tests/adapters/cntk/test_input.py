@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters.cntk import packing as formats
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker import jpeg, packing
 from suite.worker.contract import Batch
 from suite.worker.packed_set import RecordSource

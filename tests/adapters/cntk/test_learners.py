@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.learners import adam, momentum_at_any_rate
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from adapters.cntk.optimisers import adam, momentum_at_any_rate
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import synthetic
 from tests.support.networks import one_convolution

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
 from adapters.cntk.lower import Lowering, overhang
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.net import Net
 from suite.worker.contract import Batch
 from tests.support import proofs

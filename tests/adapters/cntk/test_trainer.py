@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
-from adapters.cntk.group import check_launcher
+from adapters.cntk.exchange import check_launcher
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adapters.jax import fast
+from adapters.jax import kernels
 from adapters.jax.lower import Lowering, lower
 from adapters.jax.net import Net, canonical, native
-from adapters.jax.precision import BY_NAME
-from adapters.jax.ways import Ways
+from adapters.jax.precision import BY_NAME, Choices
 from adapters.reference.lower import Network
 from tests.support.networks import drawn, one_layer
 from workloads.graph import Graph
@@ -17,7 +16,7 @@ from workloads.kinds import KINDS
 
 RNG = np.random.RandomState(3)
 IMAGES = RNG.standard_normal((4, 6, 9, 9))
-PLAIN = Ways(BY_NAME["float64"])
+PLAIN = Choices(BY_NAME["float64"])
 FOR_CPUS, COMPARED = PLAIN._replace(for_cpus=True, compared=True), PLAIN._replace(compared=True)
 
 CASES = [
@@ -56,11 +55,11 @@ def test_every_kind_has_a_case():
     assert {kind for kind, _ in CASES} == set(KINDS) == set(KINDS) & set(vars(Lowering))
 
 
-@pytest.mark.parametrize("few", [1, fast.FEW])
+@pytest.mark.parametrize("few", [1, kernels.FEW])
 @pytest.mark.parametrize("ways", [PLAIN, FOR_CPUS], ids=["plain", "for CPUs"])
 @pytest.mark.parametrize(("kind", "attrs"), CASES)
 def test_a_kind_means_what_the_graph_says(monkeypatch, kind, attrs, ways, few):
-    monkeypatch.setattr(fast, "FEW", few)
+    monkeypatch.setattr(kernels, "FEW", few)
     graph = one_layer(kind, attrs)
     weights, labels = drawn(graph), np.array([0, 3, 6, 1])
     theirs = Network(graph, weights)
@@ -114,7 +113,7 @@ def test_in_use_running_statistics_normalise_and_stay():
 
 
 def test_the_first_of_equals_gets_the_gradient():
-    gradient = jax.grad(lambda x: fast.max_pool(x, 2, 2, ((0, 0), (0, 0))).sum())(jnp.ones((1, 4, 4, 1)))
+    gradient = jax.grad(lambda x: kernels.max_pool(x, 2, 2, ((0, 0), (0, 0))).sum())(jnp.ones((1, 4, 4, 1)))
     np.testing.assert_array_equal(gradient[0, :, :, 0], np.kron(np.ones((2, 2)), [[1, 0], [0, 0]]))
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from adapters.jax import scaling
+from adapters.jax import optimisers
 from suite.worker.contract import SGD, Adam
 from suite.worker.feed import synthetic
 from tests.support import trainers
@@ -56,10 +56,10 @@ def test_an_overflow_halves_the_scale_and_skips_the_update(trainer, rule, strate
 
 
 def test_a_long_run_without_one_doubles_it(trainer, monkeypatch):
-    monkeypatch.setattr(scaling, "PATIENCE", 3)
+    monkeypatch.setattr(optimisers, "UPDATES_TO_DOUBLE", 3)
     ours = trainer(precision="float16", batch=8)
     batch = built(ours)
-    assert scale_of(ours) == scaling.START
+    assert scale_of(ours) == optimisers.FIRST_SCALE
     found = [ours.step(batch) or (scale_of(ours), good_of(ours)) for _ in range(4)]
     assert found == [(1024, 1), (1024, 2), (2048, 0), (2048, 1)]
     assert ours.notes()["precision"].endswith("dynamic loss scaling, now 2048")
@@ -82,7 +82,7 @@ def test_gradients_are_told_without_the_scale(trainer, strategy):
 def test_small_gradients_are_not_lost(trainer):
     """What float16 does not tell from 0 is there with a scale that lifts it."""
     found = []
-    for scale in (2.0**-40, scaling.START):
+    for scale in (2.0**-40, optimisers.FIRST_SCALE):
         ours = trainer(precision="float16", batch=8)
         ours.forward(built(ours, scale))
         ours.backward()

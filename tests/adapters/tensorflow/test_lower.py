@@ -5,10 +5,9 @@ import pytest
 import tensorflow as tf
 
 from adapters.reference.lower import Network
-from adapters.tensorflow import windows
-from adapters.tensorflow.layout import Layout
+from adapters.tensorflow import lower
 from adapters.tensorflow.lower import Style
-from adapters.tensorflow.net import COUNT, Net
+from adapters.tensorflow.net import COUNT, Layout, Net
 from tests.support.networks import drawn, one_layer
 from workloads import kinds
 from workloads.graph import Graph
@@ -115,7 +114,7 @@ def test_a_layer_below_a_lowered_one_gets_its_gradient():
 def test_same_is_taken_only_where_it_is_the_same(extent, attrs, expected):
     graph = Graph("one", (1, extent, extent), 2)
     graph.add("it", "max_pool", ("input",), **attrs)
-    assert windows.same(graph.layers[0]) is expected
+    assert lower.same_padding(graph.layers[0]) is expected
 
 
 def test_weights_go_there_and_back_and_dense_rows_follow_the_images():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import tfrecord
+from adapters.tensorflow import input as tfrecord
 from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
 
 

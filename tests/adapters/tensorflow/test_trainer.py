@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import lrn, machine
+from adapters.tensorflow import kernels, machine
 from suite.worker.contract import Batch, Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import proofs, trainers
@@ -37,13 +37,13 @@ def test_in_float64_it_differs_from_the_oracle_by_its_storage_alone(trainer, sma
 @pytest.mark.parametrize("wrong", [{"alpha": 0.5}, {"beta": 0.5}, {"size": 3}])
 def test_a_wrong_normalisation_does_not_pass(trainer, small, oracle, monkeypatch, wrong):
     """The gate must see what a convention's slip in one layer does."""
-    right = lrn.composed
+    right = kernels.composed
 
     def slipped(size, alpha, beta, k, axis, compiled):
         said = dict({"size": size, "alpha": alpha, "beta": beta, "k": k}, **wrong)
         return right(axis=axis, compiled=compiled, **said)
 
-    monkeypatch.setattr(lrn, "composed", slipped)
+    monkeypatch.setattr(kernels, "composed", slipped)
     proof = proofs.prove(trainer(batch=8), small, 8, oracle)
     assert max(proof["errors"]["gradient"].values()) > 1e-4
 

@@ -1,4 +1,4 @@
-"""What is faster on a CPU than XLA's own operation, with the same values; measured with jaxlib 0.10.2 on one thread.
+"""Operations that are faster on a CPU than XLA's own, with equal values; measured with jaxlib 0.10.2 on one thread.
 
 * The gradient of a convolution's weights is a convolution with a window as large as the image, which XLA runs 2 to 10
   times slower than one product of matrices for each place of the kernel.
@@ -16,10 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+Images = Any  # jax.Array (samples, height, width, channels)
+Kernels = Any  # jax.Array (height, width, channels in / groups, channels out)
+
 FEW = 16  # channels: below it, as in a first layer, the product per place is thin and XLA's own is as fast
 
 
-def convolution(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision, groups: int) -> Any:
+def convolution(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision, groups: int) -> Images:
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=3), jnp.split(w, groups, axis=3))
         return jnp.concatenate([convolution(a, b, stride, pad, exactness, 1) for a, b in parts], axis=3)
@@ -28,13 +31,13 @@ def convolution(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision,
     return (plain if w.shape[2] < FEW else convolve)(x, w, stride, pad, exactness)
 
 
-def pointwise(x: Any, w: Any, exactness: lax.Precision) -> Any:
+def pointwise(x: Images, w: Kernels, exactness: lax.Precision) -> Images:
     flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=exactness)
     return flat.reshape(x.shape[:3] + w.shape[3:])
 
 
-def plain(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision, groups: int = 1) -> Any:
-    """XLA's own: on a GPU cuDNN's."""
+def plain(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision, groups: int = 1) -> Images:
+    """Convolve by XLA's own operation: on a GPU cuDNN's."""
     return lax.conv_general_dilated(
         x,
         w,
@@ -50,12 +53,12 @@ def plain(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision, group
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def convolve(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision) -> Any:
-    """XLA's own forward, and our gradient of the weights."""
+def convolve(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision) -> Any:
+    """Convolve with XLA's forward, and a weights' gradient of our own."""
     return plain(x, w, stride, pad, exactness)
 
 
-def _forward(x: Any, w: Any, stride: int, pad: int, exactness: lax.Precision) -> Any:
+def _forward(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision) -> Any:
     return plain(x, w, stride, pad, exactness), (x, w)
 
 
@@ -75,38 +78,38 @@ convolve.defvjp(_forward, _backward)
 
 
 def product(cell: Any, flat: Any, exactness: lax.Precision) -> Any:
-    """(channels in, channels out): the sum over samples and places, in float32 at least."""
+    """Return (channels in, channels out), summed over samples and places, in float32 at least."""
     left, kept = cell.reshape(-1, cell.shape[3]), jnp.promote_types(cell.dtype, jnp.float32)
     dimensions = (((0,), (0,)), ((), ()))
     return lax.dot_general(left, flat, dimensions, precision=exactness, preferred_element_type=kept)
 
 
-def max_pool(x: Any, kernel: int, stride: int, around: Sequence[Tuple[int, int]]) -> Any:
-    """The largest of each window: of its rows, then of its columns."""
+def max_pool(x: Images, kernel: int, stride: int, around: Sequence[Tuple[int, int]]) -> Images:
+    """Return the largest of each window: over its rows, then over its columns."""
     x = padded(x, around, -jnp.inf)
     rows, columns = ((extent - kernel) // stride + 1 for extent in x.shape[1:3])
     return largest(strided(largest(strided(x, 1, kernel, stride, rows)), 2, kernel, stride, columns))
 
 
 def largest(values: List[Any]) -> Any:
-    """The first of the largest, element by element: it alone gets the gradient."""
+    """Return the first of the largest, element by element: it alone gets the gradient."""
     best = values[0]
     for value in values[1:]:
         best = jnp.where(value > best, value, best)
     return best
 
 
-def padded(x: Any, around: Sequence[Tuple[int, int]], value: float) -> Any:
+def padded(x: Images, around: Sequence[Tuple[int, int]], value: float) -> Images:
     return jnp.pad(x, ((0, 0), *around, (0, 0)), constant_values=value)
 
 
-def strided(x: Any, axis: int, kernel: int, stride: int, count: int) -> List[Any]:
-    """For each place of a kernel along an axis, what `count` windows see there."""
+def strided(x: Images, axis: int, kernel: int, stride: int, count: int) -> List[Images]:
+    """Return, for each place of a kernel along an axis, the values that `count` windows see there."""
     return [lax.slice_in_dim(x, place, place + (count - 1) * stride + 1, stride, axis) for place in range(kernel)]
 
 
-def channel_sums(x: Any, before: int, after: int) -> Any:
-    """Sums over the channels c - before ... c + after, as shifted additions."""
+def channel_sums(x: Images, before: int, after: int) -> Images:
+    """Sum over the channels c - before ... c + after, by shifted additions."""
     wide = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (before, after)))
     parts = [lax.slice_in_dim(wide, shift, shift + x.shape[3], 1, 3) for shift in range(before + after + 1)]
     return sum(parts[1:], parts[0])

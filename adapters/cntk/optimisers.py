@@ -1,23 +1,23 @@
-"""CNTK's local learners: the update rules."""
+"""The update rules as CNTK's local learners."""
 
 from typing import Any, Callable, Dict, List, NamedTuple
 
 import numpy as np
 
-from adapters.cntk.framework import cntk as C  # noqa: N812 - the name everybody gives it
+from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import SGD, Adam, Setup, Unsupported
 
 
 class Local(NamedTuple):
-    """A learner that takes sums of gradients and the samples in them, and what may be changed while it trains."""
+    """A learner that takes sums of gradients and their samples, with setters for use during training."""
 
     learner: Any
     set_rate: Callable[[float], None]
-    set_kept: Callable[[float], None]  # the share of the velocity that the next updates keep, where CNTK resets none
+    set_kept: Callable[[float], None]  # the part of the velocity that later updates keep, if CNTK does not reset it
 
 
 def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Local:
-    """The setup's optimiser; an update takes that `share` of the global batch."""
+    """Return the setup's optimiser; an update takes `share` of the global batch."""
     rule, samples = setup.optimiser, setup.batch * setup.world
     if isinstance(rule, Adam):
         learner = adam(rule, parameters)
@@ -28,18 +28,18 @@ def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Lo
 
 
 def fixed(rate: float) -> None:
-    """Nobody asked for it (`Setup.changing_rate`)."""
+    """Refuse a rate change: the learner was built without `Setup.changing_rate`."""
     raise Unsupported("CNTK's momentum_sgd keeps lr*v, which nothing can rescale for a rate of %g" % rate)
 
 
 def nothing(kept: float) -> None:
-    """The learner's state is CNTK's own, which resets it."""
+    """No-op: CNTK resets this learner's state."""
 
 
 def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: float = 1.0) -> Local:
     """SGD: v <- m*v + mean gradient + wd*w, w <- w - rate*v, by CNTK's own operations.
 
-    CNTK's momentum_sgd keeps rate*v out of reach. `samples` are those of a global batch, of which an update takes a
+    CNTK's momentum_sgd hides rate*v. `samples` are those of a global batch, of which an update takes a
     `share`: as in `momentum`, it then decays and forgets by that share.
     """
     dtype = parameters[0].dtype
@@ -79,10 +79,10 @@ def momentum(rule: SGD, parameters: List[Any], samples: int) -> Any:
 
 
 def adam(rule: Adam, parameters: List[Any]) -> Any:
-    """Adam of the mean gradient: `IGNORE` divides the sum by its samples, however many, and scales nothing else.
+    """Return Adam of the mean gradient: `IGNORE` divides the sum by its samples, and scales nothing else.
 
-    With a minibatch size in its place CNTK would keep the sum, and epsilon would weigh less the larger the batch. Unit
-    gain puts 1 - beta1 before the gradient; epsilon stands beside sqrt(v), the bias correction before both.
+    With a minibatch size instead, CNTK would keep the sum, and epsilon would weigh less in a larger batch. Unit gain
+    multiplies the gradient by 1 - beta1; epsilon is added to sqrt(v), and the bias correction multiplies both.
     """
     ignore = C.learners.IGNORE
     return C.adam(
@@ -99,15 +99,15 @@ def adam(rule: Adam, parameters: List[Any]) -> Any:
 
 
 def constant_rate(rate: float) -> Any:
-    """As a schedule that scales nothing by samples."""
+    """Return a schedule that does not scale the rate by samples."""
     return C.learning_parameter_schedule(rate, minibatch_size=C.learners.IGNORE)
 
 
 def plain(decay: float) -> Dict[str, Any]:
-    """What all learners of CNTK may do to a gradient: here only weight decay."""
+    """Return the options of every learner of CNTK, all off but weight decay."""
     return {
         "l1_regularization_weight": 0.0,
-        "l2_regularization_weight": decay,  # CNTK multiplies it with the samples of a summed gradient
+        "l2_regularization_weight": decay,  # CNTK multiplies it by the samples of a summed gradient
         "gaussian_noise_injection_std_dev": 0.0,
         "gradient_clipping_threshold_per_sample": np.inf,
         "gradient_clipping_with_truncation": True,

@@ -1,4 +1,4 @@
-"""`kvstore_local`: several devices of one process; the key-value store "local" sums their gradients on the host."""
+"""`kvstore_local` and `kvstore_device`: several devices of one process, and a key-value store that sums gradients."""
 
 import mxnet as mx
 
@@ -6,7 +6,7 @@ from adapters.mxnet.base import MXNetTrainer
 
 
 class KVStoreLocal(MXNetTrainer):
-    """Every device updates its own weights with the sums."""
+    """The store "local" sums on the host; every device updates its own weights with the sums."""
 
     kind = "local"
 
@@ -17,3 +17,9 @@ class KVStoreLocal(MXNetTrainer):
                 store.set_gradient_compression(self._compression)
             self._exchange_by(store, range(len(self._parameters)))
         self._train_by(self.kind, self._compression)  # by name: gluon.Trainer makes its own
+
+
+class KVStoreDevice(KVStoreLocal):
+    """The store "device" sums on the devices."""
+
+    kind = "device"
