@@ -1,4 +1,4 @@
-"""What a workload is: graph, optimiser defaults, what the input is. `workloads.networks` has the built-in ones.
+"""A workload: graph, optimiser defaults, input. `workloads.networks` has the built-in ones.
 
 Standard library only.
 """
@@ -19,7 +19,7 @@ class Optimiser(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A network with all that belongs to training it."""
+    """A network, and everything needed to train it."""
 
     name: str
     graph: Callable[[], Graph]

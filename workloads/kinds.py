@@ -29,7 +29,7 @@ Parameter = NamedTuple(
 
 
 class Layer:
-    """One node of a graph: its inputs by name, its attributes, and what follows from them.
+    """A node of a graph: its inputs by name, its attributes, and what follows from them.
 
     A subclass is a kind. Its docstring says what a layer of that kind computes, its class attributes what is true of
     every such layer.

@@ -1,4 +1,4 @@
-"""What becomes of a photograph before a network sees it: stated once, done alike by every reader.
+"""The preprocessing of photographs: defined once, and applied alike by every reader.
 
 In training in earnest: a random resized crop (Szegedy 2014, section 6), flipped in half of the
 cases. In measuring and testing: the shorter side scaled to `resize`, then the centre crop. Scaling

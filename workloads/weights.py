@@ -4,7 +4,7 @@ Each tensor has its own stream, keyed by its name, so that adding a layer change
 other. Numbers are drawn in double and rounded: NumPy's float32 streams are not the same
 in 1.19 (the last for Python 3.6) and in later releases, its double ones are. The digest
 of what was drawn travels with every proof: should a NumPy release ever change its
-streams, the proof says so.
+streams, the proof shows it.
 
 NumPy 1.19 or newer.
 """
@@ -23,7 +23,7 @@ SEED = 20120906
 
 
 def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
-    """One float32 tensor, in canonical layout; ValueError for an unknown initialiser."""
+    """Return a float32 tensor in canonical layout; ValueError for an unknown initialiser."""
     kind, shape = parameter.init["kind"], parameter.shape
     if kind == "constant":
         return np.full(shape, parameter.init["value"], dtype=np.float32)
@@ -51,7 +51,7 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
 
 
 def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, float32 tensor) for every parameter, one at a time: AlexNet's would fill 240 MB."""
+    """Yield (name, float32 tensor) of each parameter: all of AlexNet's would fill 240 MB."""
     for parameter in graph.parameters:
         yield parameter.name, draw(parameter, seed)
 

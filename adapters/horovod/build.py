@@ -1,11 +1,11 @@
 """Builds Horovod from its source for one engine, into the environment of the Python that runs this; tox.ini calls it.
 
-There are no wheels: Horovod is compiled against the framework and the MPI that it is to use, which
-stand in that environment; gloo is in the source. Takes about ten minutes of one core, nothing where
-it stands already. Without a C++ compiler the environment stays as it is, and says so.
-Over PyTorch it is built for GPUs, too, exchanging by NCCL, where there are a PyTorch with CUDA, an nvcc of the
-same major version (CUDA_HOME's, the one on PATH, or wheels of this environment) and NCCL with its header (the
-wheel that such a PyTorch brings, or CUDA's folder). Where such a PyTorch lacks one of them, it says which.
+There are no wheels: Horovod is compiled against the framework and the MPI of that environment; gloo is in the source.
+This takes about ten minutes of one core, and no time if Horovod is installed. Without a C++ compiler the environment
+is left as it is, with a message.
+Over PyTorch it is built for GPUs, too, exchanging by NCCL, if there are a PyTorch with CUDA, an nvcc of the same major
+version (CUDA_HOME's, the one on PATH, or wheels of this environment) and NCCL with its header (the wheel that such a
+PyTorch brings, or CUDA's folder). If such a PyTorch lacks one of them, the message names it.
 With `--show` before the engine nothing is built: it prints the version, or that Horovod is skipped.
 
 Oldest Python: 3.6.
@@ -53,7 +53,7 @@ NO_NCCL = "there is no nccl.h with its library in {0}"
 
 
 class Gpus(NamedTuple):
-    """What a build for GPUs takes: CUDA's folder, NCCL's header's folder, its library."""
+    """The parts of a build for GPUs: CUDA's folder, the folder of NCCL's header, NCCL's library."""
 
     toolkit: Path
     header: Path
@@ -61,7 +61,7 @@ class Gpus(NamedTuple):
 
 
 def main(argv: List[str]) -> int:
-    """Build for the engine named on the command line; 0 when it stands, or cannot be built here."""
+    """Build for the engine named on the command line; 0 if it is installed then, or cannot be built here."""
     show = argv[:1] == ["--show"]
     argv = argv[show:]
     if len(argv) != 1 or argv[0] not in MODULES:
@@ -97,13 +97,13 @@ def install(engine: str, over: Optional[Gpus]) -> None:
         variables = settings(engine)
         if over:
             variables.update(settings_for_gpus(over, Path(scratch)))
-        # One that stands, and lacks what this one has, is of the same version.
+        # An installed Horovod without NCCL has the same version.
         options = ["--force-reinstall", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
         pip(["install"] + options + [str(source)], variables)
 
 
 def report(engine: str, why_not: str) -> None:
-    """The version of the one that stands, and whether it has NCCL; why not, where GPUs could want it."""
+    """Print the installed version, and NCCL or why a PyTorch for GPUs has none."""
     nccl = engine == "pytorch" and stands(engine, nccl=True)
     sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if nccl else ""))
     if why_not and not nccl:
@@ -111,7 +111,7 @@ def report(engine: str, why_not: str) -> None:
 
 
 def stands(engine: str, nccl: bool = False, aloud: bool = False) -> bool:
-    """Whether this Python imports it, with MPI and gloo, and NCCL for GPUs; `horovodrun --check-build` asks less."""
+    """Check by an import, with MPI and gloo, and NCCL for GPUs; `horovodrun --check-build` checks less."""
     code = WORKS.format(MODULES[engine], VERSION, "%s and %s" % (BOTH, NCCL) if nccl else BOTH)
     errors = None if aloud else subprocess.DEVNULL
     return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=errors) == 0
@@ -127,7 +127,7 @@ def unpacked(folder: Path) -> Path:
 
 
 def replace(file: Path, old: str, new: str) -> None:
-    """Change a line of the source; ValueError where it does not stand there."""
+    """Change a line of the source; ValueError if it is missing."""
     text = file.read_text()
     if old not in text:
         raise ValueError("%s does not say %r; is this Horovod %s?" % (file, old, VERSION))
@@ -135,7 +135,7 @@ def replace(file: Path, old: str, new: str) -> None:
 
 
 def settings(engine: str) -> Dict[str, str]:
-    """What Horovod's setup.py reads: both controllers or an error, and no other framework that may be around."""
+    """Return variables of Horovod's setup.py: require both controllers, ignore other frameworks."""
     found = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITH_MPI": "1", "HOROVOD_WITH_" + engine.upper(): "1"}
     found.update(("HOROVOD_WITHOUT_" + other.upper(), "1") for other in MODULES if other != engine)
     found["MAKEFLAGS"] = os.environ.get("MAKEFLAGS", "-j%d" % len(os.sched_getaffinity(0)))
@@ -143,7 +143,7 @@ def settings(engine: str) -> Dict[str, str]:
 
 
 def gpus() -> Tuple[Optional[Gpus], str]:
-    """What is here for GPUs; None where PyTorch has no CUDA, or has it and a part is missing: then which."""
+    """Return the parts for GPUs; None if PyTorch has no CUDA, or with the reason if a part is missing."""
     of_torch, wheels = cuda_of_torch(), Path(sysconfig.get_paths()["platlib"]) / "nvidia"
     if not of_torch:
         return None, ""
@@ -156,7 +156,7 @@ def gpus() -> Tuple[Optional[Gpus], str]:
     if of_nvcc.split(".")[0] != of_torch.split(".")[0]:
         return None, ANOTHER_CUDA.format(nvcc, of_nvcc, of_torch)
     toolkit = folder_of(nvcc)
-    # The wheel's first: it is the one that PyTorch loads, and a process wants no two.
+    # The wheel's first: PyTorch loads it, and a process must not load two.
     for folder in (wheels / "nccl", toolkit):
         libraries = [each for name in LIBRARIES for each in sorted((folder / name).glob("libnccl.so*"))]
         if (folder / "include" / "nccl.h").is_file() and libraries:
@@ -165,14 +165,14 @@ def gpus() -> Tuple[Optional[Gpus], str]:
 
 
 def cuda_of_torch() -> str:
-    """The version of CUDA that this environment's PyTorch is built for; empty without one."""
+    """Return the version of CUDA that this environment's PyTorch is built for; "" without one."""
     code = "import torch; print(torch.version.cuda or '')"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     return done.stdout.decode().strip()
 
 
 def compiler(wheels: Path) -> Optional[Path]:
-    """CUDA's: in the folder that CUDA_HOME names, on PATH, or among NVIDIA's wheels, of which CUDA's share a folder."""
+    """Return nvcc: CUDA_HOME's, the one on PATH, or one of NVIDIA's wheels, which share a folder."""
     named, on_path = os.environ.get("CUDA_HOME"), shutil.which("nvcc")
     found = [Path(named) / "bin" / "nvcc"] if named else []
     found += [Path(on_path)] if on_path else []
@@ -181,20 +181,20 @@ def compiler(wheels: Path) -> Optional[Path]:
 
 
 def folder_of(nvcc: Path) -> Path:
-    """CUDA's, by the compiler's own word: what stands on PATH may be a script that calls it."""
+    """Return CUDA's folder, as the compiler reports it: nvcc on PATH may be a script that calls it."""
     top = re.search(r"^#\$ TOP=(.+)$", output_of(nvcc, "--dryrun", "-x", "cu", os.devnull), re.MULTILINE)
     return (Path(top.group(1).strip()) if top else nvcc.parent.parent).resolve()
 
 
 def output_of(nvcc: Path, *arguments: str) -> str:
-    """All of it: a dry run writes to stderr."""
+    """Return stdout and stderr, to which a dry run writes."""
     tokens = [str(nvcc)] + list(arguments)
     done = subprocess.run(tokens, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.stdout.decode(errors="replace")
 
 
 def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:
-    """What Horovod's setup.py reads besides, and PyTorch's; a wheel's library is found by a name that CMake knows."""
+    """Return more variables of setup.py, and PyTorch's; CMake finds a wheel's library by a link."""
     links = scratch / "nccl"
     links.mkdir()
     (links / "libnccl.so").symlink_to(over.library)
@@ -207,7 +207,7 @@ def settings_for_gpus(over: Gpus, scratch: Path) -> Dict[str, str]:
 
 def whole(wheels: Path, folder: Path) -> Path:
     """CUDA as its installer would lay it out: wheels have no lib64, and no library under the name that is linked."""
-    shutil.copytree(str(wheels / "bin"), str(folder / "bin"))  # nvcc looks for the others from where it really is
+    shutil.copytree(str(wheels / "bin"), str(folder / "bin"))  # nvcc finds the other programs from its real folder
     for name in ("include", "nvvm"):
         (folder / name).symlink_to(wheels / name)
     (folder / "lib64").mkdir()
@@ -220,7 +220,7 @@ def whole(wheels: Path, folder: Path) -> Path:
 
 
 def pip(arguments: List[str], variables: Dict[str, str]) -> None:
-    """Run this Python's pip, with CMake and mpicxx from beside it, and CUDA's; CalledProcessError when it fails."""
+    """Run this Python's pip, with its CMake and mpicxx, and CUDA's nvcc; CalledProcessError if it fails."""
     cuda = [os.path.join(variables["CUDA_HOME"], "bin")] if "CUDA_HOME" in variables else []
     path = os.pathsep.join([os.path.dirname(sys.executable)] + cuda + [os.environ.get("PATH", os.defpath)])
     environ = dict(os.environ, PATH=path, **variables)

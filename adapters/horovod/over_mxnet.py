@@ -67,7 +67,7 @@ class Summing:
 
 
 class RingCommunicator(Communicator):
-    """One rank of Horovod's ring."""
+    """A rank of Horovod's ring."""
 
     def start(self) -> Joined:
         self.group, self._made = Ring(hvd, self.setup), 0
@@ -87,7 +87,7 @@ class RingCommunicator(Communicator):
 
 
 class Collective(ArrayExchange):
-    """One call, under a name that is equal on all ranks; each rank fills `given` numbers."""
+    """A call under a name that is equal on all ranks; each rank fills `given` numbers."""
 
     def __init__(self, call: Callable[[Any, str], Any], name: str, given: int, dtype: str) -> None:
         array = mx.nd.zeros((given,), dtype=dtype)

@@ -26,7 +26,7 @@ WORDS = "an all-reduce a gradient, begun by hooks during the backward, as hvd.Di
 
 
 class AllReduce(ReplicaTrainer):
-    """One replica per rank."""
+    """A replica per rank."""
 
     grouped = False  # Horovod's ring is the group
     _averages: Any = None  # stays None on a single rank

@@ -15,7 +15,7 @@ from suite.worker.contract import Joined
 
 
 class AllReduce(Replicas):
-    """One device per rank."""
+    """A device per rank."""
 
     one_cluster = False
 

@@ -28,7 +28,7 @@ GLOO_TIMEOUT_S = "300"  # for another rank; gloo's default of 30 is too short wh
 
 
 class Ring(Group):
-    """One rank's connection to Horovod, and a `Meeting` of the ranks for what Horovod does not offer."""
+    """A rank's connection to Horovod, and a `Meeting` of the ranks for what Horovod does not offer."""
 
     def __init__(self, hvd: Any, setup: Setup) -> None:
         """Join all ranks, and wait for them; `hvd` is Horovod's module for the engine."""

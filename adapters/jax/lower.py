@@ -36,7 +36,7 @@ def lower_inference(layer: Layer) -> Callable[[Roles, Array, List[Array]], Array
 
 
 class Inference:
-    """One layer in inference; the method that bears its kind's name computes it."""
+    """A layer in inference; the method that bears its kind's name computes it."""
 
     def __init__(self, layer: Layer) -> None:
         self._attrs = layer.attrs
@@ -51,7 +51,7 @@ class Inference:
 
 
 class Lowering:
-    """One layer in training; the method that bears its kind's name makes the operation."""
+    """A layer in training; the method that bears its kind's name makes the operation."""
 
     def __init__(self, layer: Layer, choices: Choices) -> None:
         self._layer, self._attrs, self._choices = layer, layer.attrs, choices

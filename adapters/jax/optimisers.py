@@ -20,7 +20,7 @@ Moments = Any  # a rule's state: a tree of jax.Array
 
 
 class Solver(ABC):
-    """One update rule. Its moments end with the learning rate: as a part of the state it can change."""
+    """An update rule. Its moments end with the learning rate: as a part of the state it can change."""
 
     @abstractmethod
     def zeros(self, params: Tensors) -> Moments:

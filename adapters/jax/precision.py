@@ -1,4 +1,4 @@
-"""What a precision means to JAX, and the operations that a setup's layers take: decided here alone.
+"""JAX's types and exactness by precision, and the choice of operations: decided here alone.
 
 * `lax.Precision` matters for float32 alone, and XLA's libraries on GPUs differ in it: cuDNN's convolutions and cuBLAS's
   products take TF32 unless it is HIGHEST, Triton's products take it with DEFAULT only. So TF32 is DEFAULT.

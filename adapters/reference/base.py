@@ -1,4 +1,4 @@
-"""One process: the whole contract in NumPy float64.
+"""The trainer of the reference: the whole contract in NumPy float64, in one process.
 
 NumPy 1.19 or newer. BLAS takes its thread count from the
 environment, which must be set before NumPy is loaded; the controller does.
@@ -54,7 +54,7 @@ class ReferenceTrainer(Trainer):
         return Batch(np.asarray(batch.images, dtype=np.float64), np.asarray(batch.labels))
 
     def forward(self, batch: Batch) -> None:
-        """Every shard by itself; ValueError when the batch does not divide."""
+        """Compute each shard; ValueError if the batch does not divide into shards."""
         count, rest = divmod(len(batch.labels), self._shards)
         if rest or not count:
             raise ValueError("a batch of %d does not divide into shards = %d" % (len(batch.labels), self._shards))
@@ -73,7 +73,7 @@ class ReferenceTrainer(Trainer):
             self._runs[index] = run._replace(kept=[], seeds={})
 
     def update(self) -> None:
-        """As `suite.worker.contract` defines SGD and Adam."""
+        """Update as `suite.worker.contract` defines SGD and Adam."""
         rule = self._rule
         weights, gradients = self._network.named("weights"), self._network.named("gradients")
         self._updates += 1

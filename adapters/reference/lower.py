@@ -35,7 +35,7 @@ Lap = Callable[[int], None]
 
 
 def ignored(index: int) -> None:
-    """Of a layer whose time nobody takes."""
+    """Take no time."""
 
 
 class Network:
@@ -50,7 +50,7 @@ class Network:
             self.layers.append(LAYERS[node.kind](node, own, seed))
 
     def forward(self, images: np.ndarray, labels: np.ndarray, observe: bool, lap: Lap = ignored) -> Run:
-        """Logits and loss of float64 images; with `observe`, running statistics take this batch in.
+        """Return logits and loss of float64 images; with `observe`, update running statistics by this batch.
 
         `lap` gets a layer's index when it is done, here and in `backward`; the losses have the index after the last.
         """
@@ -67,7 +67,7 @@ class Network:
         return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
-        """The last head's logits, without dropout and by the running statistics."""
+        """Return the last head's logits in inference mode."""
         values = {"input": images}
         for layer in self.layers:
             values[layer.node.name] = layer.predict([values[name] for name in layer.node.inputs])
@@ -87,7 +87,7 @@ class Network:
             lap(index)
 
     def macs(self) -> int:
-        """Multiply-accumulates of one sample, from the shapes that really come out."""
+        """Count one sample's multiply-accumulates, from the real output shapes."""
         values, _ = self._values(np.zeros((1,) + self.graph.input_shape))
         return sum(layer.macs(values[layer.node.name].shape[1:]) for layer in self.layers)
 
@@ -96,7 +96,7 @@ class Network:
             layer.gradients.clear()
 
     def named(self, kind: str) -> Dict[str, np.ndarray]:
-        """The layers' "weights", "gradients" or "statistics" by canonical name, not copied."""
+        """Return the layers' "weights", "gradients" or "statistics" by canonical name, not copied."""
         return {
             "%s.%s" % (layer.node.name, role): tensor
             for layer in self.layers
@@ -113,7 +113,7 @@ class Network:
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> Tuple[float, np.ndarray]:
-    """Mean softmax cross-entropy over samples and its gradient by the logits."""
+    """Return the mean softmax cross-entropy over samples, and its gradient by the logits."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     rows = np.arange(len(labels))

@@ -1,4 +1,4 @@
-"""What the trainers of all strategies share: threads, devices, layout, input, and how a record describes them."""
+"""The trainer of TensorFlow without a network: threads, devices, layout, input, notes."""
 
 from abc import abstractmethod
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from adapters.tensorflow import machine
 from adapters.tensorflow.input import TensorReader, input_reader, record_reader, refusal, write
-from adapters.tensorflow.lower import Style, described
+from adapters.tensorflow.lower import Images, Style, Tensor, described
 from adapters.tensorflow.net import Layout, compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup
@@ -20,7 +20,7 @@ from workloads.graph import Graph
 
 
 class TensorFlowTrainer(Trainer):
-    """A strategy builds its variables in `make_variables`, lets go of them in `release`, and trains."""
+    """A strategy makes its variables in `make_variables`, frees them in `release`, and trains."""
 
     transport = "none"
     rank, world = 0, 1
@@ -31,7 +31,7 @@ class TensorFlowTrainer(Trainer):
         self.xla = chosen(setup, "xla", default="off", tuned=self.xla_when_tuned)
         self._images = chosen(setup, "layout", default="NHWC", tuned="NCHW" if setup.device == "cuda" else "NHWC")
         self.devices: List[str] = []  # this rank's, by TensorFlow's names
-        self._losses: Sequence[Any] = ()  # of the last iteration, a tensor a device, share or microbatch
+        self._losses: Sequence[Any] = ()  # of the last iteration, one tensor per device, share or microbatch
         self._logits: Sequence[Any] = ()
 
     # --- life ---------------------------------------------------------------
@@ -42,11 +42,11 @@ class TensorFlowTrainer(Trainer):
         return Joined(self.rank, self.world, self.transport, machine.versions(self.setup.device), len(self.devices))
 
     def prepare(self) -> List[str]:
-        """Set threads, before TensorFlow runs anything; returns this process's devices."""
+        """Set threads, before TensorFlow runs any operation; return this process's devices."""
         return machine.prepare(self.setup)
 
     def join(self) -> None:
-        """Meet the other processes: sets `rank`, `world` and `transport`, and `devices` where they change."""
+        """Meet the other processes: set `rank`, `world`, `transport`, and `devices` if they change."""
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         self.release()
@@ -60,11 +60,11 @@ class TensorFlowTrainer(Trainer):
 
     @abstractmethod
     def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
-        """The variables with these weights, and the functions over them; `graph`, `layout` and `style` are set."""
+        """Make variables with these weights, and functions over them; `graph`, `layout` and `style` are set."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of what `make_variables` made; also called when there is nothing."""
+        """Free everything that `make_variables` made; also called before its first call."""
 
     def synchronize(self) -> None:
         if self.setup.device == "cuda":
@@ -77,7 +77,7 @@ class TensorFlowTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def make_reader(self, source: Any) -> Reader:
-        """By tf.data what it can read; the rest with the suite's threads."""
+        """Read by tf.data, or by the suite's threads what tf.data cannot read."""
         why = refusal(source)
         if why is not None:
             reader = super().make_reader(source)
@@ -97,52 +97,52 @@ class TensorFlowTrainer(Trainer):
     # --- for the strategies -------------------------------------------------
 
     def first_values(self, weights: Dict[str, np.ndarray]) -> Iterator[Tuple[str, np.ndarray, bool]]:
-        """(canonical name, value in TensorFlow's layout, whether it is trained) of every tensor."""
+        """Yield (canonical name, value in TensorFlow's layout, whether it is trained) of every tensor."""
         for parameter in self.graph.parameters:
             yield parameter.name, self.layout.native(parameter.name, weights[parameter.name]), True
         for name, shape in self.graph.buffers:
             yield name, np.full(shape, float(name.endswith("running_var"))), False
 
     def laid_out(self, images: Any) -> Any:
-        """NumPy's NCHW, or tf.data's NHWC, as a tensor in the network's layout."""
+        """Convert NumPy's NCHW, or tf.data's NHWC, to a tensor in the network's layout."""
         channels_last = self._images == "NHWC"
         if not tf.is_tensor(images):
             return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
         return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
 
     def placed(self, images: Any) -> Any:
-        """Host images as a tensor in the network's layout and type, on the device whose scope this is called in."""
-        # A cast to the same type hands on tf.data's own tensor: a device would copy it in the forward.
+        """Place host images, in the network's layout and type, on the device of the surrounding scope."""
+        # A cast to an equal type returns tf.data's own tensor: a device would copy it in the forward.
         return tf.identity(tf.cast(self.laid_out(images), self.setup.precision))
 
     @abstractmethod
-    def heads(self, images: Any) -> List[Any]:
-        """Logits of every head, in training: what `macs` traces."""
+    def heads(self, images: Images) -> List[Tensor]:
+        """Return every head's logits, in training mode: `macs` traces it."""
 
     # --- evidence -----------------------------------------------------------
 
     def loss(self) -> float:
-        """The mean over its devices, or its microbatches."""
+        """Return the mean over the devices or microbatches."""
         return sum(map(float, self._losses)) / len(self._losses)
 
     def logits(self) -> np.ndarray:
         return concatenated(self._logits)
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """There between backward and update."""
+        """Return gradients, between backward and update."""
         names = [parameter.name for parameter in self.graph.parameters]
         return self.canonical(zip(names, self.native_gradients()))
 
     def canonical(self, tensors: Iterable[Tuple[str, Any]]) -> Dict[str, np.ndarray]:
-        """(canonical name, tensor) of TensorFlow's in the workload's layouts."""
+        """Convert (canonical name, TensorFlow's tensor) to the workload's layouts."""
         return {name: self.layout.canonical(name, as_array(each)) for name, each in tensors}
 
     @abstractmethod
     def native_gradients(self) -> Sequence[Any]:
-        """Of every parameter, in the graph's order and TensorFlow's layouts."""
+        """Return every parameter's gradient, in the graph's order and TensorFlow's layouts."""
 
     def macs(self) -> int:
-        """Counted on the traced forward of one sample, by the shapes of its operations' operands; nothing runs."""
+        """Count on the traced forward of one sample, by its operands' shapes; nothing runs."""
         channels, height, width = self.graph.input_shape
         shape = (1, height, width, channels) if self._images == "NHWC" else (1, channels, height, width)
         sample = tf.TensorSpec(shape, self.setup.precision)
@@ -174,7 +174,7 @@ UNCOPIED = "a CPU computes on tf.data's own memory: nothing is copied, unless a 
 
 
 def split(batch: Batch, count: int) -> List[Batch]:
-    """Equal contiguous shares, in the samples' order."""
+    """Split a batch into equal contiguous shares, in the samples' order."""
     if count == 1:
         return [batch]
     size = len(batch.labels) // count
@@ -183,11 +183,11 @@ def split(batch: Batch, count: int) -> List[Batch]:
 
 
 def concatenated(logits: Any) -> np.ndarray:
-    """Tensors in the samples' order as one array; float32 as the contract says."""
+    """Join tensors, in the samples' order, to one float32 array."""
     return np.concatenate([as_array(each) for each in logits]).astype(np.float32)
 
 
 def as_array(tensor: Any) -> np.ndarray:
-    """A copy of TensorFlow's tensor or variable; NumPy's own, which a coordinator fetches, as it is."""
-    found: np.ndarray = tensor.numpy() if hasattr(tensor, "numpy") else tensor
-    return found
+    """Copy a tensor or variable to NumPy; an array, as a coordinator fetches, is returned as it is."""
+    array: np.ndarray = tensor.numpy() if hasattr(tensor, "numpy") else tensor
+    return array

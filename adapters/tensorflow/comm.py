@@ -1,4 +1,4 @@
-"""TensorFlow's collectives by themselves, each in a tf.function of its own.
+"""TensorFlow's collectives without a training, each in its own tf.function.
 
 All-reduce and all-gather are those of MultiWorkerMirroredStrategy. Its broadcast is an
 operation of the runtime: the strategy uses it for the first values of variables.
@@ -14,7 +14,7 @@ from adapters.tensorflow.exchange import WorkerGroup
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Joined, Unsupported
 
-OWN_GROUP = 1 << 20  # a group key that the strategy does not reach
+OWN_GROUP = 1 << 20  # a group key above those of the strategy
 FIRST_INSTANCE = 1 << 20
 
 
@@ -49,7 +49,7 @@ class TensorFlowCommunicator(Communicator):
         return tf.distribute.get_replica_context().all_gather(own, 0, self.group.options)
 
     def _replicated(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A call in the strategy's replica context, its tensor on this worker's device, which TensorFlow insists on."""
+        """Return a call in the strategy's replica context, its tensor on this worker's device, as required."""
 
         def whole(values: Any) -> Any:
             def replica() -> Any:
@@ -75,10 +75,10 @@ class TensorFlowCommunicator(Communicator):
 
 
 class Collective(Exchange):
-    """One traced function on one tensor; it has returned when the exchange is over."""
+    """A traced function on one tensor; it returns when the exchange is done."""
 
     def __init__(self, count: int, kind: Any, body: Callable[[Any], Any]) -> None:
-        """Trace it; nothing is sent yet."""
+        """Trace the function; nothing is sent yet."""
         self._given, self._kind = tf.zeros([count], kind), kind
         self._taken: Any = None
         function = tf.function(body, autograph=False)
@@ -88,7 +88,7 @@ class Collective(Exchange):
         self._given = tf.constant(values.astype(self._kind.as_numpy_dtype))
 
     def run(self) -> None:
-        """A CPU's function is waited for."""
+        """Run the function, which waits on a CPU."""
         self._taken = self._function(self._given)
 
     def result(self) -> np.ndarray:

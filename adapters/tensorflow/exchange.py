@@ -1,4 +1,4 @@
-"""How TensorFlow's processes find each other: all must know all addresses before any of them starts."""
+"""The meeting of TensorFlow's processes: each must know all addresses before it starts its server."""
 
 from itertools import islice
 from typing import Any, Dict, List, Optional, Sequence
@@ -11,28 +11,28 @@ from suite.worker.rendezvous import free_port, meeting_place
 from suite.worker.sockets import listening
 from suite.worker.tuning import chosen
 
-JOBS = ("chief", "worker", "ps")  # in the order of their places: the first process of all is the rank 0
+JOBS = ("chief", "worker", "ps")  # in the order of their places: the first process is rank 0
 
 
 class Member:
-    """One process of a cluster with parameter servers: a coordinator (chief), a worker or a server."""
+    """A process of a cluster with parameter servers: a coordinator (chief), a worker or a server."""
 
     def __init__(self, job: str, number: int, counts: Sequence[int], threads: int) -> None:
-        """Wait for everybody to come; `counts`: how many processes each of JOBS has.
+        """Wait for all processes; `counts` are the numbers of processes of each of JOBS.
 
-        A chief connects to the servers of the others, and has none of its own yet. Workers without a
-        chief are ranks, which also meet each other.
+        A chief connects to the others' servers, and has none of its own yet. Workers without a chief are ranks, which
+        also meet each other.
         """
         place = sum(counts[: JOBS.index(job)]) + number
         meeting = Meeting(place, sum(counts), meeting_place("TensorFlow's ranks"))
         listener = listening((meeting.host, 0)) if place == 0 and job == "worker" else None
-        own = "%s:%d" % (meeting.host, free_port())
-        found = meeting.exchange("%s %d" % (own, listener.getsockname()[1]) if listener else own)
+        address = "%s:%d" % (meeting.host, free_port())
+        addresses = meeting.exchange("%s %d" % (address, listener.getsockname()[1]) if listener else address)
         meeting.close()
-        first, _, port = found[0].partition(" ")
-        addresses = iter([first] + found[1:])
+        first, _, port = addresses[0].partition(" ")
+        servers = iter([first] + addresses[1:])
         self.spec: Dict[str, List[str]] = {
-            name: list(islice(addresses, count)) for name, count in zip(JOBS, counts) if count
+            name: list(islice(servers, count)) for name, count in zip(JOBS, counts) if count
         }
         self.ranks: Optional[Meeting] = None
         if job == "worker" and port:
@@ -46,7 +46,7 @@ class Member:
 
 
 class WorkerGroup(Group):
-    """The ranks of a MultiWorkerMirroredStrategy, one device each, and a meeting for what it does not do."""
+    """The ranks of a MultiWorkerMirroredStrategy, one device each, and a meeting for what the strategy lacks."""
 
     def __init__(self, setup: Setup) -> None:
         """Exchange addresses, then join TensorFlow's cluster, by the knobs `collective` and `pack_mb`."""
@@ -66,7 +66,7 @@ class WorkerGroup(Group):
         self.world = self._counted()
 
     def maximum(self, value: float) -> float:
-        """Over the hosts: the question must not touch a device's queue."""
+        """Return the largest value, by sockets: a device's queue must not be touched."""
         return self._meeting.maximum(value)
 
     def close(self) -> None:

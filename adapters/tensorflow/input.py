@@ -23,15 +23,15 @@ from suite.worker.packed_set import Record, part_of
 from suite.worker.threaded import Reader, batches_of_indices
 from suite.worker.view import View
 
-POSITIONS = 4096  # that Python is asked for at a time
-UNDER_WAY = 4  # samples begun and not yet delivered, a reader
+POSITIONS = 4096  # that Python provides at a time
+IN_FLIGHT = 4  # samples begun and not yet delivered, per reader
 
 Begin = Callable[[Any], Any]  # a pipeline -> its iterator
-Explain = Callable[[int, Exception], OSError]  # (batches delivered before it, the error) -> the file's
+Explain = Callable[[int, Exception], OSError]  # (batches delivered before, the error) -> one that names the file
 
 
 def refusal(source: Any) -> Optional[str]:
-    """Why tf.data does not read a source; None when it does."""
+    """Return why tf.data does not read a source; None when it does."""
     if not isinstance(source, View):
         return "it gives samples one by one"
     if source.records is not None:
@@ -45,7 +45,7 @@ def refusal(source: Any) -> Optional[str]:
 
 
 def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
-    """What reads a view's files or arrays, which `refusal` has nothing against."""
+    """Return the reader of a view's files or arrays that `refusal` accepts."""
     return from_arrays(view, setup, begin) if view.source.arrays is not None else from_files(view, setup, begin)
 
 
@@ -82,7 +82,7 @@ def from_arrays(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader"
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
-    """NCHW to NHWC, where TensorFlow takes it without another copy: it wants 64-byte borders."""
+    """Convert NCHW to NHWC at a 64-byte border, from where TensorFlow uses it without another copy."""
     shape = tuple(images.shape[axis] for axis in (0, 2, 3, 1))
     room = np.empty(int(np.prod(shape)) * images.itemsize + 64, np.uint8)
     begin = -room.ctypes.data % 64
@@ -92,13 +92,13 @@ def channels_last(images: np.ndarray) -> np.ndarray:
 
 
 class Culprit:
-    """Finds the image that a batch failed at: TensorFlow's errors do not say where the bytes came from."""
+    """Finds the image at which a batch failed: TensorFlow's errors do not name the file."""
 
     def __init__(self, view: View, setup: Setup, paths: List[str], pixels: Pixels) -> None:
         self._view, self._setup, self._paths, self._pixels = view, setup, paths, pixels
 
     def __call__(self, batches: int, error: Exception) -> OSError:
-        """The batch's images again, one by one: by Pillow, whose words every adapter has, else by TensorFlow."""
+        """Read the batch's images again, each by Pillow, whose errors all adapters share, then by TensorFlow."""
         batch = next(itertools.islice(batches_of_indices(self._view, self._setup), batches, None))
         for position in batch:
             path = self._paths[self._view.index(position)]
@@ -125,22 +125,22 @@ class TensorReader(Reader):
     """The batches of a pipeline that ends in batched (images, labels)."""
 
     def __init__(self, pipeline: Any, setup: Setup, words: str, explain: Explain, begin: Begin = iter) -> None:
-        """Begin to read at once; `words` say what reads."""
+        """Begin to read at once; `words` describe the reader."""
         if setup.readers:
             pipeline = pipeline.prefetch(setup.prefetch * setup.readers)
         self.words, self._explain, self._taken = words, explain, 0
-        self.distributed = begin is not iter  # over devices: its batches are tf.distribute's
+        self.distributed = begin is not iter  # True: its batches are tf.distribute's
         with tf.device("CPU:0"):
             self._batches: Any = begin(pipeline.with_options(options(setup)))
         # While the interpreter ends, a thread that asks Python for positions never returns; the iterator waits for it.
         atexit.register(self.close)
 
     def next_batch(self) -> TensorBatch:
-        """The next batch; OSError names the file that cannot be read."""
+        """Return the next batch; OSError names an unreadable file."""
         return TensorBatch(*self.take(next))
 
     def take(self, function: Callable[[Any], Any]) -> Any:
-        """What a function makes of the iterator, of which it takes one batch; errors as `next_batch`."""
+        """Apply a function that takes one batch from the iterator; errors as of `next_batch`."""
         try:
             found = function(self._batches)
         except tf.errors.OpError as error:
@@ -149,30 +149,30 @@ class TensorReader(Reader):
         return found
 
     def close(self) -> None:
-        """Stop the threads: they go with the iterator."""
+        """Free the iterator, and with it its threads."""
         self._batches = iter(())
         atexit.unregister(self.close)
 
 
 def options(setup: Setup) -> Any:
-    """All that tf.data would else decide by itself."""
+    """Fix the options that tf.data would choose."""
     chosen = tf.data.Options()
     chosen.deterministic = True
     chosen.autotune.enabled = False
     chosen.threading.private_threadpool_size = max(1, setup.readers)
     chosen.threading.max_intra_op_parallelism = 1
-    chosen.experimental_optimization.map_parallelization = False  # or no readers become several
+    chosen.experimental_optimization.map_parallelization = False  # or 0 readers become several
     chosen.experimental_optimization.inject_prefetch = False
     return chosen
 
 
 def under_way(setup: Setup) -> Optional[int]:
-    """Samples that are decoded at the same time, waiting for one another; None: one after the other, where asked."""
-    return UNDER_WAY * setup.readers if setup.readers else None
+    """Return how many samples are decoded at a time; None: one after the other, in the calling thread."""
+    return IN_FLIGHT * setup.readers if setup.readers else None
 
 
 def positions(view: View, setup: Setup) -> Any:
-    """A data set of `batches_of_indices`, int64 (batch,); ValueError when there are too few samples."""
+    """Return a data set of `batches_of_indices`, int64 (batch,); ValueError if there are too few samples."""
     batches = batches_of_indices(view, setup)
     first = next(batches)
     several = max(1, POSITIONS // setup.batch)
@@ -187,7 +187,7 @@ def positions(view: View, setup: Setup) -> Any:
 
 
 def mapped(function: Callable[..., Any], samples: Any, at_once: Optional[int]) -> Any:
-    """A data set's `map`, the function as it stands: AutoGraph has nothing to rewrite."""
+    """Apply a data set's `map`, without AutoGraph's rewriting."""
     return samples.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=at_once)
 
 
@@ -198,13 +198,13 @@ FEATURES = {
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
     "image/filename": tf.io.FixedLenFeature([], tf.string),
 }
-AT_ONCE = 8  # parts that are read in turns
-MIXED = 1024  # encoded samples that wait to be drawn from, of this rank
+INTERLEAVED = 8  # parts that are read in turns
+MIXED = 1024  # encoded samples in the buffer that mixes them, per rank
 BUFFER = 1 << 20  # bytes read at a time
 
 
 def write(samples: Iterator[Record], folder: str) -> None:
-    """One part, a tf.train.Example a sample, the features named as TensorFlow's own ImageNet scripts name them."""
+    """Write one part: a tf.train.Example per sample, with the feature names of TensorFlow's ImageNet scripts."""
     with tf.io.TFRecordWriter(os.path.join(folder, FILE)) as writer:
         for sample in samples:
             writer.write(example(sample).SerializeToString())
@@ -230,12 +230,12 @@ def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
 
     def read(number: Any, record: Any) -> Tuple[Any, Any]:
         found = tf.io.parse_single_example(record, FEATURES)
-        position = number * setup.world + setup.rank  # of its own in every epoch and rank: what crops follow
+        position = number * setup.world + setup.rank  # unique over epochs and ranks: random crops follow it
         return pixels(found["image/encoded"], position), found["image/class/label"]
 
     pipeline = mapped(read, shuffled(parts, setup).repeat().enumerate(), under_way(setup))
     words = "tf.data on TFRecord: %d parts in turns, a buffer of %d mixes; a pool of %d threads" % (
-        min(AT_ONCE, len(parts)),
+        min(INTERLEAVED, len(parts)),
         MIXED,
         max(1, setup.readers),
     )
@@ -244,11 +244,11 @@ def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
 
 
 def shuffled(parts: List[str], setup: Setup) -> Any:
-    """One epoch of this rank's encoded records; another order every time."""
+    """Return one epoch of this rank's encoded records, in another order each time."""
     files = tf.data.Dataset.from_tensor_slices(
         ([os.path.join(part, FILE) for part in parts], tf.constant(shares(parts, setup), tf.int64))
     ).shuffle(len(parts), seed=setup.seed, reshuffle_each_iteration=True)
-    at_once = min(AT_ONCE, len(parts))
+    at_once = min(INTERLEAVED, len(parts))
     records = files.interleave(
         tf.autograph.experimental.do_not_convert(lambda path, share: opened(path).shard(setup.world, share)),
         cycle_length=at_once,
@@ -264,7 +264,7 @@ def opened(path: Any) -> Any:
 
 
 def shares(parts: List[str], setup: Setup) -> List[int]:
-    """The place of this rank's first sample among each part's first ones: every world-th sample of the set is its."""
+    """Return this rank's first sample within each part: it has every world-th sample of the set."""
     begins, before = [], 0
     for part in parts:
         begins.append((setup.rank - before) % setup.world)
@@ -273,7 +273,7 @@ def shares(parts: List[str], setup: Setup) -> List[int]:
 
 
 def culprit(parts: List[str], pixels: Pixels, error: Exception) -> OSError:
-    """The file, or the image in it, that reading failed at: the error itself says neither; all is read again."""
+    """Return the error that names the file or image at which reading failed, by reading all again."""
     for part in parts:
         path, name = os.path.join(part, FILE), ""
         try:

@@ -20,7 +20,7 @@ Operation = Callable[..., Any]
 
 
 def native(size: int, alpha: float, beta: float, k: float) -> Operation:
-    """tf.nn's, for NHWC float32 and odd sizes: it wants alpha divided already, and the window's radius."""
+    """Return tf.nn's operation, for NHWC float32 and odd sizes; it takes alpha / size and the window's radius."""
 
     def normalise(x: Any) -> Any:
         return tf.nn.local_response_normalization(x, depth_radius=size // 2, bias=k, alpha=alpha / size, beta=beta)
@@ -29,7 +29,7 @@ def native(size: int, alpha: float, beta: float, k: float) -> Operation:
 
 
 def composed(size: int, alpha: float, beta: float, k: float, axis: int, compiled: bool) -> Operation:
-    """The formulas above, with XLA when `compiled`; `axis` is the channels'."""
+    """Return the formulas above, with XLA if `compiled`; `axis` is the channels'."""
 
     def scaled(x: Any) -> Any:
         return k + alpha / size * window_sum(x * x, size, axis)
@@ -70,7 +70,7 @@ def window_sum(values: Any, size: int, axis: int, mirrored: bool = False) -> Any
 
 
 def negative_power(base: Any, beta: float) -> Any:
-    """The base to the power of -beta; for the usual 3/4 with two square roots, which cost a fraction of a power."""
+    """Return base ** -beta; the usual 3/4 by two square roots, which cost a fraction of a power."""
     if beta != 0.75:
         return tf.pow(base, -beta)
     root = tf.math.rsqrt(base)

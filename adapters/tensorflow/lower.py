@@ -17,18 +17,22 @@ from adapters.tensorflow import kernels
 from workloads.graph import Layer
 
 Operation = Callable[..., Any]
-Own = Dict[str, Any]  # the layer's variables by role, and "masks": what a dropout's seed is made of
+Tensor = Any  # tf.Tensor
+Images = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`
+Labels = Any  # tf.Tensor, int64 (samples,)
+Variable = Any  # tf.Variable, in TensorFlow's layout
+Own = Dict[str, Any]  # a layer's variables by role, and "masks": a function from its name to its mask's seed
 
 
 class Style(NamedTuple):
-    """How to lower: decided once for the whole network."""
+    """The choices of a lowering, made once for the whole network."""
 
-    fast: bool  # allow what is faster than what Keras' layers call
+    fast: bool  # allow faster operations than those of Keras' layers
     layout: str  # "NHWC" or "NCHW"
     precision: str  # "float32" or "float64"
-    grouped: bool  # whether the device has gradients of grouped convolutions
-    folded: Any  # names of the flattens that need no transposition: the dense weights have it
-    training: bool = True  # or in use: running statistics, no dropout
+    grouped: bool  # the device has gradients of grouped convolutions
+    folded: Any  # names of flattens without a transposition: the dense weights have it
+    training: bool = True  # False: inference, by running statistics, without dropout
 
     @property
     def channels(self) -> int:
@@ -39,7 +43,7 @@ class Style(NamedTuple):
 
 
 def described(style: Style) -> Dict[str, str]:
-    """What was chosen where TensorFlow offers several, in words."""
+    """Describe the chosen operations, for a record's notes."""
     exact, channels_last = style.precision == "float64", style.layout == "NHWC"
     native_lrn = not style.fast and channels_last and not exact
     return {
@@ -52,13 +56,13 @@ def described(style: Style) -> Dict[str, str]:
 
 
 def lower(layer: Layer, own: Own, style: Style) -> Operation:
-    """The layer as a function of its inputs, for one device's variables."""
+    """Return the layer as a function of its inputs, over one device's variables."""
     made: Operation = getattr(Lowering(layer, own, style), layer.kind)()
     return made
 
 
 class Lowering:
-    """One layer; the method that bears its kind's name makes the operation."""
+    """A layer; the method that bears its kind's name makes the operation."""
 
     def __init__(self, layer: Layer, own: Own, style: Style) -> None:
         self._layer, self._attrs, self._own, self._style = layer, layer.attrs, own, style
@@ -91,7 +95,7 @@ class Lowering:
         return lambda x: tf.nn.max_pool2d(pad(x), attrs["kernel"], attrs["stride"], word, data_format=layout)
 
     def avg_pool(self) -> Operation:
-        # Over explicit zeros, so that the divisor is the whole window; then by what the graph counts.
+        # Over explicit zeros, so that the divisor is the whole window; then corrected to the graph's count.
         pad, attrs, style = self._padded(0), self._attrs, self._style
         whole, counted = attrs["kernel"] ** 2, divisors(self._layer)
         correction = (
@@ -139,7 +143,7 @@ class Lowering:
         rate, masks, name = self._attrs["rate"], self._own["masks"], self._layer.name
         if not rate or not self._style.training:
             return lambda x: x
-        # Stateless: the same masks again after every build, also where XLA compiles.
+        # Stateless: equal masks after every build, with XLA too.
         return lambda x: tf.nn.experimental.stateless_dropout(x, rate, seed=masks(name), rng_alg="philox")
 
     def concat(self) -> Operation:
@@ -156,7 +160,7 @@ class Lowering:
         return lambda x: tf.reshape(tf.transpose(x, [0, 3, 1, 2]) if transposed else x, shape)
 
     def _padded(self, value: Any) -> Operation:
-        """What brings the input to whole windows, by the value or the lowest number; where nothing is needed as is."""
+        """Return a function that pads the input to whole windows, by `value` or, if None, the lowest number."""
         rows, columns = padding_needed(self._layer)
         if not any(rows + columns):
             return lambda x: x
@@ -164,7 +168,7 @@ class Lowering:
         return lambda x: tf.pad(x, paddings, constant_values=x.dtype.min if value is None else value)
 
     def _windowed(self, value: Any) -> Any:
-        """(what pads, TensorFlow's word for the rest)."""
+        """Return (a function that pads, TensorFlow's word for the padding that is left)."""
         return ((lambda x: x), "SAME") if same_padding(self._layer) else (self._padded(value), "VALID")
 
     def _biased(self, apply: Operation, layout: Any = None) -> Operation:
@@ -197,7 +201,7 @@ Pads = List[Tuple[int, int]]  # (before, after) for height and width
 
 
 def padding_needed(layer: Layer) -> Pads:
-    """What must stand around the input for every window to be whole."""
+    """Return the padding that makes every window whole."""
     kernel, stride, pad = layer.attrs["kernel"], layer.attrs["stride"], layer.attrs["pad"]
     return [
         (pad, max(0, (count - 1) * stride + kernel - extent - pad))
@@ -206,7 +210,7 @@ def padding_needed(layer: Layer) -> Pads:
 
 
 def same_padding(layer: Layer) -> bool:
-    """Whether "SAME" puts exactly the padding that is needed."""
+    """Check that "SAME" pads exactly as needed: ceil(extent / stride) positions, the odd element to the right."""
     kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
     pads: Pads = []
     for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
@@ -218,7 +222,7 @@ def same_padding(layer: Layer) -> bool:
 
 
 def divisors(layer: Layer) -> np.ndarray:
-    """How many elements an average divides by, (height, width) of the output.
+    """Return the number of elements that each average divides by, (height, width) of the output.
 
     Real elements, with `count_padding` also the padded zeros, never what a window rounded
     up hangs over the padding.

@@ -8,28 +8,28 @@ from suite.worker.contract import Setup
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
 
-INTER_OP = 1  # beside the device's own: more would only sit on cores, one network runs one operation after the other
+INTER_OP = 1  # next to the device's own thread: a network runs one operation after the other
 
 
 def prepare(setup: Setup, at_once: int = 0) -> List[str]:
-    """Set threads; the devices of this rank, by TensorFlow's names. Unavailable says what this machine lacks.
+    """Set threads; return this rank's devices, by TensorFlow's names. Unavailable names what this machine lacks.
 
     Logical devices of a CPU share one pool, which has the threads of as many as work `at_once`; 0: all of them.
     """
     threads("intra_op", setup.threads * ((at_once or setup.devices) if setup.device == "cpu" else 1))
-    # Logical devices, and collectives beside the computation, want to run at the same time.
+    # Logical devices, and collectives during the computation, run at the same time.
     threads("inter_op", INTER_OP * setup.devices + (setup.world > 1))
     return cuda(setup) if setup.device == "cuda" else cpus(setup.devices)
 
 
 def threads(pool: str, count: int) -> None:
-    """The size of one of TensorFlow's two pools; RuntimeError when it runs already with another one."""
+    """Set the size of one of TensorFlow's two pools; RuntimeError if it runs already with another size."""
     if getattr(tf.config.threading, "get_%s_parallelism_threads" % pool)() != count:
         getattr(tf.config.threading, "set_%s_parallelism_threads" % pool)(count)
 
 
 def cpus(count: int) -> List[str]:
-    """The CPU, cut into logical devices when there are to be several."""
+    """Return the CPU, cut into logical devices if there are several."""
     if count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         cut = tf.config.get_logical_device_configuration(cpu) or []
@@ -49,8 +49,8 @@ def cuda(setup: Setup) -> List[str]:
     own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
-        tf.config.experimental.set_memory_growth(each, True)  # or else one process takes all
-    # TF32 rounds what is multiplied to 11 bits: it is not the float32 that the record names.
+        tf.config.experimental.set_memory_growth(each, True)  # else one process takes all memory
+    # TF32 rounds factors to 11 bits: it is not the float32 that the record names.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if setup.knobs.get("deterministic") == "on":
         tf.config.experimental.enable_op_determinism()
@@ -58,7 +58,7 @@ def cuda(setup: Setup) -> List[str]:
 
 
 def grouped_gradients(device: str, layout: str, precision: str) -> bool:
-    """Whether the device has the gradients of grouped convolutions; a CPU has them through oneDNN alone."""
+    """Check for gradients of grouped convolutions; a CPU has them through oneDNN alone."""
     shape = [1, 2, 2, 4] if layout == "NHWC" else [1, 4, 2, 2]
     with tf.device(device):
         images, filters = tf.ones(shape, precision), tf.ones([1, 1, 2, 4], precision)
@@ -87,7 +87,7 @@ def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
 
 
 def versions(device: str) -> Dict[str, str]:
-    found = {"tensorflow": tf.__version__}  # to ask Keras for its own would load it
+    found = {"tensorflow": tf.__version__}  # asking Keras for its version would load it
     built: Dict[str, Any] = dict(tf.sysconfig.get_build_info())
     if device == "cuda":
         found.update({name: str(built[key]) for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version"))})

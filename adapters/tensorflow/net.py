@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Operation, Style, lower
+from adapters.tensorflow.lower import Images, Labels, Operation, Style, Tensor, lower
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.layers import Nodes
 from workloads.graph import Graph, Layer
 
-COUNT = "iterations"  # the name of the variable that counts them, for the masks
+COUNT = "iterations"  # the name of the variable that counts iterations, for the masks
 
 
 class Net:
@@ -29,15 +29,15 @@ class Net:
         seed: Tuple[int, int],
         layers: Optional[Sequence[Layer]] = None,
     ) -> None:
-        """`variables` by canonical name, on this device; `seed`: the setup's, and the device's number over all ranks.
+        """`variables` by canonical name, on this device; `layers` are those that run here, by default all.
 
-        `layers`, where not all of them are run here.
+        `seed`: the setup's, and the device's number over all ranks.
         """
         layers = graph.layers if layers is None else layers
         self.graph, self._seed = graph, seed
         self._drops = style.training and any(layer.draws_random for layer in layers)
         self._count = variables[COUNT]
-        # By layer; `trainable` in the graph's order.
+        # `weights` by layer, `trainable` in the graph's order.
         self.weights = {layer.name: [variables[each.name] for each in layer.parameters] for layer in layers}
         self.trainable = [variable for own in self.weights.values() for variable in own]
         self.operations: Dict[str, Operation] = {}
@@ -49,31 +49,31 @@ class Net:
             self.operations[layer.name] = lower(layer, own, style)
 
     def run(self, values: Dict[str, Any]) -> None:
-        """Add every layer's output by its name; what the layers read must be there."""
+        """Add every layer's output by its name; the inputs must be in `values`."""
         if self._drops:
             self._count.assign_add(1)
         for name, operation in self.operations.items():
             values[name] = operation(*[values[each] for each in self._inputs[name]])
 
-    def heads(self, images: Any) -> List[Any]:
-        """Logits (samples, classes) of every head, the network's answer last."""
+    def heads(self, images: Images) -> List[Tensor]:
+        """Return every head's logits (samples, classes), the network's answer last."""
         values = {"input": images}
         self.run(values)
         return [values[head.layer] for head in self.graph.heads]
 
-    def loss(self, images: Any, labels: Any) -> Tuple[Any, List[Any]]:
-        """(sum over heads of weight x mean cross-entropy, logits of the heads)."""
+    def loss(self, images: Images, labels: Labels) -> Tuple[Any, List[Any]]:
+        """Return (sum over heads of weight x mean cross-entropy, the heads' logits)."""
         heads = self.heads(images)
         return joint_loss(self.graph, heads, labels), heads
 
     def _masks(self, layer: str) -> Any:
-        """The seed of one layer's mask in this iteration: two numbers."""
+        """Return the seed of a layer's mask in this iteration: two numbers."""
         seed, device = self._seed
         return tf.stack([tf.constant(dropout_seed(seed, device, layer), tf.int64), self._count.read_value()])
 
 
 def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
-    """The sum over heads of weight x mean cross-entropy, from the logits of all of them."""
+    """Return the sum over heads of weight x mean cross-entropy."""
     total = None
     for logits, head in zip(heads, graph.heads):
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
@@ -83,9 +83,9 @@ def joint_loss(graph: Graph, heads: Sequence[Any], labels: Any) -> Any:
 
 
 def differentiated(net: Net) -> Callable[..., Any]:
-    """(images, labels) -> (loss, gradients in the order of the trainable variables)."""
+    """Return a function (images, labels) -> (loss, gradients in the order of the trainable variables)."""
 
-    def run(images: Any, labels: Any) -> Tuple[Any, List[Any]]:
+    def run(images: Images, labels: Labels) -> Tuple[Tensor, List[Tensor]]:
         with tf.GradientTape() as tape:
             loss, _ = net.loss(images, labels)
         return loss, tape.gradient(loss, net.trainable)
@@ -94,17 +94,17 @@ def differentiated(net: Net) -> Callable[..., Any]:
 
 
 def compiled(function: Callable[..., Any], by_xla: bool = False) -> Any:
-    """A tf.function; nothing here asks AutoGraph to rewrite it: control flow is Python's, unrolled at the trace."""
+    """Return a tf.function without AutoGraph: control flow is Python's, unrolled at the trace."""
     return tf.function(function, autograph=False, jit_compile=by_xla or None)
 
 
 def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of another function, as a cluster of XLA's when wanted."""
+    """Compile a part of another function by XLA, if wanted."""
     return compiled(function, by_xla=True) if wanted else function
 
 
 def macs(graph: Any) -> int:
-    """Multiply-accumulates of a TensorFlow graph's convolutions and matrix products, from their operands' shapes."""
+    """Count multiply-accumulates of a TensorFlow graph's convolutions and matrix products, by shapes."""
     total = 0
     for operation in graph.get_operations():
         if operation.type == "Conv2D":
@@ -120,7 +120,7 @@ Shape = Tuple[int, ...]
 
 
 class Layout:
-    """Translates every parameter of one graph; what has one axis is the same in both."""
+    """Translates a graph's parameters; those with one axis are equal in both layouts."""
 
     def __init__(self, graph: Graph, images: str) -> None:
         """`images` is "NHWC" or "NCHW"."""
@@ -140,7 +140,7 @@ class Layout:
         return tensor.T
 
     def canonical(self, name: str, tensor: np.ndarray) -> np.ndarray:
-        """From TensorFlow's layout to the workload's; contiguous."""
+        """Convert to the workload's layout; contiguous."""
         layer = name.rsplit(".", 1)[0]
         if tensor.ndim == 4:
             tensor = tensor.transpose(3, 2, 0, 1)
@@ -154,7 +154,7 @@ class Layout:
 
 
 def readers_of_flat(graph: Graph) -> Tuple[Dict[str, str], Set[str]]:
-    """({dense layer: the flatten of an image that it reads}, flattens of an image that something else reads).
+    """Return ({dense layer: the flatten of an image that it reads}, flattens of an image with other readers).
 
     Layers that work element by element may be between them.
     """
@@ -176,7 +176,7 @@ def readers_of_flat(graph: Graph) -> Tuple[Dict[str, str], Set[str]]:
 
 
 class EagerNodes(Nodes):
-    """Over one device's network."""
+    """Layers over one device's network, eager: each under its own tape."""
 
     def __init__(self, net: Net, device: str) -> None:
         self._net, self._device = net, device

@@ -1,4 +1,4 @@
-"""SGD with momentum and Adam on variables of one device, as `suite.worker.trainer` writes them down.
+"""SGD with momentum and Adam, the contract's rules, on variables of one device.
 
 Spelled out they are what Keras' optimisers run, operation by operation, and XLA makes one loop a
 variable of them. TensorFlow's own kernels, the ones of its first optimisers, take one pass
@@ -16,7 +16,7 @@ Rule = Callable[..., None]  # (weight, its state, gradient with the decay added,
 
 
 def states(optimiser: Optimiser) -> int:
-    """Variables that start at zero beside each weight: a velocity, or both moments."""
+    """Return the number of variables per weight that start at zero: a velocity, or both moments."""
     return 2 if isinstance(optimiser, Adam) else 1
 
 
@@ -29,7 +29,7 @@ def updating(
     rate: Any = None,
     locking: bool = False,
 ) -> Callable[[Tensors], None]:
-    """A function of the gradients that updates every weight.
+    """Return a function of the gradients that updates every weight.
 
     `state`: a list of variables in the weights' order for each of `states`; `count`: the variable that
     counts updates; `rate`: the one that holds the learning rate, where it changes; with `kernels` by
@@ -55,7 +55,7 @@ def kernel_name(optimiser: Optimiser) -> str:
 
 
 def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:
-    """The same, returning a number that is there when all updates are done."""
+    """Wrap an update in a function whose result is ready when all updates are done."""
 
     def run(gradients: Tensors) -> Any:
         rule(gradients)
@@ -65,7 +65,7 @@ def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:
 
 
 def sgd(optimiser: SGD, lr: Any) -> Rule:
-    """As Keras' SGD does, with the learning rate outside."""
+    """Update as Keras' SGD, with the learning rate outside the velocity."""
     momentum = optimiser.momentum
 
     def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
@@ -94,12 +94,12 @@ def sgd_kernel(optimiser: SGD, lr: Any, locking: bool = False) -> Rule:
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """A Python float, or a variable, in a type; tf.cast alone would take a float by way of float32."""
+    """Convert a float or a variable to a type; tf.cast alone would convert a float to float32 first."""
     return tf.constant(value, dtype) if isinstance(value, float) else tf.cast(value, dtype)
 
 
 def adam_rate(optimiser: Adam, lr: Any, update: Any) -> Any:
-    """`Adam.rate` of a tensor; in float64, because 1 - 0.999 has four digits in float32."""
+    """Return `Adam.rate` for a tensor; in float64, since 1 - 0.999 has four digits in float32."""
     t = tf.cast(update, tf.float64)
     grown = [1.0 - tf.pow(tf.constant(beta, tf.float64), t) for beta in (optimiser.beta1, optimiser.beta2)]
     return number(lr, tf.float64) * tf.sqrt(grown[1]) / grown[0]
@@ -116,7 +116,7 @@ def adam(optimiser: Adam) -> Rule:
 
 
 def adam_kernel(optimiser: Adam, locking: bool = False) -> Rule:
-    """ResourceApplyAdam; it makes the factor of the two powers itself: they are zero here, and the rate is whole."""
+    """Apply ResourceApplyAdam with both powers zero: its own factor is then 1, and `rate` has the whole correction."""
 
     def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
         first, second = own

@@ -1,4 +1,4 @@
-"""The weights on TensorFlow's parameter servers, as one worker sees them.
+"""A worker's access to the weights on TensorFlow's parameter servers.
 
 Between-graph replication, as TensorFlow has it since its first version: every worker has a
 session on a graph of its own, whose variables lie on the servers under names that are the
@@ -16,32 +16,32 @@ from suite.worker.contract import Optimiser
 
 
 class ParameterStore:
-    """Takes gradients, gives weights back; the servers update as each worker's gradients come."""
+    """Takes gradients and returns weights; the servers update as each worker's gradients come."""
 
     def __init__(
         self, target: str, member: Tuple[int, int], servers: int, optimiser: Optimiser, weights: Sequence[np.ndarray]
     ) -> None:
-        """`member`: which worker of how many; `weights` give shapes and types; nobody has written any yet."""
+        """`member`: (this worker's number, workers); `weights` give shapes and types, and are not written yet."""
         worker, self._workers = member
         self._device = "/job:worker/task:%d/device:CPU:0" % worker
         self._server_of = server_of_each([each.nbytes for each in weights], servers)
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._make(weights, servers, optimiser)
-        filters = ["/job:ps", "/job:worker/task:%d" % worker]  # or else it would wait for the other workers
+        filters = ["/job:ps", "/job:worker/task:%d" % worker]  # without it the session would wait for the other workers
         config = tf.compat.v1.ConfigProto(device_filters=filters)
         self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
 
     def write(self, weights: Sequence[np.ndarray]) -> None:
-        """The first weights, moments and counts of zero; one worker does it for all."""
+        """Write the first weights, and zero moments and counts; one worker does it for all."""
         self._session.run(self._first, dict(zip(self._fed, weights)))
 
     def read(self) -> List[np.ndarray]:
-        found: List[np.ndarray] = self._session.run(self._weights)
-        return found
+        weights: List[np.ndarray] = self._session.run(self._weights)
+        return weights
 
     def exchange(self, gradients: Sequence[np.ndarray]) -> Any:
-        """(weights after the update with these gradients, how many updates all workers have made).
+        """Return (weights after the update with these gradients, number of all workers' updates).
 
         Gradients are means over a worker's batch; the update divides them by the workers.
         """
@@ -94,7 +94,7 @@ class ParameterStore:
 
 
 def server_of_each(sizes: Sequence[int], servers: int) -> List[int]:
-    """A server for every size: the largest first, each to the one that has least."""
+    """Return a server for every size: the largest first, each to the server with the least load."""
     homes, loads = [0] * len(sizes), [0] * servers
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
         homes[place] = loads.index(min(loads))
@@ -103,5 +103,5 @@ def server_of_each(sizes: Sequence[int], servers: int) -> List[int]:
 
 
 def described(optimiser: Optimiser) -> str:
-    """The update on servers, for notes."""
+    """Describe the update on servers, for notes."""
     return "%s on the servers, with locks; gradients are divided by the global batch" % kernel_name(optimiser)

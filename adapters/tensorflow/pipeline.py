@@ -1,4 +1,4 @@
-"""A network cut into stages of consecutive layers, one a device of this process; a batch goes through in microbatches.
+"""A network cut into stages of consecutive layers, one per device of this process, for batches in microbatches.
 
 Every operation is made under its device's name, those of the backward too: left to itself
 TensorFlow puts the backward of a function over several devices on the first of them. In
@@ -13,14 +13,14 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Style
+from adapters.tensorflow.lower import Images, Labels, Style
 from adapters.tensorflow.net import Net, compiled, compiled_if, joint_loss
 from adapters.tensorflow.optimisers import Tensors, updating
 from suite.worker.contract import Optimiser
 from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
-# (stage, microbatch, what the neighbour made of the microbatch) -> what this stage makes
+# (stage, microbatch, the neighbour's result) -> this stage's result
 Work = Callable[[int, int, Any], Any]
 
 
@@ -41,19 +41,19 @@ class StageNet(Net):
         self._takes, self._gives = stage.entering, stage.leaving
 
     def outputs(self, inputs: Sequence[Any]) -> List[Any]:
-        """What later stages read; of the last the heads' logits. `inputs`: what the one before gives."""
+        """Return the values that later stages read (of the last stage the heads' logits)."""
         values = dict(zip(self._takes, inputs))
         self.run(values)
         names = [head.layer for head in self.graph.heads] if self.last else self._gives
         return [tf.identity(values[name]) if name in self._takes else values[name] for name in names]
 
     def loss(self, inputs: Any, labels: Any) -> Tuple[Any, List[Any]]:
-        """Of the last stage: (the loss, the heads' logits)."""
+        """Return the last stage's (loss, heads' logits)."""
         heads = self.outputs(inputs)
         return joint_loss(self.graph, heads, labels), heads
 
     def backward(self, tape: Any, made: Any, given: Any, upstream: Any) -> Tuple[Any, Tensors]:
-        """(gradients of what was given, of the trainable variables); `upstream`: of what was made, None of a loss.
+        """Return gradients of (the inputs, the trainable variables); `upstream`: of the outputs, None for a loss.
 
         Of the images none are asked for.
         """
@@ -78,7 +78,7 @@ class StageFunctions:
         by_xla: bool,
         kernels: bool,
     ) -> None:
-        """Of `in_use` (the same, not in training), `states`, `counts` and `rates` (see `optimisers`) one a stage."""
+        """`in_use` are the stages in inference; `states`, `counts` and `rates` (see `optimisers`) are by stage."""
         self._stages, self._in_use = stages, in_use
         self._rules = [
             compiled_if(by_xla, updating(optimiser, kernels, stage.trainable, *own))
@@ -99,8 +99,8 @@ class StageFunctions:
         self._update(own)
         return [loss for loss, _ in found]
 
-    def _differentiated(self, images: Any, labels: Any) -> Tuple[Any, List[Tensors]]:
-        """(loss, every stage's gradients) of one microbatch."""
+    def _differentiated(self, images: Images, labels: Labels) -> Tuple[Any, List[Tensors]]:
+        """Return (loss, every stage's gradients) of one microbatch."""
         run: List[Any] = []
         values: Any = [images]
         for stage in self._stages:
@@ -134,14 +134,14 @@ class StageFunctions:
 
 
 class Pipeline:
-    """A thread a stage: each works on a microbatch as soon as its neighbour has done with it."""
+    """A thread per stage, which works on a microbatch as soon as its neighbour is done with it."""
 
     def __init__(self, stages: int) -> None:
-        """The threads are started when first needed."""
+        """Start no thread yet: each starts at its first task."""
         self._pool = ThreadPoolExecutor(stages)
 
     def run(self, order: Sequence[int], begin: List[Any], work: Work) -> float:
-        """The mean over the stages of the seconds in which one did nothing, from the beginning to the last's end.
+        """Run all stages; return the mean of their idle seconds, from the beginning to the last stage's end.
 
         `order`: the stages, the first is given `begin`, a value a microbatch. The first error of any stage is raised.
         """
@@ -161,7 +161,7 @@ class Pipeline:
         self._pool.shutdown()
 
     def _stage(self, stage: int, incoming: List[Any], outgoing: List[Any], work: Work) -> float:
-        """The seconds in which one stage worked."""
+        """Run one stage; return the seconds in which it worked."""
         busy = 0.0
         try:
             for microbatch, (comes, goes) in enumerate(zip(incoming, outgoing)):
@@ -171,7 +171,7 @@ class Pipeline:
                 busy += time.perf_counter() - start
                 goes.set_result(result)
         except BaseException as error:
-            for goes in outgoing:  # or else the neighbour would wait for ever
+            for goes in outgoing:  # else the neighbour would wait forever
                 if not goes.done():
                     goes.set_exception(error)
             raise

@@ -1,4 +1,4 @@
-"""From an image file's bytes to what a network sees, in a graph, as `workloads.preprocessing` states it.
+"""The preprocessing of `workloads.preprocessing` as a graph, from an image file's bytes to a network's input.
 
 The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
 filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
@@ -18,16 +18,16 @@ Boxes = Callable[[Any, Any], Any]  # (width, height) -> left, top, right, bottom
 
 
 class Pixels:
-    """What becomes of one image; call it inside a function of TensorFlow's."""
+    """The preprocessing of one image; call it inside a function of TensorFlow's."""
 
     def __init__(self, how: Preprocessing, crop: int, random: bool, seed: int) -> None:
         """`crop` is the side of the network's input; `random` crops and flips follow `seed` and the position."""
         self._how, self._crop, self._random, self._seed = how, crop, random, seed
-        # A row of pixels at a time: three numbers would be spread over them one by one.
+        # A row of pixels at a time, which is faster than broadcasting three numbers.
         self._mean, self._deviation = (np.tile(np.array(x, np.float32), crop) for x in (how.mean, how.deviation))
 
     def __call__(self, encoded: Any, position: Any) -> Any:
-        """float32 (crop, crop, 3), normalised; an InvalidArgumentError where it cannot be decoded."""
+        """Return float32 (crop, crop, 3), normalised; InvalidArgumentError for a broken image."""
         if not self._random:
             return self._normalised(self._cut(encoded, self._centre))
         draws = tf.random.stateless_uniform(
@@ -38,7 +38,7 @@ class Pixels:
         return self._normalised(flipped)
 
     def _centre(self, width: Any, height: Any) -> Any:
-        """`Preprocessing.centre` of numbers that are known when the graph runs."""
+        """Compute `Preprocessing.centre` when the graph runs."""
         side = tf.constant(self._how.resize, tf.float64)
         across = tf.where(width < height, side, tf.floor(width * side / height))
         down = tf.where(width < height, tf.floor(height * side / width), side)
@@ -47,13 +47,13 @@ class Pixels:
         return tf.stack([left * x, top * y, (left + self._crop) * x, (top + self._crop) * y])
 
     def _cut(self, encoded: Any, box_of: Boxes) -> Any:
-        """float32 (crop, crop, 3) in levels from 0 to 255."""
+        """Return float32 (crop, crop, 3) in levels from 0 to 255."""
 
         def jpeg() -> Any:
             sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.float64)
             return self._partly(encoded, sides, box_of(sides[1], sides[0]))
 
-        def other() -> Any:  # in spite of its name it decodes PNGs too
+        def other() -> Any:  # despite its name it decodes PNGs, too
             pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
             sides = tf.cast(tf.shape(pixels)[:2], tf.float64)
             return pixels, box_of(sides[1], sides[0])
@@ -61,8 +61,8 @@ class Pixels:
         return self._scaled(*tf.cond(tf.io.is_jpeg(encoded), jpeg, other))
 
     def _partly(self, encoded: Any, sides: Any, box: Any) -> Any:
-        """(pixels of a JPEG around a box, the box in them)."""
-        # The filter reaches a pixel of the result beyond the box; one more for what decoding does at an edge.
+        """Return (pixels of a JPEG around a box, the box within them)."""
+        # The filter reaches one pixel of the result beyond the box; one more for decoding at an edge.
         reach = tf.maximum((box[2:] - box[:2]) / self._crop, 1.0) + 2.0
         begin = tf.maximum(tf.floor(box[:2] - reach), 0.0)
         end = tf.minimum(tf.math.ceil(box[2:] + reach), tf.reverse(sides, [0]))
@@ -86,13 +86,13 @@ class Pixels:
         return tf.ensure_shape(found[0], [*crop, 3])
 
     def _normalised(self, levels: Any) -> Any:
-        """Whole levels, as Pillow keeps them, less the mean, over the deviation of each channel."""
+        """Round to whole levels, as Pillow does, subtract the mean, divide by each channel's deviation."""
         rows = tf.reshape(tf.round(levels), [self._crop, 3 * self._crop])
         return tf.reshape((rows - self._mean) / self._deviation, [self._crop, self._crop, 3])
 
 
 def random_box(how: Preprocessing, draws: Any, width: Any, height: Any) -> Any:
-    """A share of the area, sides of some ratio; the largest centre square when no try fits.
+    """Draw a box by area and aspect ratio; the largest centre square if no try fits.
 
     `draws`: float64 (tries, 4), uniform in [0, 1).
     """

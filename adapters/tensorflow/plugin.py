@@ -37,7 +37,7 @@ STRATEGIES = (
         "The same by Keras: its model.fit and its optimiser, on a data set that MirroredStrategy distributes.",
         distributed=False,
         several_devices=True,
-        separable=("forward", "backward", "communication", "update"),  # a step takes its batch by itself
+        separable=("forward", "backward", "communication", "update"),  # a step takes its batch itself
         changing_rate=True,
         refuses={("xla", "update"): NOT_COMPILED, ("xla", "step"): NOT_COMPILED},
     ),
@@ -179,7 +179,7 @@ class TensorFlow(Adapter):
     )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """What depends on the number of devices, or on a knob and the device at once."""
+        """Return what the number of devices, or a knob with a device, excludes."""
         knobs, devices, on_cpu = case.knobs, case.placement.devices, case.placement.device == "cpu"
         if knobs["cross_device"] == "hierarchical" and devices % 2:
             return (
@@ -191,14 +191,14 @@ class TensorFlow(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What must stand before TensorFlow is loaded: its log level, oneDNN, and for a tuned CPU the allocator's."""
+        """Return variables that are read when TensorFlow is loaded: log level, oneDNN, a tuned CPU's allocator."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         kernels = variables(case, "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_ONEDNN_OPTS")
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **kernels, **keep_memory(case)}
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
-        """Parameter servers and a coordinator's workers: which each is, how many there are, and its threads."""
+        """Return parameter servers and a coordinator's workers, each with its job, number, all counts and threads."""
         if case.strategy not in KNOBS["servers"].strategies:
             return ()
         servers, placement = case.knobs["servers"], case.placement

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
+from adapters.tensorflow.lower import Images, Tensor
 from adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
 from adapters.tensorflow.optimisers import Tensors, states, updating
 from suite.worker.contract import Batch, LayerTimes, Unsupported
@@ -21,40 +22,40 @@ ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
 class Replicas(TensorFlowTrainer):
-    """One device; a strategy overrides how a network is replicated over several, and how gradients are averaged."""
+    """Trains on one device; a strategy overrides how a network is replicated and how gradients are averaged."""
 
-    one_cluster = True  # whether XLA may compile the whole step as one: there is no exchange in its midst
+    one_cluster = True  # XLA may compile the whole step: there is no exchange within it
 
     # --- what a strategy overrides ------------------------------------------
 
     def per_device(self, make: Callable[[], Any]) -> List[Any]:
-        """What `make` creates, one variable a device."""
+        """Return the variables that `make` creates, one per device."""
         with tf.device(self.devices[0]):
             return [make()]
 
     def replicate(self, body: Callable[[int], Any]) -> List[Any]:
-        """`body` on every device at once, given its number there; inside a tf.function."""
+        """Run `body(device's number)` on all devices at once; inside a tf.function."""
         return [body(0)]
 
     def each(self, body: Callable[[int], Any]) -> List[Any]:
-        """`body` for every device at once, given its number; eager."""
+        """Run `body(device's number)` on all devices at once; eager."""
         return [body(0)]
 
     def average(self, gradients: Tensors) -> Tensors:
-        """Of one device's gradients over all devices of all ranks; inside `replicate`."""
+        """Average a device's gradients over all devices of all ranks; inside `replicate`."""
         return gradients
 
     # --- life ---------------------------------------------------------------
 
     def release(self) -> None:
-        """Functions and variables stand in reference cycles."""
-        self.variables: Dict[str, List[Any]] = {}  # by canonical name, one a device
+        """Free functions and variables, which are in reference cycles."""
+        self.variables: Dict[str, List[Any]] = {}  # by canonical name, one per device
         self.nets: List[Net] = []
         self._nets_in_use: List[Net] = []
-        self._forward: List[Any] = []  # a function a device, as what follows
+        self._forward: List[Any] = []  # a function per device, as the next two lists
         self._differentiate: List[Any] = []
         self._rules: List[Any] = []
-        self._rates: List[Any] = []  # a variable a device, where the learning rate changes
+        self._rates: List[Any] = []  # a variable per device, if the learning rate changes
         self._step = self._step_alone = self._communicate = self._update = self._predict = None  # type: Any
         self._tapes: Sequence[Any] = ()
         self._losses = self._logits = ()
@@ -79,7 +80,7 @@ class Replicas(TensorFlowTrainer):
         self._compile([[[own[index] for own in kind] for kind in state] for index in places], counts)
 
     def _compile(self, state: List[List[Tensors]], counts: Tensors) -> None:
-        """The functions, each traced at its first call; `state` and `counts` (see `optimisers`) hold one a device."""
+        """Make the functions, traced at their first calls; `state` and `counts` (see `optimisers`) are by device."""
         xla, one_cluster = self.xla, self.one_cluster
         by_xla, apart = xla == "step" and one_cluster, xla == "step" and not one_cluster
         self._differentiate = [compiled_if(apart, differentiated(net)) for net in self.nets]
@@ -90,7 +91,7 @@ class Replicas(TensorFlowTrainer):
         ]
         self._step = compiled(lambda *tensors: self._whole_step(tensors, True), by_xla)
         self._step_alone = compiled(lambda *tensors: self._whole_step(tensors, False))
-        # A function a device: TensorFlow puts the backward of one function over several devices on the first.
+        # A function per device: TensorFlow runs the backward of a function over several devices on the first.
         self._forward = [compiled(net.loss, xla == "step") for net in self.nets]
         self._communicate = compiled(self._average_all)
         self._update = compiled(self._update_all, by_xla)
@@ -108,7 +109,7 @@ class Replicas(TensorFlowTrainer):
         return Batch(tuple(images), tuple(labels))
 
     def forward(self, batch: Any) -> None:
-        """The forward's function under an eager tape, which keeps what its backward reads."""
+        """Run the forward's function under an eager tape, which keeps what its backward reads."""
 
         def on(index: int) -> Any:
             with tf.device(self.devices[index]), tf.GradientTape() as tape:
@@ -126,7 +127,7 @@ class Replicas(TensorFlowTrainer):
         self._tapes = ()
 
     def communicate(self) -> None:
-        """All-reduce of all gradients; asked again, it averages the same ones again."""
+        """All-reduce all gradients; a second call averages the same local gradients again."""
         if self.setup.world * self.setup.devices > 1:
             self.averaged = self._communicate(self.local)
 
@@ -153,7 +154,7 @@ class Replicas(TensorFlowTrainer):
         return concatenated(self._predict(batch.images))
 
     def native_gradients(self) -> Sequence[Any]:
-        """Of the first device, the same on all once they are averaged."""
+        """Return the first device's gradients, after averaging equal on all devices."""
         own: Sequence[Any] = (self.averaged or self.local)[0]
         return own
 
@@ -163,11 +164,11 @@ class Replicas(TensorFlowTrainer):
     def parameter_count(self) -> int:
         return sum(int(np.prod(own[0].shape)) for own in self.variables.values() if own[0].trainable)
 
-    def heads(self, images: Any) -> List[Any]:
+    def heads(self, images: Images) -> List[Tensor]:
         return self._net(0, True).heads(images)
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """Eager, on the first device."""
+        """Time layers eagerly, on the first device."""
         if self.xla == "step":
             raise Unsupported("XLA compiles the layers as one")
         nodes = EagerNodes(self.nets[0], self.devices[0])
@@ -180,7 +181,7 @@ class Replicas(TensorFlowTrainer):
 
     def _variable(self, value: np.ndarray, trainable: bool, dtype: str = "") -> List[Any]:
         value = np.asarray(value, dtype=dtype or self.setup.precision)
-        # Each device writes its own component, never the mirrored whole; the aggregation would apply to that.
+        # Each device writes its own component: an assignment to the mirrored variable would aggregate.
         return self.per_device(lambda: tf.Variable(value, trainable=trainable, aggregation=ONLY_FIRST))
 
     def _net(self, index: int, training: bool) -> Net:
@@ -192,7 +193,7 @@ class Replicas(TensorFlowTrainer):
     # --- traced ---------------------------------------------------------------
 
     def _whole_step(self, tensors: Sequence[Any], exchange: bool) -> Tensors:
-        """`tensors`: the devices' images, then their labels; sorting out nested ones costs each call over 0.1 ms."""
+        """`tensors`: the devices' images, then their labels; nested arguments would cost each call over 0.1 ms."""
         count = len(self.devices)
         images, labels = tensors[:count], tensors[count:]
 

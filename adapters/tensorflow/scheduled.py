@@ -1,4 +1,4 @@
-"""What workers run for a coordinator: functions whose variables lie on parameter servers.
+"""The functions that workers run for a coordinator, over variables on parameter servers.
 
 A step's function pulls the weights, computes, and hands its gradients to the servers, which
 apply them at once. The staged pass has the same in two functions: the first leaves its
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.base import TensorFlowTrainer
-from adapters.tensorflow.lower import Style
+from adapters.tensorflow.lower import Images, Labels, Style
 from adapters.tensorflow.net import COUNT, Net, compiled
 from adapters.tensorflow.optimisers import Tensors, states, updating, with_end
 from adapters.tensorflow.parameter_store import server_of_each
@@ -19,30 +19,30 @@ from suite.worker.contract import Optimiser
 
 
 class Turn:
-    """Stands where a network counts its iterations: the coordinator has counted, workers would race."""
+    """Replaces a network's counter of iterations: the coordinator counts, as workers would race."""
 
     def __init__(self, number: Any) -> None:
-        """`number`: of all shares so far, a tensor."""
+        """`number` counts all shares so far; a tensor."""
         self._number = number
 
     def assign_add(self, _: int) -> None:
-        """It has happened."""
+        """No-op: the coordinator has counted."""
 
     def read_value(self) -> Any:
         return self._number
 
 
 class Scheduled:
-    """One network's variables and functions; each function is traced at its first call."""
+    """A network's variables and functions; each function is traced at its first call."""
 
     def __init__(
         self, trainer: TensorFlowTrainer, weights: Dict[str, np.ndarray], distribution: Any, servers: int
     ) -> None:
-        """The first weights; TensorFlow's strategy lays variables on the servers in turn, when tuned we do by size."""
+        """Write the first weights; TensorFlow places variables on servers in turn, `tuned` by size."""
         self._trainer, self._distribution, self._shares = trainer, distribution, trainer.setup.devices
         zero, starts = np.zeros((), np.int64), list(trainer.first_values(weights))
         with distribution.scope():
-            self._counts = [self._variable(zero, False) for _ in range(servers)]  # in turn: one on each server
+            self._counts = [self._variable(zero, False) for _ in range(servers)]  # one on each server, in turn
             self._finished = self._variable(zero, False)
         loads = [value.nbytes if trainable else 0 for _, value, trainable in starts]
         homes: List[Any] = [None] * len(starts)
@@ -60,7 +60,7 @@ class Scheduled:
         self.update = [compiled(self._apply(share)) for share in range(self._shares)]
 
     def hold(self) -> None:
-        """Make room on the servers for every share's gradients, which only the staged pass leaves there."""
+        """Make variables on the servers for every share's gradients, which only the staged pass stores."""
         if not self._held:
             self._held = [self._zeros() for _ in range(self._shares)]
 
@@ -69,8 +69,8 @@ class Scheduled:
 
     # --- functions ------------------------------------------------------------
 
-    def _step(self, images: Any, labels: Any, turn: Any) -> Tuple[Any, Any]:
-        """(loss, updates that others finished between this one's pull and its own end)."""
+    def _step(self, images: Images, labels: Labels, turn: Any) -> Tuple[Any, Any]:
+        """Return (loss, number of other updates between this step's pull and its end)."""
         before = self._finished.read_value()
         with tf.control_dependencies([before]):
             loss, _, gradients = self._differentiate(images, labels, turn)
@@ -79,7 +79,7 @@ class Scheduled:
         return loss, now - before - 1
 
     def _forward(self, share: int) -> Callable[..., Any]:
-        def run(images: Any, labels: Any, turn: Any) -> Tuple[Any, Any]:
+        def run(images: Images, labels: Labels, turn: Any) -> Tuple[Any, Any]:
             loss, logits, gradients = self._differentiate(images, labels, turn)
             for held, gradient in zip(self._held[share], gradients):
                 held.assign(gradient)
@@ -99,8 +99,8 @@ class Scheduled:
         trainer = self._trainer
         return Net(trainer.graph, dict(values, **{COUNT: Turn(turn)}), style, (trainer.setup.seed, 0))
 
-    def _differentiate(self, images: Any, labels: Any, turn: Any) -> Tuple[Any, Any, Tensors]:
-        """(loss, the last head's logits, gradients) with the weights as they are now."""
+    def _differentiate(self, images: Images, labels: Labels, turn: Any) -> Tuple[Any, Any, Tensors]:
+        """Return (loss, the last head's logits, gradients) by the present weights."""
         pulled = [weight.read_value() for weight in self.weights]
         names = [parameter.name for parameter in self._trainer.graph.parameters]
         net = self.net(dict(self.variables, **dict(zip(names, pulled))), self._trainer.style, turn)
@@ -110,9 +110,9 @@ class Scheduled:
         return loss, heads[-1], tape.gradient(loss, pulled)
 
     def _updating(self, optimiser: Optimiser) -> Callable[[Tensors], Tensors]:
-        """What divides a share's gradients by the shares and applies them where the weights lie."""
+        """Return a function that divides a share's gradients by the shares, and updates on the weights' servers."""
         state = [self._zeros() for _ in range(states(optimiser))]
-        rules: Dict[str, Tuple[List[int], Any]] = {}  # by server: the places of its weights, what updates them
+        rules: Dict[str, Tuple[List[int], Any]] = {}  # by server: (its weights' indices, their rule)
         for count in self._counts:
             places = [place for place, weight in enumerate(self.weights) if weight.device == count.device]
             own = [self.weights[place] for place in places]
@@ -135,7 +135,7 @@ class Scheduled:
         return tf.Variable(np.asarray(value, kind), trainable=trainable)
 
     def _beside(self, other: Any, value: np.ndarray, trainable: bool) -> Any:
-        """A variable on another one's server; None: on the server whose turn it is."""
+        """Make a variable on the server of another; None: on the next server in turn."""
         with self._distribution.scope():
             if other is None:
                 return self._variable(value, trainable)
@@ -143,5 +143,5 @@ class Scheduled:
                 return self._variable(value, trainable)
 
     def _zeros(self) -> Tensors:
-        """Beside every weight one of its shape."""
+        """Make a variable of each weight's shape on its server."""
         return [self._beside(weight, np.zeros(weight.shape), False) for weight in self.weights]

@@ -1,7 +1,6 @@
-"""`server.py JOB NUMBER CHIEFS WORKERS SERVERS THREADS`: one of TensorFlow's servers, beside the ranks.
+"""`server.py JOB NUMBER CHIEFS WORKERS SERVERS THREADS`: one of TensorFlow's servers, next to the ranks.
 
-JOB is "ps", a parameter server, or "worker", who does what a coordinator schedules. It serves
-until it is ended.
+JOB is "ps", a parameter server, or "worker", which runs what a coordinator schedules. It serves until it is ended.
 """
 
 import os
@@ -9,9 +8,9 @@ import sys
 
 
 def main(job: str, number: int, chiefs: int, workers: int, servers: int, threads: int) -> None:
-    # Run as a file of the bundle: its own folder is no place to import from, the bundle is.
+    # Run as a file of the bundle: imports start from the bundle, not from this folder.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from adapters.tensorflow.exchange import Member  # only now it can be found
+    from adapters.tensorflow.exchange import Member  # importable only now
 
     Member(job, number, (chiefs, workers, servers), threads).server.join()
 

@@ -11,7 +11,7 @@ HE = {"weight": {"kind": "he_fan_out"}}
 
 
 def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: bool) -> str:
-    """1x1, 3x3, 1x1 beside an identity or a projection."""
+    """1x1, 3x3, 1x1, in parallel with an identity or a projection."""
     y = b.relu(name + "_a_relu", b.conv_bn(name + "_a", x, width, 1, init=HE))
     y = b.relu(name + "_b_relu", b.conv_bn(name + "_b", y, width, 3, stride=stride, pad=1, init=HE))
     y = b.conv_bn(name + "_c", y, 4 * width, 1, init=HE)

@@ -16,7 +16,7 @@ Shape = Tuple[int, ...]
 
 
 class Layer(ABC):
-    """One node of the graph with its parameters, gradients and running statistics by role."""
+    """A node of the graph with its parameters, gradients and running statistics by role."""
 
     def __init__(self, node: graph.Layer, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
         """`weights` by role ("weight", "bias"), converted to float64; `seed` is for random layers."""
@@ -27,21 +27,21 @@ class Layer(ABC):
 
     @abstractmethod
     def forward(self, inputs: List[np.ndarray]) -> Tuple[np.ndarray, Any]:
-        """(output, what backward needs)."""
+        """Return (output, what backward needs)."""
 
     def predict(self, inputs: List[np.ndarray]) -> np.ndarray:
-        """The output in use; most layers compute what they do in training."""
+        """Return the output in inference; most layers compute as in training."""
         return self.forward(inputs)[0]
 
     @abstractmethod
     def backward(self, kept: Any, gradient: np.ndarray) -> List[np.ndarray]:
-        """The gradient by each input; gradients by parameters are added to `gradients`."""
+        """Return the gradients of the inputs; add the parameters' gradients to `gradients`."""
 
     def observe(self, kept: Any) -> None:  # noqa: B027 - most layers keep no statistics
-        """Bring running statistics forward by one batch, given a forward's second result."""
+        """Update running statistics by one batch, given a forward's second result."""
 
     def macs(self, output: Shape) -> int:
-        """Multiply-accumulates behind one sample's output of this shape."""
+        """Return the multiply-accumulates of one sample's output of this shape."""
         return 0
 
     def accumulate(self, role: str, gradient: np.ndarray) -> None:
@@ -52,12 +52,12 @@ class Layer(ABC):
 
 
 def per_channel(vector: np.ndarray, dimensions: int) -> np.ndarray:
-    """A (channels,) vector shaped to broadcast over an array of so many dimensions."""
+    """Reshape a (channels,) vector to broadcast over an array of `dimensions` dimensions."""
     return vector.reshape((1, -1) + (1,) * (dimensions - 2))
 
 
 def all_but_channels(dimensions: int) -> Tuple[int, ...]:
-    """The axes that a per-channel sum runs over."""
+    """Return the axes of a per-channel sum."""
     return (0,) + tuple(range(2, dimensions))
 
 
@@ -68,12 +68,12 @@ class Windows:
         self.kernel, self.stride, self.pad = node.attrs["kernel"], node.attrs["stride"], node.attrs["pad"]
         self.extent: Tuple[int, ...] = tuple(node.input_shapes[0][1:])
         self.output: Tuple[int, ...] = tuple(node.shape[1:])
-        # What the last window reaches; rounding up, it may hang over the right padding.
+        # The end of the last window; rounding up, it may exceed the right padding.
         reach = [(count - 1) * self.stride + self.kernel for count in self.output]
         self._padded = tuple(max(r, e + 2 * self.pad) for r, e in zip(reach, self.extent))
 
     def patches(self, images: np.ndarray, fill: float = 0.0) -> np.ndarray:
-        """(n, c, h, w) to a view (n, c, kernel, kernel, out_h, out_w); `fill` stands in the padding."""
+        """(n, c, h, w) to a view (n, c, kernel, kernel, out_h, out_w); `fill` is the padding's value."""
         padded = images
         if self._padded != self.extent:
             padded = np.full(images.shape[:2] + self._padded, fill)

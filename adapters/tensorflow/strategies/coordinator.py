@@ -1,8 +1,8 @@
 """TensorFlow's ParameterServerStrategy with its ClusterCoordinator: the strategy `coordinator`.
 
-This process alone has a program: it reads and cuts the batches and schedules functions, which
-workers without a program of their own run, each when it is free. The weights lie on parameter
-servers. Workers and servers run beside this rank (`server`); TensorFlow calls it the chief.
+Only this process has a program: it reads and splits the batches and schedules functions, which free workers run. The
+weights are on parameter servers. Workers and servers are separate programs (`server`); TensorFlow calls this process
+the chief.
 """
 
 import gc
@@ -21,7 +21,7 @@ from suite.worker.staleness import Staleness
 
 
 class Coordinator(TensorFlowTrainer):
-    """A step is a function for every share of the batch, and waits for all of them."""
+    """A step schedules a function for every share of the batch, and waits for all."""
 
     transport = "grpc"
     xla_when_tuned = "off"  # the servers update
@@ -35,7 +35,7 @@ class Coordinator(TensorFlowTrainer):
     # --- life ---------------------------------------------------------------
 
     def prepare(self) -> List[str]:
-        """Of this process; its workers are processes of their own, with threads of their own."""
+        """Prepare this process; its workers are other processes."""
         return machine.prepare(self.setup._replace(devices=1))
 
     def join(self) -> None:
@@ -51,7 +51,7 @@ class Coordinator(TensorFlowTrainer):
         self.devices = [name for name in connected if "/job:worker/" in name]
 
     def release(self) -> None:
-        """Functions and variables stand in reference cycles."""
+        """Free functions and variables, which are in reference cycles."""
         self._scheduled: Any = None
         self._losses = self._logits = ()
         self._turns = 0
@@ -62,7 +62,7 @@ class Coordinator(TensorFlowTrainer):
         self._scheduled = Scheduled(self, weights, self._distribution, self._servers)
 
     def close(self) -> None:
-        """The coordinator's threads end when nothing refers to it; workers and servers are ended by who began them."""
+        """Free the coordinator, whose threads then end; the launcher ends workers and servers."""
         super().close()
         self._coordinator = self._distribution = None
         gc.collect()
@@ -70,20 +70,20 @@ class Coordinator(TensorFlowTrainer):
     # --- training -------------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
-        """An equal contiguous share for every worker, in this process: who takes it is not known yet."""
+        """Make an equal contiguous share for every worker, in this process: its worker is not known yet."""
         with tf.device(self._here):
             own = [(self.placed(share.images), tf.identity(share.labels)) for share in split(batch, self.setup.devices)]
         images, labels = zip(*own)
         return Batch(images, labels)
 
     def forward(self, batch: Any) -> None:
-        """Pull, forward, backward and push: a worker's one function; the gradients stay on the servers."""
+        """Run pull, forward, backward and push, a worker's one function; the gradients stay on the servers."""
         self._scheduled.hold()
         found = self._all(self._scheduled.forward, batch)
         self._losses, self._logits = zip(*found)
 
     def backward(self) -> None:
-        """It has happened in the forward."""
+        """No-op: `forward` already ran the backward pass."""
 
     def update(self) -> None:
         for function in self._scheduled.update:
@@ -103,7 +103,7 @@ class Coordinator(TensorFlowTrainer):
         self._staleness.begin()
 
     def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
-        """What the shares' functions give, in the shares' order."""
+        """Return the results of the shares' functions, in the shares' order."""
         found = []
         for function, images, labels in zip(functions, batch.images, batch.labels):
             self._turns += 1
@@ -120,7 +120,7 @@ class Coordinator(TensorFlowTrainer):
         return concatenated([each.fetch() for each in found])
 
     def native_gradients(self) -> List[np.ndarray]:
-        """The mean over the shares, as the servers hold them."""
+        """Return the mean over the shares' gradients on the servers."""
         held: List[np.ndarray] = self._scheduled.gradients()
         return held
 

@@ -1,9 +1,9 @@
 """Keras's `model.fit` on a data set that MirroredStrategy distributes: what TensorFlow's guides begin with.
 
 The loop over the batches, its callbacks, the training function and the optimiser are Keras's own; network and loss are
-those of the strategy `mirrored`, on each replica. `fit` returns only when training is over, so it runs in a thread of
-its own, and a callback halts it between two steps. To Keras all steps are one endless epoch: when an epoch ends, and
-what is evaluated then, is the measuring loop's to say.
+those of the strategy `mirrored`, on each replica. `fit` returns only when training is over, so it runs in a separate
+thread, and a callback halts it between two steps. To Keras all steps are one endless epoch: the measuring loop decides
+when an epoch ends and what is evaluated.
 """
 
 import atexit
@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
+from adapters.tensorflow.lower import Images, Labels
 from adapters.tensorflow.optimisers import adam, adam_rate
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
 from suite.worker.contract import Adam, Batch, LayerTimes, Optimiser, Setup
@@ -32,14 +33,14 @@ class Model(tf.keras.Model):
         self.compile(optimizer=optimizer, jit_compile=False)
 
     def _maybe_symbolic_build(self, *_: Any, **__: Any) -> None:
-        """Keras would take a batch to find out shapes; the variables are there already."""
+        """No-op: Keras would take a batch to infer shapes, but the variables exist."""
 
     def train_step(self, data: Any) -> Dict[str, Any]:
         return {"loss": self._replica_step(*data)}
 
 
 class Batches(DataAdapter, tf.distribute.DistributedDataset):  # type: ignore[misc]
-    """Batches without an end, distributed already: `fit` goes on where they stand, as it does from epoch to epoch."""
+    """Endless batches that are distributed already: a `fit` continues where the last one ended."""
 
     num_batches = None  # endless
 
@@ -54,11 +55,11 @@ class Batches(DataAdapter, tf.distribute.DistributedDataset):  # type: ignore[mi
 
 
 class Over(Exception):
-    """No further step is wanted of a `fit`."""
+    """Ends a `fit`."""
 
 
 class Fit(tf.keras.callbacks.Callback):
-    """`model.fit` in a thread of its own, which makes a step whenever it is asked for one."""
+    """`model.fit` in a separate thread, which makes one step per call of `step`."""
 
     def __init__(self, model: Model, batches: Iterable[Any]) -> None:
         super().__init__()
@@ -67,10 +68,10 @@ class Fit(tf.keras.callbacks.Callback):
         self._error: Optional[BaseException] = None
         self._thread = Thread(target=self._fit, args=(model, Batches(batches)), daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # it holds a reader's iterator: see TensorReader
+        atexit.register(self.close)  # the thread holds a reader's iterator: see TensorReader
 
     def step(self) -> Dict[str, Any]:
-        """The logs of one more step; raises what `fit` raised."""
+        """Make one more step and return its logs; raise what `fit` raised."""
         if self._error is None:
             self._asked.release()
             self._made.acquire()
@@ -104,23 +105,23 @@ class Fit(tf.keras.callbacks.Callback):
 
 
 class KerasFit(Mirrored):
-    """What is read in its own order comes through the distributed data set; other batches are handed over one by one.
+    """Takes tf.data's batches from the distributed data set; other batches are handed over one by one.
 
-    A batch of the data set stays there until the step takes it: the reader itself stands for it.
+    A batch of the data set is taken by the step itself: until then the reader represents it.
     """
 
     xla_when_tuned = "off"  # Keras compiles no step of several devices
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._fits: Dict[Tuple[bool, bool], Fit] = {}  # by whether it reads, and whether its devices exchange
+        self._fits: Dict[Tuple[bool, bool], Fit] = {}  # by (reads a data set, devices exchange)
 
     def release(self) -> None:
         self._end_fits()
         super().release()
         self._models: Dict[bool, Model] = {}
-        self._mirrored: Dict[int, Any] = {}  # the variable of all devices, by the identity of the first one's
-        self._handed: Any = None  # the batch that was handed over last, and the same as a value of each replica
+        self._mirrored: Dict[int, Any] = {}  # mirrored variables, by the id of their first component
+        self._handed: Any = None  # (the last batch that was handed over, its values per replica)
 
     # --- data ---------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class KerasFit(Mirrored):
         super().open_input(source)
 
     def make_reader(self, source: Any) -> Reader:
-        """tf.data's pipeline, distributed; what it does not read, or reads as records, as `mirrored` does."""
+        """Distribute tf.data's pipeline; records, and what tf.data does not read, are read as in `mirrored`."""
         if refusal(source) is not None or source.records is not None:
             return super().make_reader(source)
         return input_reader(source, self.setup, self._distributed)
@@ -158,14 +159,14 @@ class KerasFit(Mirrored):
         self._fit_on(batch, exchange=True)
 
     def step_alone(self, batch: Any) -> None:
-        """By Keras, too, so that what `fit` costs is not taken for communication."""
+        """Step by Keras as well, so that the cost of `fit` does not count as communication."""
         self._fit_on(batch, exchange=len(self.devices) == 1)
 
     def set_learning_rate(self, rate: float) -> None:
         super().set_learning_rate(rate)
         for model in self._models.values():
             optimizer = model.optimizer
-            for velocity in getattr(optimizer, "momentums", []):  # SGD's, which holds the rate: see Trainer
+            for velocity in getattr(optimizer, "momentums", []):  # SGD's, which contains the rate: see Trainer
                 velocity.assign(velocity * (rate / optimizer.learning_rate))
             optimizer.learning_rate = rate
 
@@ -210,7 +211,7 @@ class KerasFit(Mirrored):
             self._fits.popitem()[1].close()
 
     def _model(self, exchange: bool) -> Model:
-        """Made when it is first asked for: its optimiser has a velocity of its own."""
+        """Return a model, made at the first call: each has its own velocity."""
         if exchange not in self._models:
             rule = self.setup.optimiser
             with self.distribution.scope():
@@ -224,10 +225,10 @@ class KerasFit(Mirrored):
     def _trained(self) -> List[Any]:
         return [self._mirrored[id(self.variables[parameter.name][0])] for parameter in self.graph.parameters]
 
-    def _replica_step(self, optimizer: Any, exchange: bool, images: Any, labels: Any) -> Any:
-        """Traced, on each replica; as Keras's own step, where the workload's weight decay is an L2 regulariser."""
+    def _replica_step(self, optimizer: Any, exchange: bool, images: Images, labels: Labels) -> Any:
+        """Run a replica's step, traced: Keras's own, with the workload's weight decay as an L2 regulariser."""
         net = self.nets[replica_of(self.distribution)]
-        joined = len(self.devices) if exchange else 1  # whose gradients Keras sums
+        joined = len(self.devices) if exchange else 1  # devices whose gradients Keras sums
         with tf.GradientTape() as tape:
             loss, _ = net.loss(images, labels)
             share = loss / joined
@@ -239,13 +240,13 @@ class KerasFit(Mirrored):
         return loss
 
     def _distributed(self, pipeline: Any) -> Any:
-        """An iterator of the data set; tf.distribute cuts into shares only what it sees being batched."""
+        """Return an iterator of the data set; tf.distribute splits only what it sees being batched."""
         batches = pipeline.unbatch().batch(self.setup.batch, drop_remainder=True)
         placed = mapped(lambda images, labels: (self.placed(images), labels), batches, None)
         return iter(self.distribution.experimental_distribute_dataset(placed))
 
     def _taken(self, batch: Any) -> Batch:
-        """A batch on the devices, taken from the data set where that stands for it."""
+        """Return a batch on the devices, taken from the data set if the reader represents it."""
         if not isinstance(batch, TensorReader):
             return batch
         return Batch(*(self.distribution.experimental_local_results(each) for each in batch.take(next)))
@@ -257,14 +258,14 @@ class KerasFit(Mirrored):
 
 
 def by_keras(rule: Optimiser, rate: float) -> Any:
-    """Keras's own optimiser of a rule, less its weight decay: Keras's decouples it from the gradient."""
+    """Return Keras's optimiser without weight decay, which Keras would decouple from the gradient."""
     if isinstance(rule, Adam):
         return PreciseAdam(rule, rate)
     return tf.keras.optimizers.SGD(rate, momentum=rule.momentum)
 
 
 class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
-    """Keras's, but for its 1 - 0.999^t: in float32 that has four digits, too few for a proof."""
+    """Keras's Adam with an exact 1 - 0.999^t, which in float32 has four digits, too few for a proof."""
 
     def __init__(self, rule: Adam, rate: float) -> None:
         super().__init__(rate, beta_1=rule.beta1, beta_2=rule.beta2, epsilon=rule.epsilon)

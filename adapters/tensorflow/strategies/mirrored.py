@@ -10,7 +10,7 @@ from adapters.tensorflow.replicas import Replicas
 from suite.worker.contract import Setup
 from suite.worker.tuning import chosen
 
-# By the knob `cross_device`: what exchanges, and its transport by kind of device.
+# The class that exchanges, and its transport by kind of device, by the knob `cross_device`.
 CROSS_DEVICE: Dict[str, Any] = {
     "nccl": (tf.distribute.NcclAllReduce, "nccl"),
     "hierarchical": (tf.distribute.HierarchicalCopyAllReduce, "memory: hierarchical copies"),
@@ -19,27 +19,27 @@ CROSS_DEVICE: Dict[str, Any] = {
 
 
 class Mirrored(Replicas):
-    """A replica a device, their gradients summed as the knob `cross_device` says."""
+    """A replica per device; gradients are summed as the knob `cross_device` says."""
 
     one_cluster = False
 
     def __init__(self, setup: Setup) -> None:
-        """No strategy of tf.distribute yet: it wants devices."""
+        """Make no strategy of tf.distribute yet, which needs the devices."""
         super().__init__(setup)
         self.distribution: Any = None  # of tf.distribute
         self._threads: Optional[ThreadPoolExecutor] = None
 
     def join(self) -> None:
-        # The default is what the strategy would take by itself, written down.
+        # The default is the strategy's own, made explicit.
         by_device = "nccl" if self.setup.device == "cuda" else "reduction_to_one"
         exchange = chosen(self.setup, "cross_device", default=by_device)
         kind, self.transport = CROSS_DEVICE[exchange]
         self.distribute(tf.distribute.MirroredStrategy(self.devices, kind()))
 
     def distribute(self, distribution: Any) -> None:
-        """Train under a strategy of tf.distribute, on the devices that it names."""
+        """Train under a strategy of tf.distribute, on its devices."""
         self.distribution, self.devices = distribution, list(distribution.extended.worker_devices)
-        self._threads = ThreadPoolExecutor(len(self.devices))  # starts a thread when it is first needed
+        self._threads = ThreadPoolExecutor(len(self.devices))  # starts a thread at its first task
 
     def close(self) -> None:
         super().close()
@@ -47,16 +47,16 @@ class Mirrored(Replicas):
             self._threads.shutdown()
 
     def per_device(self, make: Callable[[], Any]) -> List[Any]:
-        """The components of a mirrored variable."""
+        """Return the components of a mirrored variable."""
         with self.distribution.scope():
             return list(self.distribution.experimental_local_results(make()))
 
     def replicate(self, body: Callable[[int], Any]) -> List[Any]:
-        """Strategy.run, and its results taken apart."""
+        """Call Strategy.run, and split its results by device."""
         return on_replicas(self.distribution, body)
 
     def each(self, body: Callable[[int], Any]) -> List[Any]:
-        """A thread a device: TensorFlow lets go of the interpreter's lock while a function runs."""
+        """Run on a thread per device: TensorFlow releases the interpreter's lock while a function runs."""
         if len(self.devices) == 1:
             return [body(0)]
         assert self._threads is not None
@@ -70,14 +70,14 @@ class Mirrored(Replicas):
 
 
 def on_replicas(distribution: Any, body: Callable[[int], Any]) -> List[Any]:
-    """What `body` returns on each device of this process, given the device's number; inside a tf.function."""
+    """Return the results of `body(device's number)` on each device of this process; inside a tf.function."""
     whole = distribution.run(lambda: body(replica_of(distribution)))
     leaves = [distribution.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
     return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
 
 
 def replica_of(distribution: Any) -> int:
-    """The number of the device that is traced for; inside the strategy's run."""
+    """Return the number of the traced device; inside the strategy's run."""
     if len(distribution.extended.worker_devices) == 1:
         return 0
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))

@@ -1,4 +1,4 @@
-"""One network whose layers lie on several devices of this process: the strategy `model_parallel`."""
+"""The strategy `model_parallel`: a network whose layers are spread over several devices of this process."""
 
 import gc
 from typing import Any, Dict, List, Optional, Tuple
@@ -29,19 +29,19 @@ class ModelParallel(TensorFlowTrainer):
     # --- life ---------------------------------------------------------------
 
     def prepare(self) -> List[str]:
-        """With one microbatch the devices take turns: one's threads are all that each may have."""
+        """Set threads: with one microbatch the devices take turns, and each may use all."""
         return machine.prepare(self.setup, at_once=1 if self._microbatches == 1 else self.setup.devices)
 
     def release(self) -> None:
-        """Functions and variables stand in reference cycles."""
+        """Free functions and variables, which are in reference cycles."""
         self.variables: Dict[str, Any] = {}  # by canonical name
-        self._rates: List[Any] = []  # a variable a device, where the learning rate changes
+        self._rates: List[Any] = []  # a variable per device, if the learning rate changes
         self._functions: Any = None
         self._stages: List[StageNet] = []
-        self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: what the backward needs
-        self._own: Dict[Tuple[int, int], Any] = {}  # likewise: gradients
+        self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: (tape, outputs, inputs)
+        self._own: Dict[Tuple[int, int], Any] = {}  # gradients, by stage and microbatch
         self._losses = self._logits = ()
-        self._gradients: List[Any] = []  # a list a stage
+        self._gradients: List[Any] = []  # a list per stage
         self._idle: Dict[str, float] = {}
         gc.collect()
 
@@ -66,7 +66,7 @@ class ModelParallel(TensorFlowTrainer):
         ]
         by_xla, kernels = self.xla == "update", self.style.fast and self.xla == "off"
         optimiser = self.setup.optimiser
-        if self.setup.changing_rate:  # else a constant of the compiled functions
+        if self.setup.changing_rate:  # otherwise a constant of the compiled functions
             rate = np.asarray(optimiser.lr)
             self._rates = [self._variable(rate, False, device) for device in self.devices]
         rates = self._rates or [None] * len(self.devices)
@@ -95,7 +95,7 @@ class ModelParallel(TensorFlowTrainer):
     # --- training -----------------------------------------------------------
 
     def to_device(self, batch: Any) -> Batch:
-        """The microbatches' images on the first device, their labels on the last."""
+        """Place the microbatches' images on the first device, their labels on the last."""
         share, rest = divmod(len(batch.labels), self._microbatches)
         if rest:
             raise Unsupported(
@@ -111,7 +111,7 @@ class ModelParallel(TensorFlowTrainer):
         return Batch(tuple(images), tuple(labels))
 
     def forward(self, batch: Any) -> None:
-        """A function a stage and microbatch, under an eager tape; devices work on different microbatches at a time."""
+        """Run a function per stage and microbatch, under an eager tape; devices work on different microbatches."""
 
         def work(index: int, number: int, given: Any) -> Any:
             stage, forward = self._stages[index], self._functions.forward[index]
@@ -132,7 +132,7 @@ class ModelParallel(TensorFlowTrainer):
         self._idle, self._losses, self._logits = {"forward": idle}, losses, logits
 
     def backward(self) -> None:
-        """The compiled backwards, from the last stage to the first, then each one's mean over the microbatches."""
+        """Run the compiled backwards, from the last stage to the first, then average each over the microbatches."""
 
         def work(index: int, number: int, upstream: Any) -> Any:
             tape, made, given = self._runs[index, number]
@@ -154,7 +154,7 @@ class ModelParallel(TensorFlowTrainer):
         self._gradients = []
 
     def bubble(self) -> Optional[Dict[str, float]]:
-        """The mean over the devices of what each one waited."""
+        """Return the mean of the devices' waiting seconds."""
         return self._idle if len(self.devices) > 1 else None
 
     def step(self, batch: Any) -> None:
@@ -164,7 +164,7 @@ class ModelParallel(TensorFlowTrainer):
         raise Unsupported("a network in stages exchanges activations within its forward and its backward")
 
     def _wait(self, made: Any) -> None:
-        """A GPU returns before it is done, and its time is to be its own: fetch a number of what it makes last."""
+        """Wait for a GPU, so that its time counts for this stage: fetch a number of the last result."""
         if self.setup.device == "cuda":
             for each in tf.nest.flatten(made)[-1:]:
                 tf.reshape(each, [-1])[:1].numpy()
@@ -172,7 +172,7 @@ class ModelParallel(TensorFlowTrainer):
     # --- evidence -----------------------------------------------------------
 
     def predict(self, batch: Any) -> np.ndarray:
-        """With running statistics and without dropout, one microbatch after the other."""
+        """Predict one microbatch after the other."""
         return concatenated([self._functions.predict(images) for images in batch.images])
 
     def native_gradients(self) -> List[Any]:

@@ -1,8 +1,8 @@
-"""Workers that train by themselves on weights that lie on parameter servers: the strategy `parameter_server`.
+"""The strategy `parameter_server`: independent workers, and weights on parameter servers.
 
-Every rank is a worker with a program of its own, as in between-graph replication: it reads,
-places and times its own batches, and waits for nobody. In TensorFlow's younger strategy one
-process has a program, and schedules it on the workers: `coordinator`.
+Every rank is a worker with its own program, as in between-graph replication: it reads, places and times its own
+batches, and waits for no other worker. In TensorFlow's newer strategy, `coordinator`, one process schedules functions
+on the workers.
 """
 
 from typing import Any, Dict, List, Optional
@@ -18,7 +18,7 @@ from suite.worker.staleness import Staleness
 
 
 class ParameterServer(Replicas):
-    """The network of one device; its gradients go to the servers, and their weights come back."""
+    """The network of one device; its gradients go to the servers, and weights come back."""
 
     transport = "grpc"
     xla_when_tuned = "off"  # the servers update
@@ -52,14 +52,14 @@ class ParameterServer(Replicas):
         self._store = ParameterStore(
             self._member.server.target, (self.rank, self.world), self._servers, self.setup.optimiser, own
         )
-        self.maximum(0.0)  # nobody still trains with what an earlier network left there
+        self.maximum(0.0)  # no worker still trains on an earlier network's weights
         if self.setup.rank == 0:
             self._store.write(own)
         self.maximum(0.0)
         self._staleness = Staleness()
 
     def close(self) -> None:
-        """Together; the servers are ended by who started them."""
+        """Leave together; the launcher ends the servers."""
         super().close()
         if self._member is not None:
             self._member.ranks.leave()
@@ -75,7 +75,7 @@ class ParameterServer(Replicas):
         self._exchange(self.local[0])
 
     def update(self) -> None:
-        """It has happened on the servers."""
+        """No-op: the servers have updated."""
         self.local = None
 
     def step(self, batch: Any) -> None:
@@ -84,7 +84,7 @@ class ParameterServer(Replicas):
         self._exchange(gradients)
 
     def step_alone(self, batch: Any) -> None:
-        """Every worker updates its own weights; the next exchange replaces them."""
+        """Update the worker's own weights; the next exchange replaces them."""
         self._losses = self._step_alone(*batch.images, *batch.labels)
 
     def _exchange(self, gradients: List[Any]) -> None:

@@ -227,7 +227,7 @@ def test_too_few_samples_for_a_batch_are_refused(trainer, records):
 def test_paths_that_mxnet_would_take_apart_are_refused(trainer, records):
     records = RecordSource(records.path)
     records.path += ";b"
-    with pytest.raises(ValueError, match="signs of its own; move the data"):
+    with pytest.raises(ValueError, match="a meaning of its own; move the data"):
         trainer(batch=4).open_input(view(records))
 
 
