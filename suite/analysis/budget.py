@@ -23,7 +23,7 @@ by noise or because exchanging disturbs computing; they are not clipped.
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -40,16 +40,21 @@ STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Seconds per step, and the ends of their 95 % interval (Student's t); negative by noise, or if something helps."""
+    """Seconds per step, and the ends of their 95 % interval (Student's t); negative by noise, or if something helps.
+
+    The interval comes from processes. With a single process it comes from its rounds, and so it does not hold the
+    scatter of processes: words next to it say that.
+    """
 
     value: float
     low: float
     high: float
-    of: int  # values behind the interval: pairs of blocks, or processes
+    of: int  # values behind the interval: processes, or the rounds of one
+    processes: int = 1
 
     def scaled(self, factor: float) -> "Difference":
         """Return the interval of `factor` times the quantity; the factor is positive."""
-        return Difference(self.value * factor, self.low * factor, self.high * factor, self.of)
+        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
 def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
@@ -88,19 +93,10 @@ def variance(values: Sequence[float], mean: float) -> float:
 
 
 def joined_differences(differences: Sequence[Difference]) -> Difference:
-    """Join the differences of processes: from three on, each is one value; of two, the pairs of both count.
-
-    The latter's error is at least half of what the two disagree by.
-    """
+    """Join the differences of processes: from two on, each is one value, whose scatter holds that within processes."""
     if len(differences) == 1:
         return differences[0]
-    values = [each.value for each in differences]
-    if len(differences) > 2:
-        return mean_difference(values)
-    mean, count = fmean(values), sum(each.of for each in differences)
-    errors = [(each.high - each.value) / student_t(0.975, each.of - 1) for each in differences]
-    half = student_t(0.975, count - 2) * max(math.hypot(*errors) / 2, abs(values[0] - values[1]) / 2)
-    return Difference(mean, mean - half, mean + half, count)
+    return replace(mean_difference([each.value for each in differences]), processes=len(differences))
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
@@ -112,7 +108,7 @@ def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
     squares = sum((value - our_mean) ** 2 for value in ours) + sum((value - their_mean) ** 2 for value in theirs)
     half = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
     value = our_mean - their_mean
-    return Difference(value, value - half, value + half, free + 2)
+    return Difference(value, value - half, value + half, free + 2, free + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,8 @@ class Budget:
         if barrier is None or exposed is None:
             return barrier
         most = max(exposed, 0.0)
-        return Difference(min(barrier.value, most), min(barrier.low, most), min(barrier.high, most), barrier.of)
+        value, low, high = (min(seconds, most) for seconds in (barrier.value, barrier.low, barrier.high))
+        return replace(barrier, value=value, low=low, high=high)
 
     @property
     def hidden_share(self) -> float | None:

@@ -19,14 +19,13 @@ from functools import cached_property
 from pathlib import Path
 
 from suite.analysis.machine import Peak
-from suite.analysis.rows import Row
-from suite.contracts.case import Configuration
+from suite.analysis.rows import OPERATIONS, Row
+from suite.contracts.case import Case, Configuration
 from suite.plan.networks import network_of
 from suite.results.rank_report import Layer as Times
 from suite.worker.layers import wanting
 from workloads.graph import Graph, Layer, size
 
-OPERATIONS = 2  # of a multiply-accumulate
 BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}  # of a number, by precision
 
 
@@ -101,6 +100,17 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
     return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, (0.0, moved), own, None)))
 
 
+def training_macs(run: Path, case: Case) -> int | None:
+    """Return multiply-accumulates of a training step, per sample; None if the network is not installed."""
+    graph = network_of(run, case)
+    return sum(map(_macs, graph.layers, wanting(graph))) if graph else None
+
+
+def _macs(layer: Layer, wanted: Sequence[bool]) -> int:
+    """Count forward, the weights' gradient, and the input's, which the first layer does not need."""
+    return layer.macs * (1 + bool(layer.parameters) + any(wanted))
+
+
 def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float] | None:
     """Return (operations, bytes) of forward and backward; None for a layer that needs neither."""
     if layer.is_view:
@@ -110,7 +120,7 @@ def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> t
     trained = bool(layer.parameters or passed_on)
     forward = sum(inputs) + size(layer.shape)
     backward = trained * (size(layer.shape) + passed_on + (not layer.linear) * sum(inputs))
-    macs = layer.macs * (1 + bool(layer.parameters) + any(wanted))
+    macs = _macs(layer, wanted)
     numbers = batch * (forward + backward) + layer.parameter_count * (3 if any(wanted) else 2)
     return OPERATIONS * batch * macs, itemsize * numbers
 

@@ -20,8 +20,7 @@ from suite.results.rank_report import Layer
 from suite.results.records import Declared
 from suite.results.stored import json_ready
 
-# A multiply-accumulate is two operations, and backward takes twice what forward does.
-FLOPS = 2 * 3
+OPERATIONS = 2  # of a multiply-accumulate
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Row:
     over_nodes: Scaling | None = None  # from one node
     against: Against | None = None  # None: alone in its group
     peak: Peak | None = None  # of its devices together
+    macs: int | None = None  # multiply-accumulates of a training step, per sample; None without a peak or a proof
     # Of imported trainings: (seconds, samples) of the first epochs.
     published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
 
@@ -84,10 +84,11 @@ class Row:
         """Model FLOP utilisation: what the network needs at this speed, as a share of the devices' measured peak.
 
         It counts what the network needs, not what a framework computes (Chowdhery and others, "PaLM", 2022, appendix
-        B). None without a measured peak, or without a proof, which counts the network's multiply-accumulates.
+        B). None without a measured peak, or without a proof, or if the network is not installed.
         """
-        macs = self.proof.macs if self.proof else None
-        return FLOPS * macs * self.rate.value / self.peak.flop_per_s if macs and self.rate and self.peak else None
+        if not (self.macs and self.rate and self.peak):
+            return None
+        return OPERATIONS * self.macs * self.rate.value / self.peak.flop_per_s
 
     @property
     def joules_per_sample(self) -> float | None:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -24,11 +24,12 @@ from suite.analysis.comparability import FOREIGN, SHARED_GPUS, Key
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
+from suite.analysis.roofline import training_macs
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
-from suite.errors import StagebenchError
+from suite.errors import StagebenchError, StoreError
 from suite.foreign.folder import ForeignRun, Speed
 from suite.groups import grouped
 from suite.results.proof import Proof
@@ -72,9 +73,11 @@ def summarise(folder: RunFolder) -> list[Row]:
             for process in row.processes
             if process.peak
         )
+        macs = _training_macs(folder, [row for row in rows if row.id in peaks and row.proof])
         for row in rows:
             row.scaling, row.over_nodes = devices.get(row.id), nodes.get(row.id)
             row.against, row.peak = verdicts.get(row.id), peaks.get(row.id)
+            row.macs = macs.get(row.id)
     return rows
 
 
@@ -235,6 +238,17 @@ def _work(names: Sequence[str]) -> tuple[list[tuple[str, Process]], dict[str, st
     folder, cases, method = _worker
     folder.invalid = {}
     return _processes(folder, cases, method, names), folder.invalid
+
+
+def _training_macs(folder: RunFolder, rows: Iterable[Row]) -> dict[str, int | None]:
+    """Return multiply-accumulates by row id; rows of one network are counted once."""
+    counts: dict[str, int | None] = {}
+    for same in grouped(rows, lambda row: (row.case.workload, row.case.graph_digest)).values():
+        count = None
+        with suppress(StoreError):  # a file of the folder holds no network: the page names it
+            count = training_macs(folder.path, same[0].case)
+        counts |= dict.fromkeys((row.id for row in same), count)
+    return counts
 
 
 def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:

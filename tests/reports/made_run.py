@@ -103,8 +103,10 @@ def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[s
 
     if ranks > 1:
         alone = (compute - io - h2d) * 0.97
-        found["compute_only"] = whole(alone, loss=2.2, pairs_s=turns(resident, alone))
-        found["comm_only"] = whole(communication * 0.95)
+        rounds = turns(resident, alone)
+        exchange = communication * 0.95
+        found["compute_only"] = whole(alone, loss=2.2, pairs_s=rounds)
+        found["comm_only"] = whole(exchange, pairs_s=[(native, exchange * native / resident) for native, _ in rounds])
     if case.data == "synthetic":
         del found["io_only"]
     else:

@@ -258,7 +258,7 @@ def test_nothing_is_fetched(page, source):
         "alexnet · 2 ranks: pytorch/ddp leads with",
         "= staged ÷ native",
         f"({Sampling.steps} steps, {Sampling.seconds:g} s, {Sampling.processes} processes, {Sampling.breakdowns} of",
-        "quick 116 88.0",
+        "quick 116 94.1",
         "between ranks the transfer of activations and their gradients is in it",
         "fc6",
         "conv1.weight",

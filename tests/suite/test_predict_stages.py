@@ -139,6 +139,7 @@ def data_parallel(run, link):
             native |= {"step_s": [step] * len(native["step_s"]), "wall_s": step * len(native["step_s"])}
             native["gradient_bytes"] = GRAPH.gradient_bytes()
             rank["passes"]["compute_only"]["pairs_s"] = [[step, own]] * 4
+            alone["pairs_s"] = [[step, seconds]] * 4
 
     run.changed(run.proven(case), exchanging)
 
