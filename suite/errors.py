@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 from suite.groups import grouped
 
-MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # what a disk refuses for a while
-OF_A_DISK = (*MAY_PASS, errno.EROFS)  # what it refuses, whoever asks
+MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # a disk may raise these for a while
+OF_A_DISK = (*MAY_PASS, errno.EROFS)  # errors of the disk, not of the request
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether it comes of what a disk refuses for a while."""
+    """True if the error was caused by a disk that may work again soon."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in MAY_PASS
 
 
 class StagebenchError(Exception):
-    """Base of the errors that a person reads without a traceback; of two arguments the second is the remedy."""
+    """Base of the errors that are shown without a traceback; the second of two arguments is the remedy."""
 
     exit_code = 1
 
     def __str__(self) -> str:
-        """The whole message: what is wrong and where, then what to do."""
+        """Return the whole message: the problem and its place, then the remedy."""
         return "; ".join(map(str, self.args))
 
 
@@ -48,7 +48,7 @@ class StoreError(StagebenchError):
 
 
 class Interrupted(StagebenchError):
-    """Ctrl-C or SIGTERM stopped it; running the same command again resumes."""
+    """Ctrl-C or SIGTERM stopped the command; running it again resumes."""
 
     exit_code = 130
 

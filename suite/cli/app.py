@@ -86,7 +86,7 @@ def root(
         bool, typer.Option("--version", is_eager=True, callback=show_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """What distributed training costs, stage by stage, with the proof beside it."""
+    """Measure what distributed training costs, stage by stage, with the proof."""
 
 
 def collect(
