@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,21 @@ from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import starters, usual
 from suite.contracts.optimisers import NAMES as OPTIMISERS
 from suite.plan import checks
+from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
 from suite.processes import bundle
 from workloads.kinds import KINDS
 
+ABOUT_A_CASE = (
+    "unsupported",
+    "synchronous",
+    "model_parallel_size",
+    "microbatches",
+    "mpi",
+    "decoding",
+    "wire_share",
+    "sidecars",
+)
 EVERYWHERE = {"numpy", "suite", "workloads"}  # what a bundle and its interpreter always hold
 
 
@@ -96,6 +108,18 @@ class Declared(Conformance):
             or (module.startswith("suite.") and not module.startswith("suite.worker"))
         ]
         assert not wrong, "its interpreter may not have these; an adapter names its own in `requires` or `optional`"
+
+    def test_its_methods_return_what_the_contract_declares(self) -> None:
+        """For the first case of each strategy; RequestError names the method and the type it should have returned."""
+        adapter, interpreter = self.it(), Path(sys.executable)
+        for strategy in adapter.capabilities.strategies:
+            case = self.plain().on(strategy=strategy.name)
+            for name in ABOUT_A_CASE:
+                ask(adapter, name, case)
+            ask(adapter, "environ", case, interpreter)
+        ask(adapter, "missing", interpreter)
+        for form in adapter.capabilities.formats:
+            ask(adapter, "unreadable", form)
 
     def test_what_it_declares_it_does_not_refuse(self) -> None:
         """The first of everything."""
