@@ -22,8 +22,8 @@ from suite.analysis.rows import Row
 from suite.analysis.stats import Values
 from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
-from suite.results.rank_report import Kernel
 from suite.suggest import cut
+from suite.worker.contract import KernelTimes
 
 LISTED = 500  # cases in one piece of the list
 KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
@@ -122,7 +122,7 @@ def _kernels(found: Profile) -> dict[str, Any]:
     }
 
 
-def _took(row: Kernel, whole: float) -> list[str]:
+def _took(row: KernelTimes, whole: float) -> list[str]:
     return [f"{row.calls:g}", milliseconds(row.seconds), share(row.seconds / whole)]
 
 
@@ -218,11 +218,8 @@ def _process(process: Process) -> Iterator[Fact]:
             "native steps set aside, as others used the machine",
             f"{share(process.noise.set_aside_share)} of their time",
         )
-    # The table of GPUs has their clocks; older records have no such table.
-    of_gpus = None if process.gpus else process.noise.gpu_clock_hz
-    for name, clock in (("cores", process.noise.clock_hz), ("GPUs", of_gpus)):
-        if clock:
-            yield f"clock of its {name} at the end", f"{clock / 1e9:.2f} GHz"
+    if process.noise.clock_hz:
+        yield "clock of its cores at the end", f"{process.noise.clock_hz / 1e9:.2f} GHz"
     if process.memory:
         yield "memory of each rank at most", ", ".join(memory(each.host_bytes) for each in process.memory)
         on_devices = [memory(each.device_bytes) for each in process.memory if each.device_bytes]

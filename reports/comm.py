@@ -11,14 +11,12 @@ from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.comparability import FOREIGN, meaning
 from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links
-from suite.comm.cases import CommCase, gradient_tensors
 from suite.comm.records import CommFolder
 from suite.comm.sizes import written
 from suite.errors import once_per_reason
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm
 from suite.groups import grouped
-from suite.plugins import workloads
 
 PAGE = "index.html"
 
@@ -161,9 +159,7 @@ def panels(found: Sequence[Link]) -> list[Panel]:
 
 def gradients(link: Link) -> Gradients:
     """The network's tensors with the point of each one's size."""
-    tensors = (
-        [(each.name, each.numbers) for each in link.tensors] if link.tensors is not None else _installed(link.case)
-    )
+    tensors = [(tensor.name, tensor.numbers) for tensor in link.tensors or ()]
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
     by_size = {point.bytes: point for point in link.singles}
     total = sum(count for _, count in tensors) * link.case.itemsize
@@ -173,9 +169,3 @@ def gradients(link: Link) -> Gradients:
         [(name, by_size.get(count * link.case.itemsize)) for name, count in tensors],
         [(names[point.kind], point) for point in whole],
     )
-
-
-def _installed(case: CommCase) -> list[tuple[str, int]]:
-    """The tensors of the installed network of that name, for runs of format 1; none when it is another one now."""
-    known = workloads().get(str(case.workload))
-    return gradient_tensors(known) if known is not None and known.graph().digest == case.graph_digest else []

@@ -44,7 +44,7 @@ class Timed:
 
     @property
     def opening(self) -> Spread | None:
-        """Seconds to open the input; None: of trainings before they were kept."""
+        """Seconds to open the input."""
         return spread([lesson.opening_seconds for row in self.rows for lesson in row.lessons])
 
     def accuracy(self, number: int) -> Spread | None:

@@ -21,10 +21,10 @@ from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
-from suite.results.rank_report import Pass
 from suite.results.run_folder import RunFolder
 from suite.suggest import known
 from suite.worker.homes import without_homes
+from suite.worker.messages import Pass
 
 FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them

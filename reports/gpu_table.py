@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from reports.text import UNKNOWN, memory, number, share
 from suite.analysis.machine import Gpu
-from suite.results.rank_report import GpuUse
+from suite.worker.messages import GpuUse
 
 SHORT = len("GPU-12345678")  # of a UUID: enough to tell a host's from each other
 HEADINGS = [

@@ -33,7 +33,7 @@ def topology(hosts: Mapping[str, Host]) -> Figure:
         _put(shapes, notes, (LEFT, 1.0), (top - NODE, top), f"<b>{escape(name)}</b><br>{escape(_processors(host))}")
         top -= NODE + GAP + -(-len(gpus) // ACROSS) * (GPU + GAP)
     shapes.insert(0, _line(SPINE, SPINE, -NODE / 2, top))
-    found = dict.fromkeys(network for host in shown.values() for network in host.networks)
+    found = dict.fromkeys(network for host in shown.values() for network in host.machine.networks)
     more = [f"{len(hosts) - MOST} more nodes"] if len(hosts) > MOST else []
     _put(shapes, notes, (0.0, 1.0), (top - 1, top), escape("; ".join([", ".join(found) or "networks unknown", *more])))
     frame = layout(round((1.4 - top) * UNIT) + 16)
@@ -45,15 +45,19 @@ def topology(hosts: Mapping[str, Host]) -> Figure:
 
 
 def _processors(host: Host) -> str:
-    sockets = f"{host.sockets} × " if host.sockets else ""  # noqa: RUF001 - the sign is meant
-    words = f"{sockets}{host.cpu or 'CPU unknown'}, {host.cores or host.cores_installed or '?'} cores"
-    return f"{words}, {memory(host.memory_bytes)}" if host.memory_bytes else words
+    sockets = f"{host.machine.sockets} × " if host.machine.sockets else ""  # noqa: RUF001 - the sign is meant
+    words = f"{sockets}{host.machine.cpu or 'CPU unknown'}, {host.cores or host.cores_installed or '?'} cores"
+    return f"{words}, {memory(host.machine.memory_bytes)}" if host.machine.memory_bytes else words
 
 
 def _gpus(host: Host) -> list[str]:
     """Number, model and, where every GPU has one, its link; on lines."""
-    links = host.gpu_links if len(host.gpu_links) == len(host.gpus) else [""] * len(host.gpus)
-    parts = [(*gpu.partition(" (")[0].split(": ", 1), link) for gpu, link in zip(host.gpus, links, strict=True)]
+    links = (
+        host.machine.gpu_links
+        if len(host.machine.gpu_links) == len(host.machine.gpus)
+        else [""] * len(host.machine.gpus)
+    )
+    parts = [(*gpu.partition(" (")[0].split(": ", 1), link) for gpu, link in zip(host.machine.gpus, links, strict=True)]
     return ["<br>".join(escape(part) for part in each if part) for each in parts]
 
 

@@ -31,7 +31,8 @@ import numpy as np
 
 from suite.analysis.overlappable import overlappable
 from suite.analysis.stats import Values, determined, student_t
-from suite.results.rank_report import Pass, Rank
+from suite.results.rank_report import Rank
+from suite.worker.messages import Pass
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from suite.results import rank_report
 from suite.results.rank_report import Rank
+from suite.worker import messages
 
 AGREEING_STEPS = 50  # steps over which two curves are compared point by point
 WINDOW = 0.1  # of the stretch that all compared trainings have in common: curves are smoothed over it
@@ -69,7 +69,7 @@ class Learnt:
         return max(distances, default=None)
 
 
-def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
+def learnt(ranks: Sequence[messages.Training], target: float) -> Learnt:
     """Join the ranks' reports of one training."""
     epochs = tuple(
         Epoch(
@@ -82,10 +82,10 @@ def learnt(ranks: Sequence[rank_report.Training], target: float) -> Learnt:
     )
     opened = [rank.open_s for rank in ranks if rank.open_s is not None]
     opening = max(opened) if len(opened) == len(ranks) else None
-    if len({rank.loss_steps for rank in ranks}) == 1:
+    if all(rank.loss_steps == ranks[0].loss_steps for rank in ranks):
         losses = tuple(map(mean, zip(*(rank.losses for rank in ranks), strict=True)))
         seconds = tuple(map(max, zip(*(rank.loss_s for rank in ranks), strict=True)))
-        return Learnt(epochs, ranks[0].loss_steps, losses, target, seconds, opening)
+        return Learnt(epochs, tuple(ranks[0].loss_steps), losses, target, seconds, opening)
     # Asynchronous workers: all their losses, in the order in which they came.
     timed = all(rank.loss_s for rank in ranks)
     points: list[tuple[float, int, float | None]] = []

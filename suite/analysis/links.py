@@ -33,12 +33,11 @@ from suite.analysis.machine import (
 )
 from suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
 from suite.comm.cases import CommCase
-from suite.comm.records import CommFolder, CommRank, CommRecord, ExchangeTimes, OverlapTimes, SkippedSizes, Tensor
+from suite.comm.records import CommFolder, CommRank, CommRecord, Tensor
 from suite.errors import Refused
 from suite.foreign.folder import Exchange, ForeignComm, stated
-from suite.results.rank_report import Memory
 from suite.results.run_folder import case_of
-from suite.worker import messages
+from suite.worker.messages import ExchangeTimes, Memory, OverlapTimes, SkippedSizes
 
 FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
 
@@ -141,7 +140,6 @@ class Point:
     low: float | None  # 5th percentile
     high: float | None  # 95th percentile
     samples: int  # in time
-    skew: float | None  # seconds, of method 2 and 1: median spread of the ranks' arrivals at a sample's barrier
     factor: float
     late: int = 0  # samples discarded, since a rank began them late
     clock_error: float | None = None  # seconds; None: nothing was scheduled
@@ -241,7 +239,7 @@ class Link:
             "simulated": self.simulated,
             "marks": list(self.marks),
             "noise": self.noise and asdict(self.noise),
-            "memory": [each.model_dump() for each in self.memory],
+            "memory": [each._asdict() for each in self.memory],
             "points": [point.to_dict() for point in self.points],
             "overlap": [overlap.to_dict() for overlap in self.overlaps],
             "skipped": list(self.skipped),
@@ -313,7 +311,7 @@ def _fitted(points: Sequence[Point]) -> Fit | None:
 
 def _imported_point(one: Exchange) -> Point:
     mean, of = one.seconds, factor(one.case.operation, one.case.placement.ranks)
-    return Point("single", one.case.operation, one.bytes, 1, mean, mean, mean, one.samples, None, of)
+    return Point("single", one.case.operation, one.bytes, 1, mean, mean, mean, one.samples, of)
 
 
 def link(record: CommRecord) -> Link:
@@ -345,7 +343,7 @@ def link(record: CommRecord) -> Link:
     )
 
 
-Scheduled = ExchangeTimes | OverlapTimes | messages.ExchangeTimes
+Scheduled = ExchangeTimes | OverlapTimes
 Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
 
 
@@ -359,14 +357,13 @@ def settings(rank: CommRank) -> dict[str, str]:
     return next((each for each in known if each is not None), {})
 
 
-def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> Point:
+def point(rows: Sequence[ExchangeTimes]) -> Point:
     """Join the same row of every rank, in the ranks' order."""
     first, ranks = rows[0], len(rows)
     # A round trip is rank 0's time: the last rank's begins with another rank's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
     seconds = _slowest([row.sample_s for row in timed])
     in_time, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
-    waits = np.array([getattr(row, "wait_s", ()) for row in timed])
     low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if _enough(timed, in_time) else [None] * 3
     return Point(
         kind=first.kind,
@@ -377,7 +374,6 @@ def point(rows: Sequence[ExchangeTimes] | Sequence[messages.ExchangeTimes]) -> P
         low=low,
         high=high,
         samples=int(in_time.sum()),
-        skew=float(np.median(waits.max(axis=0) - waits.min(axis=0))) if waits.size else None,
         factor=factor(first.operation, ranks),
         late=int((~in_time).sum()),
         clock_error=max(errors) if errors else None,

@@ -7,9 +7,10 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from suite.contracts.case import Case, Placement
-from suite.results.rank_report import GPU, AnyRank, GpuUse, HostUse, Machine, Rank
+from suite.results.rank_report import GPU, AnyRank, Rank
 from suite.results.records import AnyRecord, Host, Record
 from suite.results.run_folder import ResultFolder
+from suite.worker.messages import GpuUse, HostUse, Machine
 
 # --- Which machine: a run that is resumed on another one mixes figures that say nothing about each other.
 
@@ -100,7 +101,8 @@ def measured_elsewhere(places: Iterable[tuple[str, Hashable, frozenset[str]]]) -
 def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
     """Return a warning if the run's earlier records come from a different machine or machine settings."""
     hosts = folder.hosts().values() if folder.begun else ()
-    known, this = {described(host, host.cores_installed) for host in hosts}, described(here, here.cores_installed)
+    known = {described(host.machine, host.cores_installed) for host in hosts}
+    this = described(here.machine, here.cores_installed)
     if known and this not in known:
         return (
             f"{folder.path} was begun on {' and '.join(sorted(known))}, and this is {this}; rows that are measured on "
@@ -108,7 +110,7 @@ def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
             "-o"
         )
     for setting in (adjusted, limited):
-        known, this = {setting(host, "cuda") for host in hosts} - {""}, setting(here, "cuda")
+        known, this = {setting(host.machine, "cuda") for host in hosts} - {""}, setting(here.machine, "cuda")
         if known and this and this not in known:
             return (
                 f"{folder.path} was begun with {' and '.join(sorted(known))}, and this machine now has {this}; rows "
@@ -169,7 +171,7 @@ def references_of(record: AnyRecord) -> tuple[Reference, ...]:
         if rank.hello:
             host, threads = rank.hello.host, place.threads * place.devices
             load = getattr(record.case, "straggler", 0.0)
-            ground = (host, record.interpreter.path, rank.hello.cores, ranks_on[host], threads, load)
+            ground = (host, record.interpreter.path, tuple(rank.hello.cores), ranks_on[host], threads, load)
         references.append(Reference(ground, median(seconds), min(seconds)))
     return tuple(references)
 
@@ -280,11 +282,11 @@ def _joined(uses: list[GpuUse]) -> GpuUse:
             values = [getattr(use, name) for use in uses if getattr(use, name) is not None]
             if values:
                 changes[name] = join(values)
-    return uses[0].but(**changes)
+    return uses[0]._replace(**changes)
 
 
-def _union(reasons: list[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(sorted(set().union(*reasons)))
+def _union(reasons: list[list[str]]) -> list[str]:
+    return sorted(set().union(*reasons))
 
 
 # --- What the machine can do at most, and the energy that it took.

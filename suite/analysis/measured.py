@@ -29,8 +29,10 @@ from suite.analysis.machine import (
 from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.contracts.case import TRAIN
-from suite.results.rank_report import LOSSES, Kernel, Layer, Memory, Rank, models
+from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
+from suite.worker.contract import KernelTimes, LayerTimes
+from suite.worker.messages import LOSSES, Memory
 
 T = TypeVar("T")
 
@@ -58,7 +60,7 @@ class Profile:
 
     profiler: str
     stages: tuple[StageUse, ...]  # those in which a kernel ran
-    rows: tuple[Kernel, ...]  # the longest first
+    rows: tuple[KernelTimes, ...]  # the longest first
     trace: str  # a file within the run folder; "": not kept
 
     @property
@@ -78,7 +80,7 @@ def profile_of(record: Record) -> Profile | None:
         medians = {name: median(steps) for name, steps in seconds.items() if steps}
         uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
         trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
-        return Profile(kernels.profiler, tuple(uses), kernels.rows, trace)
+        return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
     return None
 
 
@@ -120,7 +122,7 @@ class Process:
     stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
-    layers: list[Layer] | None
+    layers: list[LayerTimes] | None
     kernels: Profile | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
@@ -261,7 +263,7 @@ def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
     return fmean(losses) if losses else None
 
 
-def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]], float]) -> list[Layer]:
+def merge_layers(tables: Sequence[Sequence[LayerTimes]], merge: Callable[[list[float]], float]) -> list[LayerTimes]:
     """Return several tables of the same layers as one; `merge` makes one number of several."""
     if len(tables) == 1:
         return list(tables[0])
@@ -272,7 +274,7 @@ def merge_layers(tables: Sequence[Sequence[Layer]], merge: Callable[[list[float]
             "backward_s": merge([row.backward_s for row in rows]),
             "communication_s": merge([row.communication_s for row in rows]),
         }
-        merged.append(rows[0].model_copy(update=seconds))
+        merged.append(rows[0]._replace(**seconds))
     return merged
 
 

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a rank has layers, but not what records are read with
-    from suite.results.rank_report import Layer
+    from suite.worker.contract import LayerTimes
 
 
 def overlappable(
-    layers: Sequence[Layer], comm_only: float, update: float, backward: float | None = None
+    layers: Sequence[LayerTimes], comm_only: float, update: float, backward: float | None = None
 ) -> float | None:
     """Seconds of `comm_only` that backward and update could hide.
 
@@ -46,12 +46,3 @@ def overlappable(
         link = max(link, ready * scale) + comm_only * size / whole
         processor = max(processor, link) + update * size / whole
     return max(comm_only - (processor - end - update), 0.0)
-
-
-def in_order(layers: Sequence[Layer]) -> list[Layer]:
-    """Of method 2 and before, whose one adapter that timed its layers ran their backward one after the other."""
-    found, ready = [], 0.0
-    for layer in reversed(layers):
-        ready += layer.backward_s
-        found.append(layer.model_copy(update={"ready_s": ready}))
-    return found[::-1]

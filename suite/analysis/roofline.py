@@ -22,7 +22,7 @@ from suite.analysis.machine import Peak
 from suite.analysis.rows import OPERATIONS, Row
 from suite.contracts.case import Case, Configuration
 from suite.plan.networks import network_of
-from suite.results.rank_report import Layer as Times
+from suite.worker.contract import LayerTimes as Times
 from suite.worker.layers import wanting
 from workloads.graph import Graph, Layer, size
 

@@ -16,9 +16,9 @@ from suite.contracts.case import Case
 from suite.errors import Refused
 from suite.foreign.folder import stated
 from suite.results.proof import Proof
-from suite.results.rank_report import Layer
 from suite.results.records import Declared
 from suite.results.stored import json_ready
+from suite.worker.contract import LayerTimes
 
 OPERATIONS = 2  # of a multiply-accumulate
 
@@ -192,7 +192,7 @@ class Row:
         return over_processes([process.budget for process in self.measured if process.budget])
 
     @cached_property
-    def layers(self) -> list[Layer] | None:
+    def layers(self) -> list[LayerTimes] | None:
         """Each layer's seconds, medians over processes."""
         tables = [process.layers for process in self.measured if process.layers]
         return merge_layers(tables, median) if tables else None

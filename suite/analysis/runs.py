@@ -75,18 +75,18 @@ class MeasuredRun:
             kinds["system"] |= {"hosts": ", ".join(about.hosts), "transport": about.transport}
             for host in (self.hosts[name] for name in about.hosts if name in self.hosts):
                 kinds["machine"] |= {
-                    "CPU": host.cpu,
+                    "CPU": host.machine.cpu,
                     "cores": host.cores,
-                    "GPUs": ", ".join(gpu.partition(" (")[0] for gpu in host.gpus),  # without serial numbers
-                    "CPU quota": host.cpu_quota,
+                    "GPUs": ", ".join(gpu.partition(" (")[0] for gpu in host.machine.gpus),  # without serial numbers
+                    "CPU quota": host.machine.cpu_quota,
                 }
                 kinds["system"] |= {
-                    "memory": f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes else None,
-                    "kernel": host.kernel,
-                    "governor": host.governor,
-                    "OS": host.os,
-                    "GPU driver": host.gpu_driver,
-                    "GPU limits": limited(host, "cuda"),
+                    "memory": f"{host.machine.memory_bytes / 2**30:.0f} GiB" if host.machine.memory_bytes else None,
+                    "kernel": host.machine.kernel,
+                    "governor": host.machine.governor,
+                    "OS": host.machine.os,
+                    "GPU driver": host.machine.gpu_driver,
+                    "GPU limits": limited(host.machine, "cuda"),
                 }
         return {
             kind: {name: str(value) for name, value in values.items() if value not in (None, "", ())}

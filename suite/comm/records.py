@@ -1,31 +1,23 @@
 """What the folder of a run of `stagebench comm` holds beside that of a training: its cases and its records."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator
+from pydantic import AfterValidator
 
 from suite.comm.cases import CommCase
 from suite.contracts.case import check_counts
-from suite.results.from_messages import life
 from suite.results.invariants import CLOCKS
-from suite.results.rank_report import AnyRank
+from suite.results.rank_report import AnyRank, life
 from suite.results.records import AnyEntry, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
-from suite.results.stored import Stored
+from suite.results.stored import Kept, Stored
 from suite.suggest import shown
 from suite.worker import messages
 from suite.worker.comm import divisible
+from suite.worker.messages import ExchangeTimes, OverlapTimes, SkippedSizes
 
 KIND: Literal["comm"] = "comm"
-# By kind, the list that is as long as there are samples.
-SAMPLES_OF = {
-    "single": "sample_s",
-    "row": "sample_s",
-    "together": "sample_s",
-    "overlap": "exchange_s",
-    "skipped": "bytes",
-}
 SAMPLES = ("sample_s", "exchange_s", "compute_s", "both_s", "progressed_s")  # which follow each other
 MOST_NUMBERS = 10**12  # of a message
 
@@ -46,65 +38,17 @@ class CommEntry(AnyEntry):
     case: PossibleCommCase
 
 
-class ExchangeTimes(Stored):
-    """One rank's samples of one message, or of all gradient tensors of a network."""
-
-    kind: Literal["single", "row", "together"]  # of tensors: one after the other; all begun, then waited for
-    operation: str
-    bytes: int  # of all messages of a sample
-    messages: int
-    sample_s: tuple[float, ...]
-    late_s: tuple[float, ...] = ()  # how long after the scheduled start the rank began; () without a schedule
-    clock_error_s: float | None = None  # bound on the error of the clock in common; None without a schedule
-    wait_s: tuple[float, ...] = ()  # of method 2 and 1, in the barrier before each sample
-
-
-class OverlapTimes(Stored):
-    """One rank's samples of an exchange beside computation: each alone, then both."""
-
-    kind: Literal["overlap"] = "overlap"
-    operation: str
-    bytes: int
-    exchange_s: tuple[float, ...]
-    compute_s: tuple[float, ...]
-    both_s: tuple[float, ...]
-    progressed_s: tuple[float, ...]  # both, with calls in between that let the library progress
-    slices: int | None = None  # of computation
-    late_s: tuple[float, ...] = ()  # of each turn, the latest start of its four samples; (): method 2 or 1
-    clock_error_s: float | None = None
-
-
-class SkippedSizes(Stored):
-    """Messages that the case's budget had no time for."""
-
-    kind: Literal["skipped"] = "skipped"
-    bytes: tuple[int, ...]
-
-
 Times = ExchangeTimes | OverlapTimes | SkippedSizes
 
 
 class CommRank(AnyRank):
     """What a rank reports of one case, in order."""
 
-    rows: tuple[Annotated[Times, Discriminator("kind")], ...] = ()
-
-
-ROWS: dict[type[tuple[Any, ...]], type[Times]] = {
-    messages.ExchangeTimes: ExchangeTimes,
-    messages.OverlapTimes: OverlapTimes,
-    messages.SkippedSizes: SkippedSizes,
-}
-
-
-def comm_row(message: messages.Message) -> Times | None:
-    """What a message measured; None for one that reports something else."""
-    kind = ROWS.get(type(message))
-    return kind.model_validate(message) if kind else None
+    rows: tuple[Kept[Times], ...] = ()
 
 
 def comm_rank(rank: int, sent: Sequence[messages.Message]) -> CommRank:
-    return CommRank(rank=rank, **life(sent), rows=tuple(row for row in map(comm_row, sent) if row))
+    return CommRank(rank=rank, **life(sent), rows=tuple(message for message in sent if isinstance(message, Times)))
 
 
 class Tensor(Stored):
@@ -119,7 +63,7 @@ class CommRecord(AnyRecord):
 
     kind: Literal["comm"] = KIND
     case: PossibleCommCase
-    tensors: tuple[Tensor, ...] | None = None  # in backward order; None: no network's, or format 1
+    tensors: tuple[Tensor, ...] | None = None  # in backward order; None: no network's
     ranks: tuple[CommRank, ...]
 
 
@@ -130,14 +74,15 @@ def _sampled(rank: CommRank) -> float:
 
 def _of_row(row: ExchangeTimes | OverlapTimes, case: CommCase) -> str | None:
     """What is wrong with what one rank measured of one message; follows its number."""
+    if isinstance(row, ExchangeTimes) and row.kind not in ("single", "row", "together"):
+        return f"is of the unknown kind {shown(row.kind)}"
     if row.operation != case.operation:
         return f"is of {shown(row.operation)}, its case of {case.operation}"
     named = ("exchange_s", "compute_s", "both_s", "progressed_s") if isinstance(row, OverlapTimes) else ("sample_s",)
     timed = [getattr(row, name) for name in named]
     if any(not times or min(times) <= 0 for times in timed):
         return "has no samples, or some that took no time"
-    beside = [times for times in (row.late_s, getattr(row, "wait_s", ())) if times]  # not of every version
-    if len({*map(len, timed), *map(len, beside)}) > 1:
+    if len({*map(len, [*timed, *filter(None, [row.late_s])])}) > 1:
         return "has more of some times than of others"
     return None
 
@@ -146,8 +91,6 @@ def _messages(record: CommRecord, rows: Sequence[Times]) -> str | None:
     """What is wrong with the messages that a rank measured: those of its case, each by itself once, in order."""
     case, world = record.case, record.case.placement.ranks
     numbers = [tensor.numbers for tensor in record.tensors or ()] if case.workload else list(case.counts)
-    if not numbers:
-        return None  # a network's, of which format 1 did not keep the tensors
     sizes = [case.itemsize * divisible(case.operation, count, world) for count in numbers]
     single = [row.bytes for row in rows if isinstance(row, ExchangeTimes) and row.kind == "single"]
     skipped = [size for row in rows if isinstance(row, SkippedSizes) for size in row.bytes]
@@ -173,9 +116,9 @@ def _of_rows(record: CommRecord) -> Iterator[str | None]:
         for row in rows:
             problem = None if isinstance(row, SkippedSizes) else _of_row(row, record.case)
             yield problem and f"row {number} {problem}"
-        if len({(row.kind, row.bytes) for row in rows}) > 1:
+        if len({str((type(row), getattr(row, "kind", ""), row.bytes)) for row in rows}) > 1:
             yield f"row {number} is not of as many bytes on every rank"
-        if len({len(getattr(row, SAMPLES_OF[row.kind])) for row in rows}) > 1:
+        if len({tuple(len(getattr(row, name, ())) for name in SAMPLES) for row in rows}) > 1:
             yield f"row {number} is not of the same samples on every rank"
     for rank in record.ranks if record.outcome == "ok" else ():
         problem = _messages(record, rank.rows)

@@ -8,7 +8,7 @@ foreign.json    what each program printed
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
 from pydantic import Field
@@ -19,10 +19,9 @@ from suite.comm.records import KIND, CommEntry, CommFolder
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.files import usable, write_whole
-from suite.results.formats import read
-from suite.results.records import FORMAT, TRAINING, About, CaseEntry, PossibleCase
+from suite.results.records import TRAINING, About, CaseEntry, PossibleCase
 from suite.results.run_folder import ResultFolder, RunFolder, about_of
-from suite.results.stored import Stored
+from suite.results.stored import FORMAT, Format, Stored, read
 
 FILE = "foreign.json"
 UNKNOWN = "unknown"  # a value that a program did not print
@@ -72,14 +71,14 @@ class Exchange(Stored):
 class Speeds(Stored):
     """foreign.json of trainings."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     results: tuple[Speed, ...]
 
 
 class Exchanges(Stored):
     """foreign.json of communication."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     results: tuple[Exchange, ...]
 
 
@@ -91,7 +90,7 @@ class ForeignRun(RunFolder):
     @property
     def speeds(self) -> tuple[Speed, ...]:
         """Every imported speed, in file order; StoreError if they cannot be read."""
-        return read(self.path / FILE, Speeds, _as_it_is, REMEDY).results
+        return read(self.path / FILE, Speeds, REMEDY).results
 
     @property
     def cases(self) -> tuple[CaseEntry, ...]:
@@ -107,7 +106,7 @@ class ForeignComm(CommFolder):
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Every imported exchange, in file order; StoreError if they cannot be read."""
-        return read(self.path / FILE, Exchanges, _as_it_is, REMEDY).results
+        return read(self.path / FILE, Exchanges, REMEDY).results
 
     @property
     def cases(self) -> tuple[CommEntry, ...]:
@@ -155,8 +154,3 @@ def write(results: Sequence[Speed | Exchange], path: Path, command: tuple[str, .
         path.mkdir(parents=True, exist_ok=True)
     write_whole(path / FILE, content.model_dump_json(indent=1) + "\n")
     write_whole(path / "run.json", about.model_dump_json(indent=1) + "\n")
-
-
-def _as_it_is(content: dict[str, Any]) -> dict[str, Any]:
-    """There is no older one."""
-    return content

@@ -10,14 +10,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from suite.contracts.engine_messages import CODEC, EngineMessage
+from suite.contracts.engine_messages import EngineMessage
 from suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
 from suite.plain import plain
 from suite.processes.group import Death
 from suite.processes.mailbox import LineReader
 from suite.processes.watchdog import Stopped
 from suite.worker.messages import Hello, Message, of_type
-from suite.worker.typed_json import to_json
 
 WINDOW = 65536  # bytes of a log's end that are read
 WIDTH = 300  # characters of a line that are kept
@@ -53,12 +52,12 @@ class Evidence:
     free: float  # bytes on its disk: the least from the first end of a process until all were to end
 
     def to_record(self) -> dict[str, Any]:
-        """Return the part that a record keeps, ready for JSON."""
+        """Return the part that a record keeps."""
         logs = sorted((*self.folder.glob("rank-*.log"), *self.folder.glob("launcher-*.log")))
         return {
             "exit_codes": {self.name_of(death): death.code for death in sorted(self.deaths, key=lambda d: d.index)},
             "stopped": asdict(self.stopped) if self.stopped else None,
-            "engine": [{"type": CODEC.name_of(each), **to_json(each)} for each in self.engine_messages],
+            "engine": self.engine_messages,
             "lost_logins": [asdict(login) for login in self.lost],
             "oom_kills": sum(self.oom_kills.values()),
             "logs": {path.name: last_lines(path, 20) for path in logs},

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from suite.processes.attempt import Attempt
 from suite.proofs.tolerances import Tolerance, tolerance
-from suite.results.proof import Environment, Finding, Identity, ProofLosses, Verdict
-from suite.results.rank_report import Memory, models
+from suite.results.proof import Environment, Finding, Identity, Verdict
+from suite.results.rank_report import models
 from suite.worker import messages
 from suite.worker.messages import of_type
 from workloads.catalogue import Workload
@@ -39,12 +39,13 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
             f"{what} is {theirs}, the workload has {ours}"
             for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours})
         ]
+    kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
     caveat = [bounds.evidence] if problems and bounds.evidence else []
     return Verdict(
         passed=not problems,
         reason="; ".join([*problems[:5], *caveat]),
         worst=worst,
-        losses=ProofLosses.model_validate(losses),
+        losses=messages.ProofLosses(**kept),
         errors=errors,
         parameter_count=proofs[0].parameter_count,
         macs=proofs[0].macs,
@@ -53,7 +54,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         versions=joined[0].versions if joined else {},
         processors=tuple(sorted(_models(hellos, device))),
         environments=_environments(hellos),
-        memory=tuple(Memory.model_validate(each) for each in of_type(messages.Memory, sent)),
+        memory=tuple(of_type(messages.Memory, sent)),
         tolerance={key: value for key, value in asdict(bounds).items() if isinstance(value, float)},
         looser_because=bounds.reason,
     )
@@ -139,9 +140,11 @@ def _sentence(found: Finding, wrong: dict[str, str]) -> str:
     return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
 
 
-def _mean(rows: list[list[float]]) -> list[float]:
-    """Each iteration's mean over ranks: the global loss; a loss that was no number stays none."""
-    return [sum(column) / len(column) for column in zip(*rows, strict=True)]
+def _mean(rows: Sequence[Sequence[float | None]]) -> list[float]:
+    """Return each iteration's mean over ranks, the global loss: NaN if any rank's loss is not a number."""
+    return [
+        sum(math.nan if loss is None else loss for loss in column) / len(column) for column in zip(*rows, strict=True)
+    ]
 
 
 def _worst_over_ranks(ranks: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:

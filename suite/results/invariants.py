@@ -6,26 +6,27 @@ from itertools import chain
 from operator import itemgetter
 
 from suite.contracts.case import TRAIN
-from suite.results.rank_report import Noise, Pass, Rank, Training
+from suite.results.rank_report import AnyRank, Rank, is_end
 from suite.results.records import AnyRecord, Record
+from suite.worker.messages import Noise, Pass, Training
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
 # What a pass may take beside its steps: the wait for its device. Where steps are timed on the host, a GPU may be busy
 # with all of them: so many times what they took one by one, in the warm-up, and so many seconds more.
 WAITS, WAIT_S = 5, 1.0
-# A CPU has done its steps by the last mark: since this method, steps of frameworks that return earlier are marked when
-# they are done, though some updates of the last one may be open. There is a wait for each part that is timed behind a
-# barrier of its own, and which takes so many seconds at least (suite.worker.loop): so many steps in each.
-DONE_WHEN_MARKED, PART_S, OPEN_STEPS = 6, 0.5, 2
+# A CPU has done its steps by the last mark, though some updates of the last one may be open. There is a wait of
+# OPEN_STEPS steps in each part that is timed behind its own barrier, of PART_S seconds or more (suite.worker.loop).
+PART_S, OPEN_STEPS = 0.5, 2
 OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 
 
 def broken(record: AnyRecord) -> str | None:
     """The first invariant that a record breaks, in words; None when all hold."""
     ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
-    noises = (_of_noise(rank.rank, rank.noise) for rank in record.ranks if rank.noise)
-    found = (_of_counts(record), _of_steps(record, ranks), *noises, *(_of_rank(record, rank) for rank in ranks))
-    return next(chain(*found), None)
+    every = (problem for rank in record.ranks for problem in (*_of_connections(rank), *_of_noise(rank)))
+    return next(
+        chain(_of_counts(record), _of_steps(record, ranks), every, *(_of_rank(record, rank) for rank in ranks)), None
+    )
 
 
 def _of_counts(record: AnyRecord) -> Iterator[str]:
@@ -94,25 +95,22 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
         yield "its losses, their steps and their times are not as many"
     if list(steps) != sorted(steps) or list(times) != sorted(times) or min(times, default=0.0) < 0:
         yield "its losses' steps or times go backwards"
-    spent = [each for epoch in epochs for each in (epoch.train_s, epoch.test_s or 0.0)]
+    spent = [each for epoch in epochs for each in (epoch.train_s, epoch.test_s)]
     if min(spent, default=0.0) < 0 or sum(spent) > CLOCKS * whole_s + CLOCKS_S:
         yield f"its epochs take from {min(spent):g} s, {sum(spent):g} s together, and the whole process {whole_s:g} s"
     if not 0 <= (learnt.open_s or 0.0) <= CLOCKS * whole_s + CLOCKS_S:
         yield f"its input was opened in {learnt.open_s:g} s, and the whole process took {whole_s:g} s"
-    if any(epoch.samples < 0 or (epoch.steps or 0) < 0 for epoch in epochs):  # none: a slow worker may have had none
+    if any(epoch.samples < 0 or epoch.steps < 0 for epoch in epochs):  # none: a slow worker may have had none
         yield "an epoch has less than no samples, or than no steps"
     if any(epoch.samples > 0 and epoch.train_s <= 0 for epoch in epochs):
         yield "an epoch of some samples took no time"
 
 
 def _of_samples(learnt: Training, per_step: int) -> Iterator[str]:
-    """`per_step`: as of `_of_pass`. Where epochs do not say their steps, the last loss's step is the last of all."""
+    """`per_step`: samples that a rank consumes in a step."""
     for epoch in learnt.epochs:
-        if epoch.steps is not None and epoch.samples != per_step * epoch.steps:
+        if epoch.samples != per_step * epoch.steps:
             yield f"{epoch.samples} samples in an epoch of {epoch.steps} steps of {per_step}"
-    total, steps = sum(epoch.samples for epoch in learnt.epochs), max(learnt.loss_steps, default=-1) + 1
-    if any(epoch.steps is None for epoch in learnt.epochs) and total > per_step * steps:
-        yield f"{total} samples in {steps} steps of {per_step}"
 
 
 def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
@@ -123,12 +121,19 @@ def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
     return measured.wall_s + sum(measured.warmup_s) + sum(measured.set_aside_s or ()) + turns
 
 
-def _of_noise(rank: int, noise: Noise) -> Iterator[str]:
+def _of_connections(rank: AnyRank) -> Iterator[str]:
+    for end in chain.from_iterable(rank.connections):
+        if not is_end(end):
+            yield f"rank {rank.rank}: its connection has the end {end[:50]!r}, which is no address and port"
+
+
+def _of_noise(rank: AnyRank) -> Iterator[str]:
+    noise = rank.noise or Noise([], [])
     if min((*noise.reference_before_s, *noise.reference_after_s), default=1.0) <= 0:
-        yield f"rank {rank}: its reference computation took no time"
+        yield f"rank {rank.rank}: its reference computation took no time"
     for name, use in (("native", noise.native), ("train", noise.train), ("comm", noise.comm)):
         if use and (use.seconds <= 0 or use.cores < 1):
-            yield f"rank {rank}: the system counted for {use.seconds:g} s on {use.cores} cores during {name}"
+            yield f"rank {rank.rank}: the system counted for {use.seconds:g} s on {use.cores} cores during {name}"
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
@@ -152,10 +157,8 @@ def _of_wall(record: AnyRecord, measured: Pass) -> Iterator[str]:
     """A pass is not much longer than its steps, and as long as it is from its begin to its end."""
     steps, wall, warm = measured.step_s, measured.wall_s, sorted(measured.warmup_s)
     usual = warm[len(warm) // 2] if warm else 0.0
-    if record.case.placement.device == "cpu" and record.method >= DONE_WHEN_MARKED:
-        waits = OPEN_STEPS * _parts(measured, usual)
-    else:
-        waits = WAITS * len(steps)
+    on_cpu = record.case.placement.device == "cpu"
+    waits = OPEN_STEPS * _parts(measured, usual) if on_cpu else WAITS * len(steps)
     if wall > CLOCKS * sum(steps) + waits * usual + WAIT_S:
         yield f"it took {wall:g} s, and its {len(steps)} steps {sum(steps):g} s together"
     if measured.span_s and measured.clock_error_s is not None:

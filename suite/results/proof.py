@@ -2,30 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from suite.results.rank_report import Memory
-from suite.results.records import FORMAT
-from suite.results.stored import FileName, Finite, Stored, intact, sealed
-
-SEALED = 5  # the method from which a proof has a digest
+from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
+from suite.worker.messages import Memory, ProofLosses
 
 
 class Finding(Stored):
-    """One error of a proof beside its bound."""
+    """One error of a proof and its bound."""
 
     what: str
     tensor: str
     error: float  # 1e300 for one that is not finite
     tolerance: float
-
-
-class ProofLosses(Stored):
-    """The losses of the proof's iterations, the mean over ranks."""
-
-    staged: tuple[Finite, ...]
-    native: tuple[Finite, ...]
-    oracle: tuple[Finite, ...]
 
 
 class Environment(Stored):
@@ -36,37 +25,37 @@ class Environment(Stored):
 
 
 class Verdict(Stored):
-    """What came of one run beside the oracle; one that could not be run has not passed."""
+    """The result of one comparison with the oracle; a proof that could not be run has not passed."""
 
     passed: bool
     reason: str = ""
     outcome: str | None = None  # of a run that failed
     worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
-    losses: ProofLosses | None = None
+    losses: Kept[ProofLosses] | None = None  # the mean over ranks
     errors: Mapping[str, Mapping[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
     parameter_count: int | None = None
     macs: int | None = None  # multiply-accumulates of one sample's forward pass
     graph: str = ""  # digests
     weights: str = ""
     versions: dict[str, str] = {}
-    processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on; () before they were kept
-    environments: tuple[Environment, ...] = ()  # of the ranks, each once; () before they were kept
-    memory: tuple[Memory, ...] = ()  # of each rank; () before it was kept
+    processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on
+    environments: tuple[Environment, ...] = ()  # of the ranks, each once
+    memory: tuple[Kept[Memory], ...] = ()  # of each rank
     tolerance: dict[str, float] = {}
     looser_because: str = ""
 
 
 class Identity(Stored):
-    """The verdict in float64, in short."""
+    """A summary of the verdict in float64."""
 
     passed: bool
     reason: str = ""
     worst: Finding | None = None
-    losses: ProofLosses | None = None
+    losses: Kept[ProofLosses] | None = None  # the mean over ranks
 
 
 class Subject(Stored):
-    """What is proven."""
+    """The configuration that is proven."""
 
     adapter: str
     strategy: str
@@ -83,23 +72,19 @@ class Subject(Stored):
 class Proof(Subject, Verdict):
     """proofs/KEY.json: the evidence that an adapter trains the workload."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     key: FileName | None  # None: it could not be made, and is stored nowhere
     scope: str = ""  # what it leaves open
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it
-    digest: str = ""  # of the file, without this; "": before method 5
+    digest: str = ""  # of the file, without this
 
     @property
     def text(self) -> str:
         """What its file holds."""
         return sealed(self.but(digest="").model_dump_json(indent=1) + "\n")
 
-    def misfit(self, path: Path, text: bytes, has_digest: bool = True) -> str | None:
-        """Why it is not what this place is to hold; None when it is. `text` is the file's.
-
-        `has_digest`: whether it has one whatever it says, as those of runs since method `SEALED` have.
-        """
+    def misfit(self, path: Path, text: bytes) -> str | None:
+        """Return why a file, with this text, is not the proof that its name promises; None if it is."""
         if self.key != path.stem:
             return f"it holds the proof {self.key}, and its name is another one's"
-        unsealed = not (has_digest or self.digest)
-        return None if unsealed or intact(text, self.digest) else "it was changed after it was written"
+        return None if intact(text, self.digest) else "it was changed after it was written"

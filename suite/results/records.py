@@ -1,4 +1,4 @@
-"""What a run folder holds, one definition each, with units in the names: format 4, docs/record-format.md.
+"""What a run folder holds, one definition each, with units in the names; docs/record-format.md.
 
 A type's fields are the file's: `suite.results.run_folder` reads and writes them, and nothing else does. What the ranks
 report is in `suite.results.rank_report`. Times are seconds. null is what was not measured, not reported, or no number.
@@ -7,15 +7,16 @@ report is in `suite.results.rank_report`. Times are seconds. null is what was no
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, StringConstraints
 
 from suite.contracts.case import Case, check_counts
+from suite.contracts.engine_messages import EngineMessage
 from suite.processes.evidence import Login
 from suite.processes.watchdog import Limits, Stopped
-from suite.results.rank_report import AnyRank, Machine, Rank
-from suite.results.stored import FileName, Stored
+from suite.results.rank_report import AnyRank, Rank
+from suite.results.stored import FORMAT, FileName, Format, Kept, Stored
+from suite.worker.messages import Machine
 
-FORMAT: Literal[4] = 4  # of every file below; suite.results.older reads those before
 METHOD = 8  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
 
 TRAINING = "training"
@@ -35,11 +36,11 @@ Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, UTC; "" where nobo
 class About(Stored):
     """run.json: which run this is."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     method: int = METHOD
     kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING  # see suite.comm.records
-    id: str = ""  # of this run, which its records name; "": before format 3
-    stagebench: str = ""  # the version that began it; "" and the like: format 1 did not say
+    id: str = ""  # of this run, which its records name
+    stagebench: str = ""  # the version that began it
     created: Moment = ""
     command: tuple[str, ...] = ()
     plan: str = ""  # as asked for: a ready-made plan's name, or a file
@@ -77,16 +78,17 @@ class CaseEntry(AnyEntry):
 class Cases(Stored, Generic[Entry]):
     """cases.json: the plan as resolved."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     scale: str | None = None  # of the plan; None: the plan itself
     cases: tuple[Entry, ...]
 
 
-class Host(Machine):
-    """hosts/NAME.json: a host of the run; of one where only ranks ran, what they reported of it."""
+class Host(Stored):
+    """hosts/NAME.json: a host of the run, as this process found it or as its ranks reported it."""
 
-    format: Literal[4] = FORMAT
+    format: Format = FORMAT
     host: FileName  # its name
+    machine: Kept[Machine]
     cores: int | None = None  # that a process may use
     cores_installed: int | None = None
     python: str | None = None  # the controller's
@@ -118,38 +120,12 @@ class Load(Stored):
     after: tuple[float, float, float]
 
 
-class Begun(Stored):
-    """An engine's message: the ranks' turn has come (suite.contracts.engine_messages has all)."""
-
-    type: Literal["begun"]
-    job: str = ""
-    nodes: str = ""
-
-
-class EngineFailed(Stored):
-    """Likewise: why it ended badly."""
-
-    type: Literal["failed"]
-    kind: str
-    message: str
-    time_s: float
-    certain: bool = False
-
-
-class OomKills(Stored):
-    """Likewise: processes that the kernel of another host ended for want of memory."""
-
-    type: Literal["oom kills"]
-    host: str
-    processes: int
-
-
 class Evidence(Stored):
     """How an attempt ended, whatever its ranks reported."""
 
     exit_codes: dict[str, int] = {}
     stopped: Stopped | None = None
-    engine: tuple[Annotated[Begun | EngineFailed | OomKills, Field(discriminator="type")], ...] = ()  # its messages
+    engine: tuple[Kept[EngineMessage], ...] = ()  # its messages
     lost_logins: tuple[Login, ...] = ()
     oom_kills: int = 0  # of the kernels, meanwhile
     logs: dict[str, tuple[str, ...]] = {}  # the last lines
@@ -160,8 +136,8 @@ class Evidence(Stored):
 class AnyRecord(Stored):
     """What a record of a training and one of communication have in common."""
 
-    format: Literal[4] = FORMAT
-    digest: str = ""  # of the file's text with "" here; this and the next two: "" before format 3
+    format: Format = FORMAT
+    digest: str = ""  # of the file's text with "" here
     run: str = ""  # the id of the run
     plan: str = ""  # the digest of its plan.toml
     method: int = METHOD
@@ -189,7 +165,7 @@ class Record(AnyRecord):
     """records/ID-rN.json: one process group of one case."""
 
     case: PossibleCase
-    declared: Declared | None = None  # None: format 1 did not keep it
+    declared: Declared | None = None
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # why there is none, or it failed
     ranks: tuple[Rank, ...]

@@ -13,7 +13,7 @@
       .lock                    held by the process that measures; see suite.results.lock
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
 
-Nobody else reads or writes its JSON. What is read is of the types in suite.results.records, whatever its format was.
+No other module reads or writes this JSON. Its types are in suite.results.records.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Generic, Self
+from typing import Any, Generic, NamedTuple, Self
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -33,13 +33,10 @@ from pydantic import BaseModel
 from suite.errors import RequestError, StoreError, may_pass
 from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usable, write_whole
 from suite.plan.read import differences
-from suite.results import older
-from suite.results.formats import identified, read, understood
-from suite.results.identity import Identity
 from suite.results.invariants import broken
-from suite.results.proof import SEALED, Proof
-from suite.results.records import FORMAT, METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
-from suite.results.stored import CASES, SMALL, intact, object_of, outsized, readable, sealed, text_of
+from suite.results.proof import Proof
+from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
+from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
 from suite.suggest import shown
 from workloads.graph import Graph
 
@@ -53,6 +50,14 @@ OF_A_RECORD = "it is measured again when the run goes on"
 UNREAD = "nothing was lost yet: bring the disk back, then run the same command again"
 OF_A_PROOF = "remove it: the rows that name it are without proof until they are measured again"
 OF_A_HOST = "remove it: the page then does without it"
+
+
+class Identity(NamedTuple):
+    """Values on which the records of a run folder must agree."""
+
+    run: str  # its id
+    plan: str  # the digest of plan.toml; "" without one
+    cases: dict[str, Any]  # by id
 
 
 class ResultFolder(Generic[Entry, Measured]):
@@ -118,13 +123,11 @@ class ResultFolder(Generic[Entry, Measured]):
                 )
 
     def _check_resumable(self) -> None:
-        method, path = self.open(self.path).about.method, self.path / "run.json"
-        written = object_of(text_of(path, OF_THE_RUN, SMALL), path, OF_THE_RUN).get("format", 1)
-        if self.begun and (written, method) != (FORMAT, METHOD):
+        method = self.open(self.path).about.method
+        if self.begun and method != METHOD:
             raise RequestError(
-                f"{self.path} was begun by another version of stagebench ({path.name} has format {written}, method "
-                f"{method}; this one writes format {FORMAT}, method {METHOD}); go on with that version, or name a new "
-                "folder with -o"
+                f"{self.path} was begun by another version of stagebench (run.json has method {method}, this one "
+                f"measures by method {METHOD}); go on with that version, or name a new folder with -o"
             )
         self._check_whose()
 
@@ -239,24 +242,24 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def proofs(self) -> dict[str, Proof]:
         """By key; StoreError for a file that holds another one, or was changed."""
-        found, have_digests = {}, self.about.method >= SEALED
+        proofs = {}
         for path in sorted((self.path / "proofs").glob("*.json")):
             text = text_of(path, OF_A_PROOF, SMALL)
-            proof = understood(text, path, Proof, older.proof, OF_A_PROOF)
-            misfit = proof.misfit(path, text, have_digests)
+            proof = understood(text, path, Proof, OF_A_PROOF)
+            misfit = proof.misfit(path, text)
             if misfit:
                 raise StoreError(f"{path}: {misfit}; {OF_A_PROOF}")
-            found[path.stem] = proof
-        return found
+            proofs[path.stem] = proof
+        return proofs
 
     def hosts(self) -> dict[str, Host]:
         """By name; StoreError for a file that holds another one."""
-        found = {}
+        hosts = {}
         for path in sorted((self.path / "hosts").glob("*.json")):
-            found[path.stem] = read(path, Host, older.host, OF_A_HOST, SMALL)
-            if found[path.stem].host != path.stem:
-                raise StoreError(f"{path} holds the host {shown(found[path.stem].host)}; {OF_A_HOST}")
-        return found
+            hosts[path.stem] = host = read(path, Host, OF_A_HOST, SMALL)
+            if host.host != path.stem:
+                raise StoreError(f"{path} holds the host {shown(host.host)}; {OF_A_HOST}")
+        return hosts
 
     def write_about(self, about: About) -> None:
         self._write("run.json", about)
@@ -285,7 +288,7 @@ class ResultFolder(Generic[Entry, Measured]):
         for hello in (rank.hello for rank in record.ranks if rank.hello):
             name = file_name(hello.host)
             if hello.machine and not (self.path / "hosts" / f"{name}.json").exists():
-                self.write_host(Host(**dict(hello.machine), host=name, cores_installed=hello.host_cores))
+                self.write_host(Host(host=name, machine=hello.machine, cores_installed=hello.host_cores))
 
     def write_proof(self, proof: Proof) -> None:
         """Write a proof that has a key."""
@@ -295,7 +298,7 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write(f"hosts/{host.host}.json", host)
 
     def _cases(self) -> Cases[Entry]:
-        return read(self.path / "cases.json", self.cases_type, older.cases, OF_CASES, CASES)
+        return read(self.path / "cases.json", self.cases_type, OF_CASES, CASES)
 
     def _place(self, case_id: str, repeat: int) -> Path:
         return self.path / "records" / f"{case_id}-r{repeat}.json"
@@ -312,7 +315,7 @@ class ResultFolder(Generic[Entry, Measured]):
                 raise StoreError(error.args[0], UNREAD) from error.__cause__
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._identity.misfit(found, path, text) or self.broken(found)
+        misfit = self._misfit(found, path, text) or self.broken(found)
         if misfit:
             self._refuse(path, misfit)
             return None
@@ -321,9 +324,8 @@ class ResultFolder(Generic[Entry, Measured]):
 
     def _written(self, path: Path) -> tuple[Measured, bytes]:
         """A file's record, whosever it is, and the file's text; StoreError where it holds none."""
-        upgraded = older.record if self.kind == TRAINING else older.comm_record
         text = text_of(path, OF_A_RECORD)
-        return understood(text, path, self.record_type, upgraded, OF_A_RECORD), text
+        return understood(text, path, self.record_type, OF_A_RECORD, free=True), text
 
     def refuse(self, record: Measured, why: str) -> None:
         """Name a record as invalid that fits its place, and of which whoever reads it can make nothing."""
@@ -350,6 +352,21 @@ class ResultFolder(Generic[Entry, Measured]):
         """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""
         folder = self.path / "records"
         return sorted(name for name in os.listdir(folder) if name.endswith(".json")) if folder.is_dir() else []
+
+    def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
+        """Return why a record does not belong to this run and this place, or was changed; None if it does."""
+        identity = self._identity
+        if path.name != f"{record.case_id}-r{record.repeat}.json":
+            return f"it holds repeat {record.repeat} of the case {record.case_id}, and its name is another one's"
+        if identity.cases.get(record.case_id, record.case) != record.case:
+            return "its case has other values than cases.json gives it"
+        if not intact(text, record.digest):
+            return "it was changed after it was written: its digest is another one"
+        if record.run != identity.run:
+            return f"it belongs to another run ({record.run})"
+        if record.plan == identity.plan:
+            return None
+        return "it belongs to another plan" if identity.plan else "it belongs to a plan, and there is no plan.toml"
 
     @cached_property
     def _identity(self) -> Identity:
@@ -388,8 +405,8 @@ def about_of(path: Path) -> About:
             f"{path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
         )
     text = text_of(path / "run.json", OF_THE_RUN, SMALL)
-    about = understood(text, path / "run.json", About, older.about, OF_THE_RUN)
-    if not about.id and identified(about.method, text):
+    about = understood(text, path / "run.json", About, OF_THE_RUN)
+    if not about.id:
         raise StoreError(f"{path / 'run.json'}: id: it is empty, and no record can be held against it; {OF_THE_RUN}")
     return about
 

@@ -1,18 +1,35 @@
-"""What is read from a run folder is validated once, here; what does not fit is one sentence with its remedy."""
+"""Reads and writes the files of a run folder: one format, checked once; a misfit is one sentence with its remedy."""
 
 import hashlib
 import json
 import math
+import re
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
-from suite.errors import StoreError
+from suite.errors import RequestError, StoreError
 from suite.files import disk
-from suite.suggest import cut
+from suite.plain import CODES, without_codes
+from suite.suggest import cut, shown
+from suite.worker.typed_json import to_json
 
 Part = TypeVar("Part", bound=BaseModel)
+Format = Literal[5]
+FORMAT: Format = 5  # of every file of a run folder; open to changes until release 1.0.0
+# The beginning of a file that names today's format first, as all that are written do.
+TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())
 
 
 class Stored(BaseModel):
@@ -25,6 +42,26 @@ class Stored(BaseModel):
     def but(self, **changes: Any) -> Self:
         """The same with some values changed, validated."""
         return type(self).model_validate({**dict(self), **changes})
+
+
+class AsFields:
+    """Marks a worker's NamedTuple within a stored type: checked like one, and written as an object of its fields."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Return the NamedTuple's schema; pydantic calls this method."""
+        schema = handler(source)
+        before = {"type": "function-before", "function": {"type": "no-info", "function": _fields}, "schema": schema}
+        written = {"type": "function-plain", "function": to_json}
+        return {"type": "json-or-python", "json_schema": schema, "python_schema": before, "serialization": written}
+
+
+def _fields(value: Any) -> Any:
+    """Return a message's fields, where a number that is not finite is None; anything else as it is."""
+    return to_json(value) if hasattr(value, "_fields") else value
+
+
+T = TypeVar("T")
+Kept = Annotated[T, AsFields()]
 
 
 def _finite(value: Any) -> Any:
@@ -43,9 +80,22 @@ ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def json_ready(values: dict[str, Any]) -> dict[str, Any]:
-    """The same for `json`, dataclasses and stored types among the values written out field by field."""
-    found: dict[str, Any] = ANYTHING.dump_python(values, mode="json")
-    return found
+    """Convert values for `json`: dataclasses, NamedTuples and stored types become objects of their fields."""
+    return {name: _ready(value) for name, value in values.items()}
+
+
+def _ready(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _ready(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, BaseModel):
+        return _ready(dict(value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: _ready(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, dict):
+        return {key: _ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_ready(item) for item in value]
+    return ANYTHING.dump_python(value, mode="json")
 
 
 # What a file is called by: it cannot leave its folder.
@@ -129,6 +179,63 @@ def misfit(error: ValidationError) -> str:
     place = cut(".".join(map(str, first["loc"])), 200) or "the whole"
     others = f", and {len(problems) - 1} more like it" if len(problems) > 1 else ""
     return f"{place}: {first['msg']}{others}"
+
+
+def read(path: Path, kind: type[Part], remedy: str, largest: int = LARGEST) -> Part:
+    """Read a file of a run folder; errors as of `understood`."""
+    return understood(text_of(path, remedy, largest), path, kind, remedy)
+
+
+def understood(text: bytes, path: Path, kind: type[Part], remedy: str, free: bool = False) -> Part:
+    """Parse a file's text, without control codes in its strings.
+
+    `free`: whole numbers may have any length, as in what an adapter notes. StoreError names the file, the first field
+    that does not fit, and the remedy; RequestError is for a run.json of another format.
+    """
+    try:
+        if coded(text) or (not free and LONG.search(text)):
+            text = json.dumps(cleaned(object_of(text, path, remedy))).encode()
+        if TODAYS.match(text):
+            with suppress(StoreError):  # `object_of` words it better
+                return parsed(kind, text, path, remedy)
+        check_format(object_of(text, path, remedy).get("format"), path, remedy)
+        return parsed(kind, text, path, remedy)
+    except RecursionError:
+        raise StoreError(f"{path} has values within values within values, too many; {remedy}") from None
+
+
+def check_format(written: Any, path: Path, remedy: str) -> None:
+    """Refuse a file of another format than this stagebench's; a run of an older one has to be measured again."""
+    if written == FORMAT:
+        return
+    named = "names no format" if written is None else f"has format {shown(written)}"
+    refused = f"{path} {named}, and this stagebench reads format {FORMAT}"
+    if path.name != "run.json":
+        raise StoreError(f"{refused}; {remedy}")
+    later = isinstance(written, int) and written > FORMAT
+    raise RequestError(f"{refused}; " + ("read it with the version that wrote it" if later else "measure it again"))
+
+
+ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r")  # JSON's, of control characters
+LONG = re.compile(rb"[ :\[,-][1-9][0-9]{%d}" % DIGITS)  # a whole number that stagebench never writes
+
+
+def coded(text: bytes) -> bool:
+    """Whether a JSON text may hold characters that `without_codes` removes; nearly no file does."""
+    if b"\\" in text and any(escape in text for escape in ESCAPES):  # one byte is found ten times as fast as two
+        return True
+    if text.isascii():
+        return b"\x7f" in text
+    return CODES.search(text.decode(errors="replace")) is not None
+
+
+def cleaned(value: Any) -> Any:
+    """Return a JSON value whose strings, keys too, are fit for a terminal and a page."""
+    if isinstance(value, str):
+        return without_codes(value)
+    if isinstance(value, dict):
+        return {without_codes(key): cleaned(item) for key, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 UNSEALED = b'"digest": ""'  # a sealed text's first field of that name, as the digest is taken

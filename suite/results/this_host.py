@@ -11,8 +11,8 @@ from suite.results.records import Host
 
 def this_host() -> Host:
     return Host(
-        **this_machine()._asdict(),
         host=file_name(socket.gethostname()),
+        machine=this_machine(),
         cores=len(os.sched_getaffinity(0)),
         cores_installed=os.cpu_count(),
         python=platform.python_version(),

@@ -17,9 +17,8 @@ from suite.processes.jobs import measuring
 from suite.processes.launch import Launch, OnMessage, launch_of
 from suite.proofs.make import Proofs
 from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
-from suite.results.from_messages import training_rank
 from suite.results.proof import Proof
-from suite.results.rank_report import Rank
+from suite.results.rank_report import Rank, training_rank
 from suite.results.records import Declared
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule

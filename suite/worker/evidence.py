@@ -35,7 +35,7 @@ META = "meta.json"
 class Meta(NamedTuple):
     """What META says of the oracle's results."""
 
-    losses: List[float]  # of every update
+    losses: List[Optional[float]]  # of every update
     samples: int
     weights: str  # a digest
     graph: str  # likewise
@@ -47,7 +47,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     initial = weights.for_proof(graph)
     batch = trainer.to_device(synthetic(graph, samples, SEED))
     trainer.build(graph, initial)
-    losses: List[float] = []
+    losses: List[Optional[float]] = []
     for update in range(UPDATES):
         change_rate(trainer, update)
         trainer.forward(batch)
@@ -84,7 +84,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
 
     trainer.build(graph, initial)
     batch = trainer.to_device(host)
-    staged: List[float] = []
+    staged: List[Optional[float]] = []
     errors: Dict[str, Dict[str, float]] = {}
     for update in range(UPDATES):
         change_rate(trainer, update)
@@ -103,7 +103,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
 
     trainer.build(graph, initial)
     batch = trainer.to_device(host)
-    native: List[float] = []
+    native: List[Optional[float]] = []
     for update in range(UPDATES):
         change_rate(trainer, update)
         trainer.step(batch)

@@ -70,7 +70,7 @@ class Turn(NamedTuple):
     """What was measured of a side in turns with native steps."""
 
     timed: Timed  # all of its blocks as one
-    pairs: List[List[float]]  # of every round [native, this side] seconds per step
+    pairs: List[Tuple[float, float]]  # of every round (native, this side) seconds per step
 
 
 class Loop:
@@ -268,9 +268,10 @@ def as_one(warmup: List[float], blocks: List[Block]) -> Timed:
     return Timed(warmup, True, steps, 0.0, sum(wall for _, _, wall, _ in blocks), returned)
 
 
-def paired(native: List[Block], other: List[Block]) -> List[List[float]]:
-    """[native, other] seconds per step of every round."""
-    return [[wall / len(step_s) for step_s, _, wall, _ in two] for two in zip(native, other)]
+def paired(native: List[Block], other: List[Block]) -> List[Tuple[float, float]]:
+    """Return (native, other) seconds per step of every round."""
+    per_step = [[wall / len(step_s) for step_s, _, wall, _ in blocks] for blocks in (native, other)]
+    return list(zip(*per_step))
 
 
 @contextmanager

@@ -1,15 +1,15 @@
-"""The messages that a rank sends while it works, one definition each, with the one encoder and the one decoder.
+"""The messages that a rank sends while it works: the only definition of what a rank reports and a record keeps.
 
 A rank writes them to rank-N.jsonl, a JSON object a line: `type`, `time_s` (seconds since the epoch), and the message's
 fields. The controller reads the file as it grows, and takes its growth as the sign of life. Both halves of a run are
 of one release, so both directions are strict: an unknown type, an unknown or missing field, or a value of the wrong
-type is an error. What an adapter says freely stands in `Notes`.
+type is an error. `Notes` hold whatever an adapter adds. A record keeps the messages as they are.
 
-Times are seconds on the rank's own clock; lists hold an item a step, epoch or sample, in order. `typed_json` says what
-becomes of None and NaN.
+Times are seconds on the rank's own clock; lists hold one item per step, epoch or sample, in order. None is what was not
+measured or reported; in a record also a loss that is not a finite number. `typed_json` explains None and NaN.
 """
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Type, TypeVar, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
 from suite.worker.contract import KernelTimes, LayerTimes
 from suite.worker.typed_json import LineCodec
@@ -18,16 +18,16 @@ from suite.worker.typed_json import LineCodec
 
 
 class GpuSettings(NamedTuple):
-    """What somebody may set on a GPU; None is what it does not have, or tell."""
+    """GPU settings that an administrator can change; None if unsupported or not readable."""
 
     most_sm_clock_hz: Optional[float] = None
     power_limit_watts: Optional[float] = None
-    persistence: Optional[bool] = None  # whether the driver stays loaded while nobody uses it
+    persistence: Optional[bool] = None  # whether the driver stays loaded while no process uses it
     ecc: Optional[bool] = None  # whether its memory corrects errors
 
 
 class Machine(NamedTuple):
-    """What the host under a rank is; None is what it hides."""
+    """The host of a rank; None is what it hides."""
 
     cpu: Optional[str] = None  # the model
     memory_bytes: Optional[int] = None
@@ -44,14 +44,14 @@ class Machine(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """The variables that change what a rank computes, as it found them (suite.worker.variables)."""
+    """The environment variables that change what a rank computes (suite.worker.variables)."""
 
     names: List[str]  # their values are among its settings
     digest: str  # of the values, of which settings show less
 
 
 class Hello(NamedTuple):
-    """First of all: the process runs, nothing has been imported from the adapter yet."""
+    """The first message: the process runs, nothing has been imported from the adapter yet."""
 
     format: int  # suite.worker.job.FORMAT
     rank: int
@@ -63,10 +63,10 @@ class Hello(NamedTuple):
     cores: List[int]  # that this rank may use
     threads: Dict[str, str]  # the variables suite.worker.variables.THREADS, where set
     settings: Dict[str, str]  # variables that libraries of communication read, or that change what is computed
-    boot: str = ""  # tells the running kernel from every other; "" where the system has no such mark
+    boot: str = ""  # identifies the running kernel; "" where the system has no such mark
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
-    core_of: List[int] = []  # the physical core under each of `cores`, by the lowest CPU on it
+    core_of: List[int] = []  # the physical core under each of `cores`, named by the lowest CPU on it
     arithmetic: Optional[Arithmetic] = None
 
 
@@ -79,7 +79,7 @@ class Joined(NamedTuple):
     versions: Dict[str, str]
     devices: int
     settings: Dict[str, str]
-    device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where nobody can tell
+    device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where unknown
 
 
 class Phase(NamedTuple):
@@ -89,7 +89,7 @@ class Phase(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a part of the task has come; at most one in Outbox.PROGRESS_EVERY seconds."""
+    """The progress of a part of the task; at most one message in Outbox.PROGRESS_EVERY seconds."""
 
     name: str  # of the pass, of the task, or of what is exchanged
     phase: str  # "warmup", "measure", "epoch 2 of 5", ...
@@ -129,20 +129,21 @@ class Pass(NamedTuple):
     step_s: List[float]  # on the trainer's time line, mark to mark
     wall_s: float  # from the common barrier until this rank's last step is done
     io_s: Optional[List[float]] = None  # of each step, the wait for its batch
-    stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; "staged" only
+    stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; of "staged"
     loss: Optional[float] = None  # the last step's, where the pass trains
-    # Of a pass that takes turns with native steps, [native, its own] seconds per step of every pair of blocks.
-    pairs_s: Optional[List[List[float]]] = None
-    gradient_bytes: Optional[int] = (
-        None  # of "native": what each device contributes to the exchange of a step, in the mean
-    )
-    span_s: Optional[List[float]] = None  # of "staged": begin and end of the measured steps, on the common clock
+    # Of a pass that takes turns with native steps, (native, this pass) seconds per step of every pair of blocks.
+    pairs_s: Optional[List[Tuple[float, float]]] = None
+    gradient_bytes: Optional[int] = None  # of "native": what each device exchanges in a step, in the mean
+    span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
     set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host
 
 
+LOSSES = ("native", "staged", "compute_only")  # the passes that have a loss
+
+
 class GpuUse(NamedTuple):
-    """What one GPU did meanwhile, by NVML, whoever used it; None is what this card or its driver does not tell."""
+    """The activity of one GPU, of all its users, by NVML; None is what this card or its driver does not report."""
 
     uuid: str
     busy_share: Optional[float] = None  # of the time, when a kernel ran; the mean of samples
@@ -154,27 +155,27 @@ class GpuUse(NamedTuple):
     memory_clock_hz: Optional[float] = None  # the mean
     least_memory_clock_hz: Optional[float] = None
     celsius: Optional[int] = None  # at most
-    throttled_by: Optional[List[str]] = None  # what held its clocks down at any time (suite.worker.nvml.REASONS)
+    throttled_by: Optional[List[str]] = None  # the reasons of lower clocks (suite.worker.nvml.REASONS)
     joules: Optional[float] = None  # by its own counter
 
 
 class HostUse(NamedTuple):
-    """What the system counted on this rank's host during the measured steps of a pass, and what its GPUs did."""
+    """The system's counts on a rank's host during the measured steps of a pass, and the activity of its GPUs."""
 
     seconds: float
     involuntary_switches: int  # of this process, by the kernel
-    busy_cpu_s: float  # of everybody, on all cores
+    busy_cpu_s: float  # of all processes, on all cores
     steal_cpu_s: float  # that a hypervisor gave to other guests
     cores: int  # of the host
-    own_cpu_s: Optional[float] = None  # of all processes of this measurement here; None: nothing tells them apart
+    own_cpu_s: Optional[float] = None  # of all processes of this measurement; None: unknown
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
     cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
-    gpu_joules: Optional[float] = None  # of the GPUs that this rank drives (NVML); likewise
-    gpus: List[GpuUse] = []  # those; empty on a CPU, and where nobody can tell which they are
+    gpu_joules: Optional[float] = None  # of the GPUs that this rank drives (NVML); None: not readable
+    gpus: List[GpuUse] = []  # the GPUs that this rank drives; empty on a CPU, and where unknown
 
 
 class Noise(NamedTuple):
-    """How quiet the machine was: a fixed computation, the same everywhere, before the first pass and after the last."""
+    """The machine's noise: times of a fixed computation before the first pass and after the last, and system counts."""
 
     reference_before_s: List[float]
     reference_after_s: List[float]
@@ -184,14 +185,14 @@ class Noise(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The most that this rank held at a time, from its start to the end of what it was asked to do."""
+    """The peak memory of this rank, from its start to the end of its task."""
 
     host_bytes: int  # resident, of the process itself
-    device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: it does not say
+    device_bytes: Optional[int] = None  # that the framework allocated on its devices; None: not reported
 
 
 class Peaks(NamedTuple):
-    """What this rank's devices can do at most, measured while all ranks of the host do the same."""
+    """The peak rates of this rank's devices, measured on all ranks of the host at once."""
 
     flop_per_s: float  # of a matrix product, in the precision of the training
     bytes_per_s: float  # of a copy, read and written
@@ -199,18 +200,18 @@ class Peaks(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Medians of each layer's forward and backward, from adapters that can tell layers apart."""
+    """Medians of each layer's forward and backward, from adapters that can time single layers."""
 
     layers: List[LayerTimes]
 
 
 class Kernels(NamedTuple):
-    """What the framework's own profiler saw in a few staged iterations: the pass `kernels`."""
+    """The pass `kernels`: the framework's own profile of a few staged iterations."""
 
     stages: Dict[str, float]  # seconds of an iteration in which any kernel ran, overlaps once; medians
-    rows: List[KernelTimes]  # the longest first; the others are summed up by stage and kind
+    rows: List[KernelTimes]  # the longest first; the rest is summed by stage and kind
     profiler: str  # "torch.profiler 2.13.0 (CUPTI)"
-    trace: str = ""  # the file with all of it, beside this rank's messages; "": not kept
+    trace: str = ""  # the file with the whole profile, next to this rank's messages; "": not kept
 
 
 class Epoch(NamedTuple):
@@ -221,7 +222,7 @@ class Epoch(NamedTuple):
     samples: int  # of this rank
     steps: int
     accuracy: float  # the share of test samples answered right
-    loss: float  # of its last step
+    loss: Optional[float]  # of its last step
 
 
 class Training(NamedTuple):
@@ -229,17 +230,17 @@ class Training(NamedTuple):
 
     epochs: List[Epoch]
     loss_steps: List[int]  # the steps whose losses were kept
-    losses: List[float]
-    loss_s: List[float]  # when: seconds of training, without the tests between epochs
+    losses: List[Optional[float]]
+    loss_s: List[float]  # the time of each: seconds of training, without the tests between epochs
     open_s: Optional[float] = None  # to open the input, before the first epoch
 
 
 class ProofLosses(NamedTuple):
     """The losses of the proof's iterations."""
 
-    staged: List[float]
-    native: List[float]
-    oracle: List[float]
+    staged: List[Optional[float]]
+    native: List[Optional[float]]
+    oracle: List[Optional[float]]
 
 
 class Proof(NamedTuple):
@@ -255,7 +256,7 @@ class Proof(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """What is wrong with dropout, `predict` or `step_alone`; empty: nothing."""
+    """The errors of dropout, `predict` or `step_alone`; empty: none."""
 
     problems: List[str]
 
@@ -273,7 +274,7 @@ class ExchangeTimes(NamedTuple):
 
 
 class OverlapTimes(NamedTuple):
-    """An exchange beside computation: each alone, then both, samples taken in turns."""
+    """An exchange concurrent with computation: each alone, then both, samples taken in turns."""
 
     operation: str
     bytes: int
@@ -314,7 +315,7 @@ class Wire(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What a reader of the record should know; a later note of the same name replaces an earlier one."""
+    """Notes for the reader of a record; a later note replaces an earlier one of the same name."""
 
     notes: Dict[str, Any]
 
@@ -386,5 +387,5 @@ def name_of(message: Message) -> str:
 
 
 def of_type(kind: Type[Kind], found: Iterable[Message]) -> List[Kind]:
-    """Those of one type, in order."""
+    """Return the messages of one type, in order."""
     return [message for message in found if isinstance(message, kind)]

@@ -181,7 +181,7 @@ class Passes:
         timed = self._loop.run("staged", body, measured)
         begin, error = timed.begin_s + common.offset, common.error
         common.agree()  # again: clocks drift
-        span = [begin, timed.begin_s + timed.wall_s + common.offset]
+        span = (begin, timed.begin_s + timed.wall_s + common.offset)
         stages = without_bubbles(clock.seconds(), bubbles)
         found = self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
         return found._replace(span_s=span, clock_error_s=max(error, common.error))

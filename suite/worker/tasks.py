@@ -202,7 +202,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     send_memory(trainer, outbox)
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
-    if not is_finite(last):
+    if last is None or not is_finite(last):
         raise Diverged("the loss is %r after %d epochs" % (last, len(found.epochs)))
 
 

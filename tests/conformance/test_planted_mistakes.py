@@ -23,10 +23,10 @@ from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
 from suite.proofs.judgement import judge
-from suite.results.rank_report import HostUse
 from suite.worker import behaviour, busy_threads, evidence, messages, noise
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
+from suite.worker.messages import HostUse
 from suite.worker.schedule import Schedule
 from suite.worker.tasks import train
 from tests.support import jobs, trainers

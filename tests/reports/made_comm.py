@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from suite.comm.cases import CommCase, gradient_tensors
-from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
+from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord, Tensor
 from suite.contracts.case import Placement
 from suite.plugins import workloads
 from suite.results.records import About, Host
+from suite.worker.messages import Machine
+from tests.support.sent import hello, joined
 
 ALPHA, BETA = 10e-6, 1e-9
 SIZES = [4**power for power in range(1, 9)]
@@ -27,7 +29,7 @@ def row(size: int, kind: str = "single", operation: str = "all-reduce", messages
 
 def overlap(size: int) -> dict[str, Any]:
     samples = {"exchange_s": [1e-3] * 5, "compute_s": [1e-3] * 5, "both_s": [1.5e-3] * 5, "progressed_s": [1.1e-3] * 5}
-    return {"kind": "overlap", "operation": "all-reduce", "bytes": size, "slices": 3, **samples}
+    return {"operation": "all-reduce", "bytes": size, "slices": 3, **samples}
 
 
 def tensor_rows(name: str) -> list[dict[str, Any]]:
@@ -44,7 +46,7 @@ def communication(path: Path, others: str = "") -> CommFolder:
     """
     found = CommFolder(path)
     found.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00", command=("stagebench", "comm")))
-    found.write_host(Host(host="a", cpu=f"A <fast> one{others}", cores=2))
+    found.write_host(Host(host="a", machine=Machine(cpu=f"A <fast> one{others}"), cores=2))
     digest = workloads()["mnist_small"].graph().digest
     measured: list[tuple[CommCase, list[dict[str, Any]], str, str]] = [
         (CommCase("wire", "all-reduce", TWO, 0.1, COUNTS), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
@@ -62,10 +64,12 @@ def communication(path: Path, others: str = "") -> CommFolder:
         ),
         (CommCase("cut", "broadcast", TWO, 0.1, (1,)), [], "crash", f"rank 1: the <wire> was cut{others}"),
     ]
+    named = gradient_tensors(workloads()["mnist_small"])
+    tensors = [Tensor(name=name, numbers=numbers) for name, numbers in named]
     cases = []
     for case, rows, outcome, reason in measured:
-        joined = {"rank": 0, "world": 2, "transport": "copper"}
-        ranks = [{"rank": rank, "hello": {"host": f"a{others}"}, "joined": joined, "rows": rows} for rank in range(2)]
+        met = joined(world=2, transport="copper")
+        ranks = [{"rank": rank, "hello": hello(host=f"a{others}"), "joined": met, "rows": rows} for rank in range(2)]
         found.write_record(
             CommRecord(
                 case_id=case.id,
@@ -74,6 +78,7 @@ def communication(path: Path, others: str = "") -> CommFolder:
                 outcome=outcome,
                 reason=reason,
                 ranks=ranks,
+                tensors=tensors if case.workload else None,
                 started="2026-11-20T12:00:00+00:00",
                 seconds=1.0,
                 bundle="b",

@@ -9,6 +9,7 @@ import numpy as np
 from suite.contracts.case import Case, Input, Placement, Sampling, Training
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of, declared
+from tests.support.sent import hello_json, joined_json
 
 PHOTOGRAPHS, DIGITS = "/data/imagenet-like", "/data/digits.npz"
 BOTH = ("pytorch", "caffempi")
@@ -189,13 +190,20 @@ def taught(case: Case, faster: float = 1.0, late: float | None = None) -> list[d
         found.append(
             {
                 "rank": rank,
-                "hello": {"world": world, "host": "bench", "pid": 1, "cores": [0]},
-                "joined": {"rank": rank, "world": world, "transport": "gloo", "versions": {"torch": "2.13.0"}},
+                "hello": hello_json(rank=rank, world=world, host="bench", cores=[0]),
+                "joined": joined_json(rank=rank, world=world, transport="gloo", versions={"torch": "2.13.0"}),
                 "passes": {},
                 "layers": None,
                 "training": {
                     "epochs": [
-                        {"train_s": length, "samples": steps * case.batch, "accuracy": float(share), "loss": 0.2}
+                        {
+                            "train_s": length,
+                            "test_s": 0.0,
+                            "samples": steps * case.batch,
+                            "steps": steps,
+                            "accuracy": float(share),
+                            "loss": 0.2,
+                        }
                         for length, share in zip(seconds, right, strict=True)
                     ],
                     "loss_steps": every.tolist(),

@@ -11,9 +11,11 @@ import numpy as np
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement, Sampling
-from suite.results.records import FORMAT, About, Host
+from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
-from suite.results.stored import sealed
+from suite.results.stored import FORMAT, sealed
+from suite.worker.messages import Machine
+from tests.support.sent import hello_json, joined_json
 
 NETWORKS = {
     # ms per iteration of io, h2d, forward, backward, communication, update
@@ -193,10 +195,12 @@ class MadeRun:
         command = ("stagebench", "run", "quick", "-o", "results/quick", *options)
         self.folder.create(About(stagebench="0.1.0", created="2026-11-20T10:00:00+00:00", plan=plan, command=command))
         (path / "plan.toml").write_text(f'name = "{plan}"\ntitle = "Two trainers, real images"\n')
-        what = {"cpu": "AMD EPYC 7B13", "cores": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1", "sockets": 1}
+        what: dict[str, Any] = {"cpu": "AMD EPYC 7B13", "memory_bytes": 8 * 2**30, "kernel": "6.1", "sockets": 1}
         what |= {"gpus": ["GPU 0: NVIDIA H100 (UUID: GPU-1)"], "gpu_links": ["8.0 GT/s PCIe x16"]}
         what |= {"networks": ["eth0, 10000 Mbit/s"]}
-        self.folder.write_host(Host(host="bench", **what, os="Debian GNU/Linux 12", python="3.11.7"))
+        self.folder.write_host(
+            Host(host="bench", cores=2, machine=Machine(**what, os="Debian GNU/Linux 12"), python="3.11.7")
+        )
 
     def write(self, name: str, content: Any) -> None:
         """One file of the folder, whatever it holds; a record is sealed as this run's, and a proof."""
@@ -250,14 +254,14 @@ def record_of(
     ranks = [
         {
             "rank": rank,
-            "hello": {"world": world, "host": "bench", "pid": 1, "cores": [0, 1]},
-            "joined": {
-                "rank": rank,
-                "world": world,
-                "devices": case.placement.devices,
-                "transport": "gloo",
-                "versions": {"torch": "2.13.0"},
-            },
+            "hello": hello_json(rank=rank, world=world, host="bench", cores=[0, 1]),
+            "joined": joined_json(
+                rank=rank,
+                world=world,
+                devices=case.placement.devices,
+                transport="gloo",
+                versions={"torch": "2.13.0"},
+            ),
             "passes": passes_of(case, repeat, rank, slower),
             "layers": layers_of(case),
             "notes": {"data": "imagenet-like (200 images, 10 classes)", "ddp": {"static_graph": False}},
@@ -287,17 +291,22 @@ def record_of(
 def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
     """The one rank of a case that trains: two epochs; its losses are `off` those of another one."""
     epochs = [
-        {"train_s": 2.0 * slower, "samples": 1000, "steps": 125, "accuracy": 0.9, "loss": 0.4},
-        {"train_s": 1.0 * slower, "samples": 1000, "steps": 125, "accuracy": 0.985, "loss": 0.2},
+        {"train_s": 2.0 * slower, "test_s": 0.0, "samples": 1000, "steps": 125, "accuracy": 0.9, "loss": 0.4},
+        {"train_s": 1.0 * slower, "test_s": 0.0, "samples": 1000, "steps": 125, "accuracy": 0.985, "loss": 0.2},
     ]
     steps = list(range(20))
     return {
         "rank": 0,
-        "hello": {"world": 1, "host": "bench", "pid": 1, "cores": [0]},
-        "joined": {"rank": 0, "world": 1, "transport": "none", "versions": {"torch": "2.13.0"}},
+        "hello": hello_json(host="bench", cores=[0]),
+        "joined": joined_json(versions={"torch": "2.13.0"}),
         "passes": {},
         "layers": None,
-        "training": {"epochs": epochs, "loss_steps": steps, "losses": [2.0 / (step + 1) + off for step in steps]},
+        "training": {
+            "epochs": epochs,
+            "loss_steps": steps,
+            "losses": [2.0 / (step + 1) + off for step in steps],
+            "loss_s": [],
+        },
         "notes": {"tested": "digits.npz, 359 samples to test with"},
     }
 

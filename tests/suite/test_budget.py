@@ -101,7 +101,7 @@ def test_waiting_for_the_last_rank_is_what_the_rank_that_waits_least_waits():
     def waiting_rank(number):
         found = rank(number)
         stages = {**found.passes["staged"].stage_s, "skew": tuple(each + barrier for each in waits[number])}
-        staged = found.passes["staged"].model_copy(update={"stage_s": stages})
+        staged = found.passes["staged"]._replace(stage_s=stages)
         return found.model_copy(update={"passes": {**found.passes, "staged": staged}})
 
     ranks = [waiting_rank(number) for number in range(3)]

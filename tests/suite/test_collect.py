@@ -1,9 +1,7 @@
 """Runs of different cases become one run, or it is said why they cannot."""
 
-import json
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,10 @@ from suite.plan import load, resolve
 from suite.plan.networks import network_of
 from suite.plugins import adapters, launchers, workloads
 from suite.results.collect import collect
-from suite.results.records import FORMAT, METHOD
+from suite.results.records import METHOD
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of
 from workloads.build import Builder
-
-FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "runs" / "format-1" / "training"
 
 PLAN = """
 name = "apart"
@@ -174,13 +170,3 @@ def test_a_link_in_a_run_is_not_followed_out_of_the_new_one(runs, tmp_path):
     collect([first, second], tmp_path / "all")
     assert not list((tmp_path / "elsewhere").iterdir())
     assert not (tmp_path / "all" / "attempts" / "y").exists()
-
-
-def test_a_run_of_format_1_is_written_in_todays(tmp_path):
-    then = RunFolder.open(FORMAT_1)
-    assert collect([FORMAT_1], tmp_path / "all") == len(list(then.records()))
-    now = RunFolder.open(tmp_path / "all")
-    assert [plain(record) for record in now.records()] == [plain(record) for record in then.records()]
-    assert {key: proof.but(digest="") for key, proof in now.proofs().items()} == then.proofs()
-    assert now.cases == then.cases
-    assert all(json.loads(path.read_text())["format"] == FORMAT for path in now.path.glob("*/*.json"))

@@ -173,7 +173,7 @@ def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wir
 
 
 def slower(row: Times) -> Times:
-    return row.but(sample_s=tuple(1e6 * each for each in row.sample_s)) if hasattr(row, "sample_s") else row
+    return row._replace(sample_s=[1e6 * each for each in row.sample_s]) if hasattr(row, "sample_s") else row
 
 
 def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: object, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: 
     assert folder.broken(record) is None
     slow = tuple(rank.but(rows=tuple(slower(row) for row in rank.rows)) for rank in record.ranks)
     assert re.fullmatch(r"its samples took \S+ s, and all of it \S+ s", folder.broken(record.but(ranks=slow)) or "")
-    no_time = tuple(rank.but(noise=rank.noise.but(reference_after_s=(0.0,))) for rank in record.ranks)
+    no_time = tuple(rank.but(noise=rank.noise._replace(reference_after_s=(0.0,))) for rank in record.ranks)
     assert folder.broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from suite.analysis.links import factor, fitted, link, overlap, point
 from suite.comm.cases import CommCase
-from suite.comm.records import CommRecord, ExchangeTimes, OverlapTimes
+from suite.comm.records import CommRecord
 from suite.contracts.case import Placement
+from suite.worker.messages import ExchangeTimes, OverlapTimes
+from tests.support.sent import hello, joined
 
 SIZES = [4**power for power in range(1, 14)]
 ALPHA, BETA = 12e-6, 1 / 119e6  # a wire of 1 Gbit/s
@@ -104,7 +106,7 @@ def test_two_sizes_tell_nothing(sizes):
 
 
 def row(seconds, waits=(), kind="single", operation="all-reduce", size=1000):
-    return ExchangeTimes(kind=kind, operation=operation, bytes=size, messages=1, sample_s=seconds, wait_s=waits)
+    return ExchangeTimes(kind=kind, operation=operation, bytes=size, messages=1, sample_s=seconds)
 
 
 def record_of(ranks, outcome, reason, case=None):
@@ -124,17 +126,16 @@ def record_of(ranks, outcome, reason, case=None):
     )
 
 
-def test_the_slowest_rank_counts_and_skew_is_the_spread_of_arrivals():
-    found = point([row([1e-3, 3e-3, 2e-3], [0.0, 5e-3, 1e-3]), row([2e-3, 1e-3, 2e-3], [4e-3, 0.0, 1e-3])])
+def test_the_slowest_rank_counts():
+    found = point([row([1e-3, 3e-3, 2e-3]), row([2e-3, 1e-3, 2e-3])])
     assert found.seconds == 2e-3  # the median of 2, 3, 2
-    assert found.skew == 4e-3  # the median of 4, 5, 0
     assert found.algorithm_bandwidth == pytest.approx(500e3)
     assert found.bus_bandwidth == found.algorithm_bandwidth
     assert found.samples == 3
 
 
 def scheduled(seconds, late, error=1e-6):
-    return row(seconds).model_copy(update={"late_s": tuple(late), "clock_error_s": error})
+    return row(seconds)._replace(late_s=late, clock_error_s=error)
 
 
 def test_what_a_rank_began_late_is_left_out_and_counted():
@@ -158,18 +159,15 @@ def test_fewer_than_five_samples_in_time_give_no_figure(in_time):
         "both_s": [1e-3] * 100,
         "progressed_s": [1e-3] * 100,
     }
-    row = OverlapTimes(operation="all-reduce", bytes=8, **times, late_s=late, clock_error_s=1e-6)
+    row = OverlapTimes(operation="all-reduce", bytes=8, slices=1, **times, late_s=late, clock_error_s=1e-6)
     hidden = overlap([row])
     assert all(value is None for value in (hidden.comm, hidden.plain, hidden.with_progress)) is (in_time < 5)
 
 
 def test_a_message_without_a_figure_is_left_out_of_the_fit():
     late = {4**6: 1.0}
-    rows = [
-        scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5).model_copy(update={"bytes": size})
-        for size in (4, 16, 64, 4**6)
-    ]
-    found = link(record_of([{"rank": 0, "hello": {"host": "a"}, "rows": rows}], "ok", ""))
+    rows = [scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5)._replace(bytes=size) for size in (4, 16, 64, 4**6)]
+    found = link(record_of([{"rank": 0, "hello": hello(), "rows": rows}], "ok", ""))
     assert [each.seconds is None for each in found.singles] == [False, False, False, True]
     assert [each.bytes for each in found.without_figure] == [4**6]
     assert found.fit.beta == pytest.approx(1e-6)
@@ -178,13 +176,11 @@ def test_a_message_without_a_figure_is_left_out_of_the_fit():
 
 def test_there_and_back_is_the_first_rank_s_time():
     found = point([row([1e-3] * 3, operation="point-to-point"), row([5e-3] * 3, operation="point-to-point")])
-    assert (found.seconds, found.skew) == (1e-3, None)
+    assert found.seconds == 1e-3
 
 
 def shares(comm, comp, both, progressed):
-    row = OverlapTimes(
-        operation="all-reduce", bytes=8, exchange_s=comm, compute_s=comp, both_s=both, progressed_s=progressed
-    )
+    row = OverlapTimes("all-reduce", 8, exchange_s=comm, compute_s=comp, both_s=both, progressed_s=progressed, slices=1)
     found = overlap([row] * 2)
     return found.plain, found.with_progress
 
@@ -215,7 +211,7 @@ def test_a_fit_that_is_as_wrong_as_it_is_large_tells_nothing(noise, least, most)
 
 def test_what_is_not_determined_is_no_limit_either():
     rows = [row([seconds] * 3, size=size) for size, seconds in ((4, 1e-6), (64, 9e-6), (256, 1e-6), (1024, 9e-6))]
-    found = link(record_of([{"rank": 0, "hello": {"host": "a"}, "rows": rows}], "ok", ""))
+    found = link(record_of([{"rank": 0, "hello": hello(), "rows": rows}], "ok", ""))
     assert (found.fit.describes, found.bus_limit) == (False, None)
     told = found.to_dict()["fit"]
     assert (told["alpha_determined"], told["beta_determined"], told["bus_bandwidth"]) == (False, False, None)
@@ -224,8 +220,8 @@ def test_what_is_not_determined_is_no_limit_either():
 def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     rows = [row([1e-6 * size] * 3, [0.0] * 3, size=size) for size in (4, 16, 64, 256)]
     said = [
-        {"rank": 0, "hello": {"host": "a"}, "joined": {"rank": 0, "world": 2, "transport": "wire"}, "rows": rows},
-        {"rank": 1, "hello": {"host": "b"}, "joined": None, "rows": rows[:3]},
+        {"rank": 0, "hello": hello(), "joined": joined(world=2, transport="wire"), "rows": rows},
+        {"rank": 1, "hello": hello(host="b"), "joined": None, "rows": rows[:3]},
     ]
     case = CommCase("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
     found = link(record_of(said, "crash", "rank 1 died", case))
@@ -237,7 +233,7 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
 
 
 @pytest.mark.parametrize(
-    ("hello", "joined", "expected"),
+    ("begun", "met", "expected"),
     [
         ({"A": "before"}, {"A": "joined", "B": "1"}, {"A": "joined", "B": "1"}),
         ({"A": "before"}, {}, {}),
@@ -245,8 +241,8 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
         (None, None, {}),
     ],
 )
-def test_settings_are_those_of_the_rank_that_has_joined(hello, joined, expected):
-    never = {"rank": 0, "hello": {"host": "a", "settings": hello}}
-    assert link(record_of([never], "crash", "")).settings == (hello or {})
-    met = {**never, "joined": {"rank": 0, "world": 2, "settings": joined}}
-    assert link(record_of([met], "ok", "")).settings == expected
+def test_settings_are_those_of_the_rank_that_has_joined(begun, met, expected):
+    never = {"rank": 0, "hello": (begun is not None and hello(settings=begun)) or None}
+    assert link(record_of([never], "crash", "")).settings == (begun or {})
+    both = {**never, "joined": None if met is None else joined(world=2, settings=met)}
+    assert link(record_of([both], "ok", "")).settings == expected

@@ -193,13 +193,13 @@ def test_a_row_that_went_on_under_another_driver_or_governor_is_marked(run, devi
 
 def test_a_run_that_goes_on_under_another_governor_says_so(run):
     bench = next(iter(run.folder.hosts().values()))
-    run.folder.write_host(bench.but(**NOW))
+    run.folder.write_host(within(bench, **NOW))
     run.add(case_of())
-    assert moved(run.folder, bench.but(**NOW)) is None
+    assert moved(run.folder, within(bench, **NOW)) is None
     assert moved(run.folder, bench) is None, "it hides them"
-    told = moved(run.folder, bench.but(**NOW | {"governor": "powersave"}))
+    told = moved(run.folder, within(bench, **NOW | {"governor": "powersave"}))
     assert "was begun with governor performance, GPU driver 580.95, and this machine now has governor powersave" in told
-    told = moved(run.folder, bench.but(**NOW | {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}))
+    told = moved(run.folder, within(bench, **NOW | {"gpu_settings": [LIMITS | {"power_limit_watts": 500.0}]}))
     most = "GPU clock at most 1980 MHz, power limit {} W, ECC on"
     assert f"was begun with {most.format(700)}, and this machine now has {most.format(500)}; rows" in told
 
@@ -213,10 +213,10 @@ def test_hosts_that_the_plan_names_may_differ_from_other_hosts(run):
 
 def test_a_run_that_goes_on_elsewhere_says_so(run):
     bench = next(iter(run.folder.hosts().values()))
-    assert moved(run.folder, bench.but(cpu="B")) is None, "nothing was measured yet"
+    assert moved(run.folder, within(bench, cpu="B")) is None, "nothing was measured yet"
     run.add(case_of())
     assert moved(run.folder, bench.but(host="twin")) is None
-    told = moved(run.folder, bench.but(cpu="B"))
+    told = moved(run.folder, within(bench, cpu="B"))
     assert told.startswith(f"{run.folder.path} was begun on AMD EPYC 7B13, 1 NVIDIA H1")
     assert ", and this is B, 1 NVIDIA H1" in told
     assert told.endswith("go on there, or name a new folder with -o")
@@ -256,6 +256,10 @@ def test_a_limit_of_the_cores_time_is_a_mark(run, quota, marked):
     case = run.add(case_of(sampling=FULL))
     run.changed(case, lambda record: record["ranks"][0]["hello"].update(cores=[0, 4], machine={"cpu_quota": quota}))
     assert ("CPU quota" in run.only().marks) is marked
+
+
+def within(host, **changes):
+    return host.but(machine={**host.machine._asdict(), **changes})
 
 
 def of_method(run, method, *cases):

@@ -3,12 +3,16 @@
 import pytest
 
 from suite.analysis.connections import Worker, workers_of
-from suite.results.rank_report import Rank
+from suite.results.invariants import broken
+from suite.results.rank_report import Rank, is_end
+from suite.results.records import Record
+from tests.reports.made_run import case_of, record_of
+from tests.support.sent import hello
 
 
 def rank(number: int, host: str, *pairs: tuple[str, str]) -> Rank:
     connections = [{"own": one, "other": other} for one, other in pairs]
-    return Rank.model_validate({"rank": number, "hello": {"host": host}, "connections": connections})
+    return Rank.model_validate({"rank": number, "hello": hello(host=host), "connections": connections})
 
 
 def test_ranks_that_share_a_connection_know_each_other() -> None:
@@ -48,6 +52,7 @@ def test_one_rank_and_ranks_without_connections_are_nobody_s_peers() -> None:
         "x" * 5000,
     ],
 )
-def test_what_is_no_address_is_no_record(end: str) -> None:
-    with pytest.raises(ValueError, match="no address and port"):
-        rank(0, "a", (end, "10.0.0.2:70"))
+def test_an_end_without_address_and_port_breaks_a_record(end: str) -> None:
+    assert not is_end(end)
+    record = Record.model_validate(record_of(case_of(), 0, ranks=[rank(0, "a", (end, "10.0.0.2:70"))]))
+    assert "which is no address and port" in str(broken(record))

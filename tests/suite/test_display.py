@@ -19,12 +19,12 @@ from suite.comm.records import CommRecord
 from suite.contracts.case import Case, Placement, Sampling
 from suite.proofs.make import subject
 from suite.results.proof import Proof
-from suite.results.rank_report import Pass, Rank
+from suite.results.rank_report import Rank
 from suite.results.records import AnyEntry, Record
 from suite.session.end_rule import still_open
 from suite.suggest import counted
 from suite.worker import messages
-from suite.worker.messages import ExchangeTimes
+from suite.worker.messages import ExchangeTimes, Pass
 from tests.support.sent import hello
 
 SAMPLING = Sampling(processes=2)

@@ -105,7 +105,7 @@ def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
         case = learner(adapter, 2)
         ranks = taught(case)
         for rank in ranks:
-            del rank["training"]["loss_s"]
+            rank["training"]["loss_s"] = []
         run.proven(case, repeats=1, ranks=ranks)
     (exchange,) = exchanges(summarise(run.folder))
     assert exchange.seconds is None

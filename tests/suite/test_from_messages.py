@@ -2,8 +2,8 @@
 
 import math
 
-from suite.comm.records import ExchangeTimes, SkippedSizes, comm_rank
-from suite.results.from_messages import training_rank
+from suite.comm.records import comm_rank
+from suite.results.rank_report import training_rank
 from suite.worker import messages
 from suite.worker.contract import KernelTimes, LayerTimes
 
@@ -24,7 +24,7 @@ def test_a_training_s_rank() -> None:
             messages.Notes({"reader": "one", "staged": "not measured"}),
             messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
             messages.Pass("comm_only", **TIMED),
-            messages.Pass("resident", pairs_s=[[0.5, 0.25]], **TIMED),
+            messages.Pass("resident", pairs_s=[(0.5, 0.25)], **TIMED),
             messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5, gpus=[GPU])),
             messages.Memory(4096, 1024),
             messages.Peaks(1e9, 2e9, "numpy"),
@@ -43,12 +43,12 @@ def test_a_training_s_rank() -> None:
         None,
     )
     (gpu,) = found.noise.native.gpus
-    assert (gpu.uuid, gpu.busy_share, gpu.celsius, gpu.throttled_by) == ("GPU-1", 0.5, 60, ("power cap",))
+    assert (gpu.uuid, gpu.busy_share, gpu.celsius, gpu.throttled_by) == ("GPU-1", 0.5, 60, ["power cap"])
     assert found.joined.settings == {"GLOO_X": "y"}
     assert found.passes["native"].loss is None
-    assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ((0.1,), None)
-    assert found.passes["resident"].pairs_s == ((0.5, 0.25),)
-    assert (found.noise.native.own_cpu_s, found.noise.reference_after_s) == (1.5, (0.2,))
+    assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ([0.1], None)
+    assert found.passes["resident"].pairs_s == [(0.5, 0.25)]
+    assert (found.noise.native.own_cpu_s, found.noise.reference_after_s) == (1.5, [0.2])
     assert (found.memory.host_bytes, found.memory.device_bytes) == (4096, 1024)
     assert (found.peaks.flop_per_s, found.peaks.library) == (1e9, "numpy")
     assert found.layers[0].backward_s == 0.2
@@ -57,7 +57,7 @@ def test_a_training_s_rank() -> None:
         2.0,
         "k.json.gz",
     )
-    assert (found.training.losses, found.training.open_s) == ((2.5, None), 0.25)
+    assert (found.training.losses, found.training.open_s) == ([2.5, None], 0.25)
     assert found.notes == {"reader": "two", "staged": "not measured"}
     assert found.wire["eth0"].sent_bytes == 2
     assert found.failed is None
@@ -73,8 +73,5 @@ def test_a_rank_of_communication_keeps_its_rows_in_order() -> None:
     times = messages.ExchangeTimes("single", "all-reduce", 8, 1, [1e-3], [])
     overlap = messages.OverlapTimes("all-reduce", 8, [1.0], [2.0], [3.0], [2.5], 4)
     found = comm_rank(3, [*LIFE, times, overlap, messages.SkippedSizes([16])])
-    assert [row.kind for row in found.rows] == ["single", "overlap", "skipped"]
-    assert isinstance(found.rows[0], ExchangeTimes)
-    assert found.rows[0].sample_s == (1e-3,)
-    assert found.rows[2] == SkippedSizes(bytes=(16,))
+    assert found.rows == (times, overlap, messages.SkippedSizes([16]))
     assert type(found).model_validate_json(found.model_dump_json()) == found

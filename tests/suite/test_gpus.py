@@ -7,8 +7,8 @@ import pytest
 
 from suite.analysis.comparability import NOTED
 from suite.analysis.machine import FAULTS, Gpu
-from suite.results.rank_report import GpuUse
 from suite.worker import nvml
+from suite.worker.messages import GpuUse
 from tests.reports.made_run import case_of
 
 Reported = dict[str, Any]
@@ -41,7 +41,7 @@ def test_what_ranks_of_a_host_share_is_reported_once(run, name):
         most_watts=600.0,
         least_sm_clock_hz=1e9,
         celsius=70,
-        throttled_by=("power cap", "thermal"),
+        throttled_by=["power cap", "thermal"],
     )
     (process,) = run.only().processes
     assert process.gpus == (

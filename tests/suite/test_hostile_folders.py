@@ -182,7 +182,7 @@ def test_what_json_has_a_short_word_for_is_a_code_too(short: str, tmp_path: Path
     run = shutil.copytree(RUNS / "training", tmp_path / "run")
     (path,) = (run / "hosts").glob("*.json")
     path.write_text(re.sub(r'"cpu": "[^"]*"', lambda _: f'"cpu": "GOOD{short}EVIL"', path.read_text()))
-    assert [host.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
+    assert [host.machine.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
 
 
 def test_a_number_that_no_division_takes_is_one_message(tmp_path: Path) -> None:

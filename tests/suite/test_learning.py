@@ -3,15 +3,15 @@
 import pytest
 
 from suite.analysis.learning import learnt
-from suite.results.rank_report import Training
+from suite.worker.messages import Epoch, Training
 
 
 def rank(seconds, accuracies, losses, samples=100):
     epochs = [
-        {"train_s": each, "samples": samples, "accuracy": accuracy, "loss": losses[-1]}
+        Epoch(train_s=each, test_s=0.0, samples=samples, steps=1, accuracy=accuracy, loss=losses[-1])
         for each, accuracy in zip(seconds, accuracies, strict=True)
     ]
-    return Training(epochs=epochs, loss_steps=range(len(losses)), losses=losses)
+    return Training(epochs, list(range(len(losses))), losses, [])
 
 
 def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():
@@ -24,10 +24,10 @@ def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():
 
 
 def test_an_input_is_opened_when_it_is_on_every_rank():
-    ranks = [rank([1.0], [0.5], [2.0]).model_copy(update={"open_s": seconds}) for seconds in (0.5, 3.0, None)]
+    ranks = [rank([1.0], [0.5], [2.0])._replace(open_s=seconds) for seconds in (0.5, 3.0, None)]
     assert learnt(ranks[:2], 0.9).opening_seconds == 3.0
     assert learnt(ranks, 0.9).opening_seconds is None, "a rank did not keep it"
-    staggered = [one.model_copy(update={"loss_steps": (at,)}) for at, one in enumerate(ranks[:2])]
+    staggered = [one._replace(loss_steps=[at]) for at, one in enumerate(ranks[:2])]
     assert learnt(staggered, 0.9).opening_seconds == 3.0
 
 
@@ -48,7 +48,7 @@ def test_curves_are_compared_over_the_first_steps_and_only_where_they_can_be():
 def test_losses_of_workers_that_wait_for_nobody_are_laid_out_as_they_came():
     fast, slow = rank([3.0], [0.5], [2.0, 1.0, 0.5]), rank([3.0], [0.5], [1.8])
     fast, slow = (
-        each.model_copy(update={"loss_steps": steps, "loss_s": seconds})
+        each._replace(loss_steps=steps, loss_s=seconds)
         for each, steps, seconds in ((fast, (0, 1, 3), (0.5, 1.0, 2.0)), (slow, (2,), (1.5,)))
     )
     found = learnt([fast, slow], 0.9)

@@ -4,11 +4,13 @@ import pytest
 
 from suite.analysis import machine
 from suite.analysis.machine import Noise, beside_run, best_of_run, noise_of, references_of
-from suite.results.rank_report import HostUse, Pass, Rank
-from suite.results.rank_report import Noise as Reported
+from suite.results.rank_report import Rank
 from suite.results.records import Interpreter, Record
 from suite.worker import noise as of_ranks
+from suite.worker.messages import GpuUse, HostUse, Pass
+from suite.worker.messages import Noise as Reported
 from tests.reports.made_run import case_of, record_of
+from tests.support.sent import hello
 
 
 def record(*ranks: Rank) -> Record:
@@ -34,12 +36,12 @@ def test_the_noisiest_host_and_rank_count() -> None:
 
 
 def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
-    clocked = use(11.0).but(clock_hz=3e9)
+    clocked = use(11.0)._replace(clock_hz=3e9)
     several = (
         Rank(rank=number, noise=noise)
         for number, noise in enumerate(
             Reported(reference_before_s=[0.1], reference_after_s=[0.1], train=each)
-            for each in (clocked, clocked.but(clock_hz=2e9))
+            for each in (clocked, clocked._replace(clock_hz=2e9))
         )
     )
     found = noise_of(record(*several))
@@ -48,13 +50,13 @@ def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
 
 
 def test_the_clock_of_gpus_is_that_of_the_slowest_that_trained() -> None:
-    gpus = ({"uuid": "GPU-1", "sm_clock_hz": 1.9e9}, {"uuid": "GPU-2", "sm_clock_hz": 1.2e9}, {"uuid": "GPU-3"})
-    assert noise_of(record(rank(0, use(11.0).but(gpus=gpus)), rank(1, use(11.0)))).gpu_clock_hz == 1.2e9
+    gpus = [GpuUse("GPU-1", sm_clock_hz=1.9e9), GpuUse("GPU-2", sm_clock_hz=1.2e9), GpuUse("GPU-3")]
+    assert noise_of(record(rank(0, use(11.0)._replace(gpus=gpus)), rank(1, use(11.0)))).gpu_clock_hz == 1.2e9
 
 
 def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> None:
     native = Pass(name="native", samples=2, steady=True, warmup_s=(), step_s=(1.0, 2.0), wall_s=3.0)
-    quiet, used = (Rank(rank=0, passes={"native": native.but(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
+    quiet, used = (Rank(rank=0, passes={"native": native._replace(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
     assert noise_of(record(quiet)).set_aside_share == 0.0
     assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
 
@@ -63,7 +65,7 @@ def slow_throughout(*host_s: tuple[str, str, float, float]) -> list[bool]:
     """Whether processes are disturbed: of each its host, its interpreter, and the seconds of its computation."""
     records = []
     for host, python, *seconds in host_s:
-        one = rank(0, None, *seconds).but(hello={"host": host, "cores": [0]})
+        one = rank(0, None, *seconds).but(hello=hello(host=host, cores=[0]))
         records.append(record(one).but(interpreter=Interpreter(path=python, origin="", version="3.11")))
     every = [references_of(one) for one in records]
     best = best_of_run(each for several in every for each in several)

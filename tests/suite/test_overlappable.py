@@ -2,13 +2,17 @@
 
 import pytest
 
-from suite.analysis.overlappable import in_order, overlappable
-from suite.results.rank_report import Layer
+from suite.analysis.overlappable import overlappable
+from suite.worker.contract import LayerTimes
 
 
 def layers(*rows):
     times = {"forward_s": 0.0, "communication_s": 0.0}
-    return in_order([Layer(layer="", kind="", backward_s=seconds, bytes=nbytes, **times) for seconds, nbytes in rows])
+    ready, made = 0.0, []
+    for seconds, size in reversed(rows):
+        ready += seconds
+        made.append(LayerTimes(layer="", kind="", backward_s=seconds, bytes=size, ready_s=ready, **times))
+    return made[::-1]
 
 
 def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():
@@ -47,20 +51,20 @@ def test_layers_timed_one_by_one_are_scaled_to_their_stage():
 
 def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():
     first, second = layers((1, 5), (1, 5))
-    swapped = [first.model_copy(update={"ready_s": 1.0}), second.model_copy(update={"ready_s": 2.0})]
+    swapped = [first._replace(ready_s=1.0), second._replace(ready_s=2.0)]
     assert overlappable(swapped, comm_only=20, update=4) == overlappable([first, second], comm_only=20, update=4)
 
 
 def test_a_gradient_that_nobody_saw_complete_is_no_figure():
     first, second = layers((1, 5), (1, 5))
-    assert overlappable([first, second.model_copy(update={"ready_s": None})], comm_only=1, update=1) is None
+    assert overlappable([first, second._replace(ready_s=None)], comm_only=1, update=1) is None
 
 
 def test_what_passes_between_layers_makes_no_negative_overlap():
     """The last gradient is complete after 12 s, though the layers take 8 s: a stage of 8 s ends with it."""
     first, second = layers((4, 5), (4, 5))
-    slow = [first.model_copy(update={"ready_s": 12.0}), second.model_copy(update={"ready_s": 6.0})]
+    slow = [first._replace(ready_s=12.0), second._replace(ready_s=6.0)]
     assert overlappable(slow, comm_only=2, update=0, backward=8) == pytest.approx(1)
-    late = [one.model_copy(update={"ready_s": 12.0}) for one in slow]
+    late = [one._replace(ready_s=12.0) for one in slow]
     assert overlappable(late, comm_only=2, update=0, backward=8) == 0.0
     assert overlappable(slow, comm_only=-1, update=0, backward=8) is None

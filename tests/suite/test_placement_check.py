@@ -17,7 +17,7 @@ from suite.processes.placement_check import (
     threads_problem,
     transport_problem,
 )
-from suite.results.rank_report import Hello, Rank, Traffic
+from suite.results.rank_report import Rank
 from suite.worker import messages
 from suite.worker.wire import boot
 from tests.support.sent import hello
@@ -211,7 +211,7 @@ def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> 
 
 def test_a_record_tells_which_interface_carried_how_much() -> None:
     ranks = [
-        Rank(rank=rank, hello=Hello(host=host), wire={"eth0": Traffic(received_bytes=1, sent_bytes=sent)})
+        Rank(rank=rank, hello=hello(host=host), wire={"eth0": messages.Traffic(1, sent)})
         for rank, (host, sent) in enumerate([("a", 5), ("a", 6), ("b", 7)])
     ]
     assert carriers(ranks) == {"a": Carrier("eth0", 6), "b": Carrier("eth0", 7)}

@@ -96,7 +96,7 @@ def link_folder(tmp_path: Path) -> CommFolder:
 def add_link(folder: CommFolder, case: CommCase, per_byte: float) -> None:
     """Two ranks' exchange, of a millisecond and so many seconds a byte."""
     rows = [
-        {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1, "wait_s": [0.0] * 5}
+        {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1}
         | {"sample_s": [1e-3 + per_byte * size] * 5}
         for size in (4, 4_000_000, 40_000_000)
     ]

@@ -9,10 +9,10 @@ import pytest
 from suite.cli.schema import schema
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
-from suite.results import older
-from suite.results.rank_report import Machine
-from suite.results.records import FORMAT, About, Host, Record
+from suite.results.records import About, Host, Record
 from suite.results.run_folder import RunFolder
+from suite.results.stored import FORMAT
+from suite.worker.messages import Machine
 
 CHECKOUT = Path(__file__).parents[2]
 RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
@@ -80,20 +80,29 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
         everything(run)
 
 
-def test_a_later_format_is_refused(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (FORMAT + 1, f"has format {FORMAT + 1}, and .* format {FORMAT}; read it with the version that wrote it"),
+        (
+            FORMAT - 1,
+            f"has format {FORMAT - 1}, and this stagebench reads format {FORMAT}; measure it again",
+        ),
+        (None, f"names no format, and this stagebench reads format {FORMAT}; measure it again"),
+    ],
+)
+def test_another_format_is_refused_with_its_remedy(run: Path, written: int | None, words: str) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**about, "format": FORMAT + 1}))
-    with pytest.raises(
-        RequestError, match=f"has format {FORMAT + 1}, this stagebench reads 1 to {FORMAT}; read it with the version"
-    ):
+    (run / "run.json").write_text(json.dumps({**about, "format": written}))
+    with pytest.raises(RequestError, match=words):
         RunFolder.open(run)
 
 
 def test_a_run_of_another_kind_is_refused() -> None:
     with pytest.raises(RequestError, match="holds a run of comm, and one of training is wanted here"):
-        RunFolder.open(RUNS / "format-1" / "comm")
+        RunFolder.open(RUNS / "format-5" / "comm")
     with pytest.raises(RequestError, match="holds a run of training, and one of comm is wanted here"):
-        CommFolder.open(RUNS / "format-1" / "training")
+        CommFolder.open(RUNS / "format-5" / "training")
 
 
 def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
@@ -106,43 +115,29 @@ def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
     assert unsealed(now) == unsealed(then)
 
 
-def test_a_run_of_another_format_or_method_is_not_continued(run: Path) -> None:
+def test_a_run_of_another_method_is_not_continued(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**about, "format": 2, "method": 1}))
-    with pytest.raises(RequestError, match=r"version of stagebench \(run.json has format 2, method 1; this one"):
+    (run / "run.json").write_text(json.dumps({**about, "method": 1}))
+    with pytest.raises(RequestError, match=r"version of stagebench \(run.json has method 1, this one"):
         RunFolder(run).create(About())
-
-
-def test_what_older_formats_say_of_steadiness_is_left_out() -> None:
-    old = {"format": 2, "case": {"batch": 8, "sampling": {"steps": 5, "steady": 0.05}}}
-    kept = {"case": {"batch": 8, "sampling": {"steps": 5}}}
-    assert older.upgraded(2, older.record, old, Path("x"), "") == kept
-    entries = {"format": 2, "scale": None, "cases": [{"id": "a", **old}]}
-    assert older.upgraded(2, older.cases, entries, Path("x"), "")["cases"][0]["case"] == kept["case"]
-
-
-def test_adam_s_beta1_had_another_name_in_format_1() -> None:
-    old = {"optimiser": "adam", "momentum": 0.9, "beta2": 0.999}
-    assert older.case(old) == {"optimiser": "adam", "momentum": 0.0, "beta1": 0.9, "beta2": 0.999}
-    assert older.case({"optimiser": "sgd", "momentum": 0.9}) == {"optimiser": "sgd", "momentum": 0.9}
 
 
 def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(About())
-    folder.write_host(Host(host="vm", cpu="ours"))
-    record = next(RunFolder.open(RUNS / "format-1" / "training").records())
+    folder.write_host(Host(host="vm", machine=Machine(cpu="ours")))
+    record = next(RunFolder.open(RUNS / "format-5" / "training").records())
     machine = Machine(cpu="theirs", memory_bytes=2**30)
     ranks = [
-        rank.but(hello=rank.hello and rank.hello.but(host=host, machine=machine, host_cores=4))
+        rank.but(hello=rank.hello and rank.hello._replace(host=host, machine=machine, host_cores=4))
         for rank in record.ranks
         for host in ("vm", "node-2")
     ]
     folder.write_record(record.but(ranks=ranks))
-    assert folder.hosts()["vm"].cpu == "ours"
-    assert folder.hosts()["node-2"] == Host(host="node-2", cpu="theirs", memory_bytes=2**30, cores_installed=4)
+    assert folder.hosts()["vm"].machine.cpu == "ours"
+    assert folder.hosts()["node-2"] == Host(host="node-2", machine=machine, cores_installed=4)
 
 
 def test_the_published_schema_is_that_of_the_types() -> None:
-    published = CHECKOUT / "docs" / "format-4.schema.json"
-    assert published.read_text() == schema(), "python -m suite.cli.schema > docs/format-4.schema.json"
+    published = CHECKOUT / "docs" / "format-5.schema.json"
+    assert published.read_text() == schema(), "python -m suite.cli.schema > docs/format-5.schema.json"

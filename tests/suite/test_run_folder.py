@@ -12,13 +12,13 @@ import pytest
 from reports import site
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
-from suite.results import older, run_folder, stored, this_host
-from suite.results.formats import read
+from suite.results import run_folder, stored, this_host
 from suite.results.invariants import broken
 from suite.results.rank_report import models
-from suite.results.records import FORMAT, About, Host
+from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
-from suite.results.stored import CASES, LARGEST, SMALL, Outsized, parsed, readable, text_of
+from suite.results.stored import CASES, FORMAT, LARGEST, SMALL, Outsized, parsed, read, readable, text_of
+from suite.worker.messages import Machine
 from tests.reports.made_run import MadeRun, case_of
 from workloads.graph import Graph
 from workloads.networks import by_name
@@ -187,14 +187,14 @@ def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
     assert str(refused.value) == f"{folder.path} was begun without --scale; go on so, or name a new folder with -o"
 
 
-def test_a_begun_run_of_another_format_does_not_go_on(folder: RunFolder) -> None:
+def test_a_run_without_a_format_does_not_go_on(folder: RunFolder) -> None:
     assert not RunFolder(folder.path / "nowhere").begun
     path = folder.path / "run.json"
     content = json.loads(path.read_text())
-    del content["format"]  # as format 1 has it
+    del content["format"]
     path.write_text(json.dumps(content))
     (folder.path / "records" / "x-r0.json").write_text("")
-    with pytest.raises(RequestError, match=r"stagebench \(run.json has format 1, method 1; this one writes"):
+    with pytest.raises(RequestError, match=r"run\.json names no format, and .* format 5; measure it again"):
         folder.create(About())
 
 
@@ -233,7 +233,7 @@ def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: 
 
 def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError) as refused:
-        read(tmp_path, About, older.about, "mend it")
+        read(tmp_path, About, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
     large = tmp_path / "large.json"
     with large.open("wb") as stream:
@@ -251,7 +251,7 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monk
         readable(30 * "[1,")
     for text, problem in (
         ("[]", "the whole: Input should be an object"),
-        ('{"format": 4, "id": 3}', "id: Input should be a valid string"),
+        ('{"format": 5, "id": 3}', "id: Input should be a valid string"),
         ('{"id": 3, "plan": 3, "x": 1}', "id: Input should be a valid string, and 2 more like it"),
     ):
         with pytest.raises(StoreError) as refused:
@@ -265,7 +265,7 @@ def test_this_host_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     found = this_host.this_host()
     assert (found.host, found.python) == (socket.gethostname(), platform.python_version())
     assert (found.cores, found.cores_installed) == (len(os.sched_getaffinity(0)), os.cpu_count())
-    assert found.kernel == platform.release()
+    assert found.machine.kernel == platform.release()
 
 
 def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
@@ -280,14 +280,14 @@ def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
     assert broken(record.but(ranks=(second, first))) == "it has the ranks [1, 0], and its case has 2"
     staged = second.passes["staged"]
     stages = {**(staged.stage_s or {}), "update": (staged.stage_s or {})["update"][1:]}
-    passes = {**second.passes, "staged": staged.but(stage_s=stages)}
+    passes = {**second.passes, "staged": staged._replace(stage_s=stages)}
     assert broken(record.but(ranks=(first, second.but(passes=passes)))) == (
         f"rank 1, pass 'staged': {len(staged.step_s) - 1} times of update for {len(staged.step_s)} steps"
     )
 
 
 def test_a_host_in_another_one_s_place_is_refused(run: MadeRun) -> None:
-    hosts, host = run.folder.path / "hosts", Host(host="a")
+    hosts, host = run.folder.path / "hosts", Host(host="a", machine=Machine())
     run.folder.write_host(host)
     assert run.folder.hosts()["a"] == host
     (hosts / "a.json").rename(hosts / "b.json")

@@ -92,7 +92,7 @@ def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeyp
     assert run(folder, [case(), case(batch=3)]) == {"crash": 2, "ok": 2}
     broken = folder.record(case().id, 0)
     assert broken.reason.startswith("what its ranks reported cannot be kept: ")
-    assert "step_s.0: Input should be a finite number" in broken.reason
+    assert "step_s.0: Input should be a valid number" in broken.reason
     assert broken.ranks == ()
 
 

@@ -3,6 +3,7 @@
 import time
 
 from suite.worker import messages
+from suite.worker.typed_json import to_json
 
 
 def hello(**changes):
@@ -19,6 +20,16 @@ def joined(**changes):
 def failed(message, kind="crash", time_s=None):
     """Now, if no time is given."""
     return messages.Failed(kind, message, "", time.time() if time_s is None else time_s)
+
+
+def hello_json(**changes):
+    """The fields of `hello`, as a record keeps them."""
+    return to_json(hello(**changes))
+
+
+def joined_json(**changes):
+    """The fields of `joined`, as a record keeps them."""
+    return to_json(joined(**changes))
 
 
 class Nobody:

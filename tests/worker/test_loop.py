@@ -268,7 +268,7 @@ class TestInTurns:
     def test_blocks_alternate_and_both_sides_are_kept(self, turns):
         (timed, pairs), called = turns()
         assert called == "ooo" + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
-        assert pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
+        assert pairs == [(pytest.approx(0.5), pytest.approx(0.3))] * 4
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
         assert timed.warmup_s == pytest.approx([0.3] * 3)
@@ -277,8 +277,8 @@ class TestInTurns:
         one, other, called = turns(third_s=0.04)
         there, back = "dnnn" + "oo" + "(ttt)", "(ttt)" + "oo" + "dnnn"
         assert called == "ooo" + "(ttt)" + "nn" + (there + back) * 2
-        assert one.pairs == [[pytest.approx(0.5), pytest.approx(0.3)]] * 4
-        assert other.pairs == [[pytest.approx(0.5), pytest.approx(0.04)]] * 4
+        assert one.pairs == [(pytest.approx(0.5), pytest.approx(0.3))] * 4
+        assert other.pairs == [(pytest.approx(0.5), pytest.approx(0.04))] * 4
         assert other.timed.wall_s == pytest.approx(4 * 3 * 0.04)
 
     def test_quick_steps_make_longer_blocks(self, turns):

@@ -20,7 +20,7 @@ EVERY = [
     messages.Done(),
     messages.Pass("io_only", 16, True, [0.5], [0.25, 0.25], 0.5),
     messages.Pass("staged", 16, False, [0.5], [0.25], 0.25, stage_s={"io": [0.25]}, loss=0.5),
-    messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[[0.3, 0.25], [0.31, 0.26]]),
+    messages.Pass("compute_only", 16, True, [0.5], [0.25], 0.25, pairs_s=[(0.3, 0.25), (0.31, 0.26)]),
     messages.Noise([0.003], [0.004], messages.HostUse(1.5, 3, 2.5, 0.5, 2, clock_hz=2.5e9)),
     messages.Noise([], [], messages.HostUse(1.5, 3, 2.5, 0.5, 2, gpus=[messages.GpuUse("GPU-1", throttled_by=[])])),
     messages.Memory(1 << 30),

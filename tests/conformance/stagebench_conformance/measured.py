@@ -16,13 +16,13 @@ from suite.plan.resolve import measurable
 from suite.plugins import workloads
 from suite.processes.attempt import Limits
 from suite.proofs.make import Proofs, configuration_of_proof, networks
-from suite.results.rank_report import HostUse, Rank
+from suite.results.rank_report import Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 from suite.worker.job import Behave
-from suite.worker.messages import Behaviour, of_type
+from suite.worker.messages import Behaviour, HostUse, of_type
 
 DECAY = 0.01  # of weights: mnist_small has none, and an adapter that forgets it would pass
 EXCHANGING = {"compute_only", "comm_only"}
