@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +24,7 @@ LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this si
 WORDED = dict.fromkeys(  # problems for which pydantic has no words of the form "should be ..."
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
 )
+M = TypeVar("M", bound=BaseModel)
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
 
@@ -223,12 +224,15 @@ class _Reader:
         self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {shown(value)}")
         return {}
 
+    def section(self, model: type[M], path: tuple[str, ...], usual: dict[str, Any]) -> M:
+        """Read a table of values; `usual` has the keys that it leaves out."""
+        values = self.table(path)
+        self.checked(model, values, path)
+        return self.checked(model, {**usual, **values}, None)[0]
+
     def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
-        """Read a sampling table; `usual` has the keys that it leaves out."""
-        own = self.table(path)
-        self.checked(SamplingBlock, own, path)
-        block = self.checked(SamplingBlock, {**usual, **own}, None)[0]
-        assert isinstance(block, SamplingBlock)
+        """Read a sampling table; a short measurement must be marked as quick."""
+        block = self.section(SamplingBlock, path, usual)
         below = block.below_design()
         if any(key.startswith("sampling.") for key in self.overrides):
             block = block.model_copy(update={"quick": block.quick or bool(below)})
@@ -242,19 +246,13 @@ class _Reader:
         return Sampling(**block.model_dump())
 
     def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
-        """Read a training table; `usual` has the keys that it leaves out."""
-        own = self.table(path)
-        self.checked(TrainingBlock, own, path)
-        block = self.checked(TrainingBlock, {**usual, **own}, None)[0]
-        assert isinstance(block, TrainingBlock)
-        return Training(**block.model_dump())
+        return Training(**self.section(TrainingBlock, path, usual).model_dump())
 
     def scale(self, name: str, blocks: tuple[Written, ...]) -> Scale:
         """Read a profile, and add its problems: its own, and values that no block has."""
         path = ("scale", name)
         own = {key: value for key, value in self.table(path).items() if key not in TABLES}
         head = self.checked(ScaleBlock, own, path)[0]
-        assert isinstance(head, ScaleBlock)
         keep = self.table((*path, "keep"))
         kept, broken = self.checked(Block, keep, (*path, "keep"))
         if "hosts" in keep:
@@ -306,12 +304,9 @@ class _Reader:
         if isinstance(own, dict) and isinstance(usual, dict):
             merged["knobs"] = {**usual, **own}
         block, broken = self.checked(Block, merged, None)
-        assert isinstance(block, Block)
         return Written(block, index, frozenset(raw), frozenset(own if isinstance(own, dict) else ()), broken)
 
-    def checked(
-        self, model: type[BaseModel], values: dict[str, Any], base: KeyPath | None
-    ) -> tuple[BaseModel, frozenset[str]]:
+    def checked(self, model: type[M], values: dict[str, Any], base: KeyPath | None) -> tuple[M, frozenset[str]]:
         """Return the model without the refused keys, and these keys; their problems are added if `base` is given."""
         try:
             return model.model_validate(values), frozenset()
