@@ -1,4 +1,4 @@
-"""What Caffe-MPI's trainers share: a net of layers, Caffe's solver and `caffe time`'s table; no rank but this one."""
+"""The base of Caffe-MPI's trainers: a net of layers, Caffe's solver, `caffe time`'s table, and no rank but this one."""
 
 from functools import partial
 from typing import Any, Dict, Iterator, List
@@ -11,8 +11,8 @@ from adapters.caffempi.input import Database, DatabaseReader, pack, pinned
 from adapters.caffempi.lower import attempt, lower
 from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
-from adapters.pytorch.arithmetic import stored
 from adapters.pytorch.candidates import by_way, choose
+from adapters.pytorch.precision import stored
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.feed import synthetic
@@ -37,7 +37,7 @@ class GroupClock(LayerClock):
 
 
 class CaffeMPITrainer(machine.DeviceTrainer):
-    """One rank that trains by itself; strategies add what happens to its gradients."""
+    """A rank that trains alone; strategies add the exchange of its gradients."""
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what the memory format's knob leaves open."""
@@ -141,7 +141,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return found
 
     def parameter_count(self) -> int:
-        """Of the blobs in the one array that the solver updates, without the gaps that align them."""
+        """Count the blobs in the one array that the solver updates, without the gaps that align them."""
         return self._arena.size
 
     def macs(self) -> int:

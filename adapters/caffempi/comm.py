@@ -1,4 +1,4 @@
-"""MPI by itself, through mpi4py: any MPI library, no PyTorch."""
+"""MPI alone, through mpi4py: any MPI library, no PyTorch."""
 
 import platform
 from typing import Any, List, NamedTuple
@@ -10,7 +10,7 @@ from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
 from suite.worker.mpi_library import named
 
-# Only the main thread calls MPI; a trainer may have another one for it. Must stand before the import of MPI.
+# Only the main thread calls MPI; a trainer may have another one for it. Set before the import of MPI.
 mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402 - see above
@@ -70,7 +70,7 @@ class Call(NamedTuple):
     starting: str
     given: str = ALL  # how many numbers a rank fills
     taken: str = ALL  # how many are its result; "": what was filled is overwritten, and rank 0 is named instead
-    counted: str = ALL  # how many MPI is told, of both buffers
+    counted: str = ALL  # the count that MPI receives, for both buffers
 
 
 class Collective(Exchange):

@@ -19,7 +19,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's types on the wire
 
 
 class Datum(NamedTuple):
-    """One sample: an image file's bytes (`encoded`), or pixels, as bytes or as floats."""
+    """A sample: an image file's bytes (`encoded`), or pixels, as bytes or as floats."""
 
     label: int
     shape: Tuple[int, ...]  # (channels, height, width); (0, 0, 0) for an encoded image

@@ -1,4 +1,4 @@
-"""What Caffe-MPI's trainers of several ranks share: the MPI group, the plan of messages, and synchronous training."""
+"""The base of Caffe-MPI's trainers of several ranks: the MPI group and the plan of messages."""
 
 from abc import abstractmethod
 from typing import Any, Dict, List, Optional
@@ -76,7 +76,7 @@ class DistributedTrainer(CaffeMPITrainer):
         super().close()
 
     def notes(self) -> Dict[str, Any]:
-        """What was chosen, and from which measurements."""
+        """Name the choices, and the measurements behind them."""
         found, plan = super().notes(), self._plan
         if plan is None:
             return found

@@ -23,7 +23,7 @@ Pace = NamedTuple("Pace", [("piece", int), ("window", int), ("poll_s", Optional[
 NEAR = Pace(131072, 2, None)  # 512 kB in float32
 FAR = Pace(262144, 16, 1e-3)
 
-# Whoever gives way to others for longer than this shares a core with them, and had better sleep for moments than
+# A rank that gives way for longer than this shares its core with other processes, and had better sleep for moments than
 # give away one time slice after the other.
 CROWDED_S, PAUSE_S = 1e-4, 5e-5
 HURRY = 0.1  # of a thread's usual pause, while the training thread has nothing to do but wait
@@ -133,7 +133,7 @@ class Exchange:
 
 
 def pieces(span: Span, most: int) -> List[Span]:
-    """A span cut into spans of at most so many elements."""
+    """Cut a span into spans of at most `most` elements."""
     return [Span(begin, min(begin + most, span.end)) for begin in range(span.begin, span.end, most)]
 
 
@@ -149,7 +149,7 @@ class Driver:
     def __init__(self, advance: Callable[[], bool], poll_s: float, failed: Callable[[BaseException], Any]) -> None:
         """Start asleep; woken, call `advance` while it returns True. `failed` gets what it raised, once and for all."""
         self._advance, self._poll_s, self._failed = advance, poll_s, failed
-        self.awaited = False  # somebody waits
+        self.awaited = False  # whether the training thread waits
         self._work = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="progress")

@@ -31,7 +31,7 @@ FIRST_SIZE = 1 << 26  # bytes that an environment may grow to, doubled as it fil
 
 
 class Writer:
-    """One part in the making."""
+    """A part that is being written."""
 
     def __init__(self, folder: str) -> None:
         self._environment = lmdb.open(folder, map_size=FIRST_SIZE, lock=False, sync=False, metasync=False)
@@ -88,18 +88,18 @@ def pack(samples: Iterator[Record], folder: str) -> None:
     writer.close()
 
 
-# Where a message of levels has them: what stands before, how long the message is up to the label.
+# A message of levels: its shape, the bytes before the levels, and its length up to the label.
 Layout = NamedTuple("Layout", [("shape", Tuple[int, ...]), ("before", bytes), ("end", int)])
 
 
 class Part:
-    """One environment, mapped: values are read where they lie."""
+    """An environment, mapped: values are read from the map, without a copy."""
 
     def __init__(self, folder: str) -> None:
         """OSError names an environment that cannot be opened."""
         self.path = os.path.join(folder, "data.mdb")
         try:
-            # No locks: nobody writes. No reading ahead: samples are wanted in a shuffled order.
+            # No locks: no process writes. No reading ahead: samples are wanted in a shuffled order.
             self._environment = lmdb.open(folder, readonly=True, lock=False, readahead=False, max_spare_txns=64)
             needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
             if os.path.getsize(self.path) < needed:  # reading beyond a mapped file's end kills the process

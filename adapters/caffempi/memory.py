@@ -1,7 +1,7 @@
-"""From where MPI sends a flat buffer, and how it gets there and back.
+"""The memory that MPI sends a flat buffer from, and the copies there and back.
 
 `Host`: the buffer lies in host memory, and is sent from where it lies. `Pinned`: it lies on a GPU; pieces are copied
-to a mirror in pinned host memory as they are complete, sent from there, and copied back as they arrive, all beside what
+to a mirror in pinned host memory as they are complete, sent from there, and copied back as they arrive, all during what
 the GPU computes. `Device`: it lies on a GPU, and an MPI library that is CUDA-aware takes it from there.
 
 All of them: `values` is what MPI is given; `leave` is called when the device has been asked to compute some spans of
@@ -35,13 +35,13 @@ class Host:
         self.values: Any = flat.numpy()
 
     def leave(self, spans: List[Span]) -> None:
-        """They are complete: processors compute at once."""
+        """No-op: on processors the spans are complete."""
 
     def left(self, span: Span) -> bool:
         return True
 
     def arrived(self, span: Span) -> None:
-        """It lies where it is read."""
+        """No-op on processors: the span is received in place."""
 
     def copying_s(self) -> float:
         """Seconds that the copies of the whole buffer take, there and back."""
@@ -49,7 +49,7 @@ class Host:
 
 
 class Lane:
-    """Copies one after the other on a CUDA stream of their own, beside the stream that computes."""
+    """Copies one after the other on a CUDA stream of their own, next to the stream that computes."""
 
     def __init__(self, device: Any) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
@@ -67,14 +67,14 @@ class Lane:
         return found
 
     def lead(self, copy: Copy) -> None:
-        """What the device is asked to compute from now on comes after this copy."""
+        """Let all that the device is asked to compute from now on wait for this copy."""
         torch.cuda.current_stream(self._device).wait_event(copy.end)
 
     def done(self, copy: Copy) -> bool:
         return reached(copy.end, self._device)
 
     def seconds(self, copy: Copy) -> float:
-        """Of a copy, waiting for it."""
+        """Return the seconds of a copy, waiting for it."""
         copy.end.synchronize()
         return float(copy.begin.elapsed_time(copy.end)) / 1e3
 
@@ -104,7 +104,7 @@ class Pinned(Host):
         return bool(self._out.done(self._leaving[span.begin]))
 
     def arrived(self, span: Span) -> None:
-        """Copy it back, beside what is computed still, and let all that follows wait for it."""
+        """Copy the span back during the rest of the backward, and let all that follows wait for the copy."""
         if self._returns:
             part = slice(span.begin, span.end)
             copy = self._back.copy(self._flat[part], self._mirror[part])
@@ -161,7 +161,7 @@ def check(staging: str) -> None:
 
 
 def cuda_aware() -> bool:
-    """Whether the MPI library takes device memory, by its own word: Open MPI and MPICH have a function for it."""
+    """Ask the MPI library whether it takes device memory; Open MPI and MPICH have a function for it."""
     try:
         return bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())  # found in what the module is linked with
     except (OSError, AttributeError):

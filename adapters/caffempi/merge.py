@@ -99,7 +99,7 @@ def measured_cost(link: Link) -> Cost:
 
 
 def exchange_seconds(link: Link, elements: int) -> float:
-    """The fastest of some exchanges of so many float32, posted and waited for as in training."""
+    """Return the seconds of the fastest of some exchanges of float32, posted and waited for as in training."""
     groups = [Group(0, [0], Span(0, elements))]
     memory = link.memory(torch.zeros(elements, dtype=torch.float32, device=link.device))
     exchange = Exchange(memory, groups, link.transfer, link.pace)

@@ -7,7 +7,7 @@ import torch
 from adapters.caffempi.arena import Arena
 from adapters.caffempi.layers.base import Layer, SoftmaxLoss, Tensor
 
-# One layer's place in the net: what it is, which blobs it reads, which ones nobody reads after it.
+# A layer's place in the net: the layer, the blobs that it reads, those that no later layer reads.
 # Blob 0 is the input, blob i + 1 the output of layer i.
 Slot = NamedTuple("Slot", [("layer", Layer), ("inputs", Tuple[int, ...]), ("last_read", Tuple[int, ...])])
 Lap = Optional[Callable[[int], None]]  # called with a layer's index when it is done

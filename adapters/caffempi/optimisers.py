@@ -29,7 +29,7 @@ class Momentum:
 
     @torch.inference_mode()
     def update(self, span: Span) -> None:
-        """One update of a span of all parameters, from its gradients."""
+        """Update a span of all parameters from its gradients."""
         if span.begin == span.end:
             return
         arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)
@@ -69,7 +69,7 @@ class AdamSolver:
 
     @torch.inference_mode()
     def update(self, span: Span) -> None:
-        """One update of a span of all parameters, from its gradients."""
+        """Update a span of all parameters from its gradients."""
         if span.begin == span.end:
             return
         arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)

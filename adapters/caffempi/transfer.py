@@ -15,7 +15,7 @@ import numpy as np
 from suite.worker.contract import Group
 from suite.worker.mpi_library import named
 
-# One thread at a time calls MPI: a lower level spares its locks. Must stand before the import of MPI, which all of
+# One thread at a time calls MPI: a lower level spares its locks. Set before the import of MPI, which all of
 # the trainer's modules take from here.
 mpi4py.rc.thread_level = "serialized"
 
@@ -74,7 +74,7 @@ class InFlight:
         return False
 
     def cancel(self) -> None:
-        """Take back receives that nobody sends to."""
+        """Take back receives that no rank sends to."""
         for request in self._requests:
             request.Cancel()
             request.Wait()
@@ -86,7 +86,7 @@ def library_all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
 
 
 def waiting_all_reduce(comm: Any, piece: Any, number: int) -> Steps:
-    """The same, waiting: libraries that are CUDA-aware need not be so when a sum is begun without waiting."""
+    """Sum by MPI's own all-reduce and wait: a CUDA-aware library need not be so for sums begun without waiting."""
     comm.Allreduce(MPI.IN_PLACE, piece)
     yield []
 
@@ -122,8 +122,8 @@ def ring(comm: Any, piece: np.ndarray, number: int) -> Steps:
 def star(comm: Any, piece: np.ndarray, number: int, between: Optional[Steps] = None) -> Steps:
     """Push to rank 0, which sums in rank order, takes the steps `between`, and sends the result back.
 
-    Rank 0 holds the server's role beside its worker's, as MXNet's `dist_sync` key-value
-    store does with `update_on_kvstore=False`: the server aggregates, workers update.
+    Rank 0 holds the server's role and its worker's, as MXNet's `dist_sync` key-value
+        store does with `update_on_kvstore=False`: the server aggregates, workers update.
     """
     tag = number % TAGS
     if comm.rank:
@@ -147,5 +147,5 @@ def two_level(node: Any, leaders: Any, piece: np.ndarray, number: int) -> Steps:
 
 
 def push(comm: Any, piece: np.ndarray, number: int) -> Steps:
-    """To rank 0, without an answer."""
+    """Send to rank 0, without an answer."""
     yield [comm.Isend(piece, 0, number % TAGS)]

@@ -1,4 +1,4 @@
-"""What all strategies share: device, process group, batches, clock."""
+"""The base of all strategies: device, process group, batches, clock."""
 
 import gc
 from functools import partial
@@ -7,15 +7,14 @@ from typing import Any, Dict, Optional
 import numpy as np
 import torch
 
-from adapters.pytorch import arithmetic, machine
+from adapters.pytorch import machine, precision
 from adapters.pytorch.candidates import by_way, choose
-from adapters.pytorch.copies import Copies
-from adapters.pytorch.decoding import Decoder, decoder_on
-from adapters.pytorch.group import ProcessGroup
+from adapters.pytorch.comm import ProcessGroup
+from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.lower import attempt
+from adapters.pytorch.machine import Copies
 from adapters.pytorch.optimisers import described
-from adapters.pytorch.pixels import Normalise
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
 from suite.worker.dropout_masks import dropout_seed
 from suite.worker.threaded import Reader
@@ -36,8 +35,8 @@ class TorchTrainer(machine.DeviceTrainer):
         self._compiled = chosen(setup, "compile", default=False)  # or a mode of torch.compile
         self._normalise: Any = None
         self._decoder: Any = None  # where the device decodes: of photographs, a `Decoder`
-        self._dtype = arithmetic.stored(setup.precision)
-        self._scaler = arithmetic.scaler(setup)
+        self._dtype = precision.stored(setup.precision)
+        self._scaler = precision.scaler(setup)
         self._copies: Optional[Copies] = None
         self._loss: Any = None
         self._optimiser: Any = None
@@ -80,7 +79,7 @@ class TorchTrainer(machine.DeviceTrainer):
         return Batch(images.contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Any) -> Batch:
-        """Tensors on the device, images in the network's memory format and type; None for images nobody here needs."""
+        """Return tensors on the device, images in the network's memory format and type, or None if not needed here."""
         labels = torch.as_tensor(batch.labels)
         if not self.places_images:
             return Batch(None, labels.to(self._device, non_blocking=True))
@@ -100,7 +99,7 @@ class TorchTrainer(machine.DeviceTrainer):
     # --- training -----------------------------------------------------------
 
     def communicate(self) -> None:
-        """Nothing, unless a strategy exchanges gradients by themselves."""
+        """No-op, unless a strategy exchanges gradients in a stage of its own."""
 
     def update(self) -> None:
         self._optimise()
@@ -127,7 +126,7 @@ class TorchTrainer(machine.DeviceTrainer):
     @property
     def _crosses(self) -> Any:
         """The type of activations where ranks exchange them."""
-        return arithmetic.multiplied(self.setup.precision)
+        return precision.multiplied(self.setup.precision)
 
     def _optimise(self) -> None:
         self._scaler.step(self._optimiser)
@@ -137,7 +136,7 @@ class TorchTrainer(machine.DeviceTrainer):
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format and each layer's way."""
         self._release()
-        self._scaler = arithmetic.scaler(self.setup)
+        self._scaler = precision.scaler(self.setup)
         torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
         self._shape = graph.input_shape
         self._head_weights = [head.weight for head in graph.heads]
@@ -153,7 +152,7 @@ class TorchTrainer(machine.DeviceTrainer):
         return self.setup.batch // self.setup.devices
 
     def _release(self) -> None:
-        """Let go of what was built; DDP stands in a reference cycle."""
+        """Let go of what was built; DDP is in a reference cycle."""
         self._loss = self._optimiser = None
         gc.collect()
 

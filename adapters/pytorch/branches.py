@@ -17,7 +17,7 @@ Shape = Tuple[int, ...]
 
 
 class BlockExchange:
-    """What the ranks exchange at a block's two ends, and the seconds that this rank waits there."""
+    """The exchanges at a block's two ends, and the seconds that this rank waits there."""
 
     def __init__(self, rank: int, crosses: Any, layout: Any) -> None:
         """Values cross in the type `crosses`; images have the memory format `layout`."""
@@ -124,7 +124,7 @@ class BranchNet(nn.Module):
         return ((name, tensor) for name, tensor in self.tensors() if isinstance(tensor, nn.Parameter))
 
     def tensors(self) -> Iterator[Tuple[str, torch.Tensor]]:
-        """(canonical name, tensor) likewise, running statistics among them."""
+        """Yield (canonical name, tensor) of the trunk and of this rank's branches, running statistics among them."""
         return (each for net, _ in self.nets() for each in net.tensors())
 
     def nets(self, shared: bool = True, own: bool = True) -> Iterator[Tuple[Net, List[Shape]]]:

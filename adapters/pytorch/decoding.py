@@ -1,21 +1,30 @@
-"""JPEG files decoded on the device: readers hand over bytes, torchvision's decoder (nvJPEG) makes pixels of them.
+"""Photographs as bytes until they reach the device: decoded by readers and scaled by torch, or decoded there, too.
+
+torch's antialiased bilinear scaling of bytes is the same triangle filter as Pillow's, in vector instructions: a third
+of the time, one level off at most. A batch of bytes is a quarter of the memory that readers hand over and a GPU copies.
+
+On the device torchvision's decoder (nvJPEG) makes pixels of the files that readers hand over.
 
 What that decoder does not take the readers decode, as without it: other formats than JPEG, CMYK and RGB JPEGs, and
 images so long that far more would be scaled than is cut out.
 """
 
 import re
+from functools import partial
 from io import BytesIO
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 from torch.nn import functional
 from torch.utils.data import get_worker_info
 
-from adapters.pytorch.pixels import ImageFiles, centre, cut_of, wasteful
 from suite.worker.contract import Unavailable
-from suite.worker.photographs import Photographs, Within, naming, refuse_huge
+from suite.worker.photographs import Photographs, Within, naming, random_box, refuse_huge
+from suite.worker.sources import Source
+from workloads.preprocessing import Box, Preprocessing
 
+LARGEST = 8  # crops: of an image that is much longer than wide, more would be scaled than is cut out
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone
 STATUS = re.compile(r": (\d+)$")  # how torchvision's errors end, with what nvJPEG answered
 # Of nvjpegStatus_t: a bad JPEG, of a kind that it does not decode (twice), one that is cut short; no memory.
@@ -24,8 +33,86 @@ Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to u
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
 
+class ImageFiles(Source):
+    """The files of another source, whose samples a subclass makes in its own way."""
+
+    def __init__(self, source: Source) -> None:
+        assert source.files is not None
+        assert source.photographs is not None
+        self._files, self._photographs = source.files, source.photographs
+        self.name, self.classes = source.name, source.classes
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class Pixels(ImageFiles):
+    """Image files as uint8 tensors (height, width, 3), not normalised."""
+
+    def sample(self, index: int) -> Tuple[Any, int]:
+        """The centre crop of one image; OSError names an unreadable file."""
+        path, label = self._files[index]
+        with naming(path):
+            return centre(self._photographs, path), label
+
+    def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[Any, int]:
+        """A random crop of it, perhaps flipped; its box is no multiple of a pixel, which torch cannot scale."""
+        path, label = self._files[index]
+        pixels = self._photographs.decoded(path, path, partial(random_box, self._photographs.how, stream))
+        flipped = stream.random_sample() < self._photographs.how.flip
+        return torch.from_numpy(np.array(pixels[:, ::-1] if flipped else pixels)), label
+
+
+class Cut(NamedTuple):
+    """A centre crop out of the whole image, scaled: to which height and width, and where the crop begins."""
+
+    height: int
+    width: int
+    top: int
+    left: int
+
+
+def cut_of(size: Tuple[int, int], box: Box, crop: int) -> Cut:
+    """For an image of (width, height) and its `Preprocessing.centre` box."""
+    across, down = (box[2] - box[0]) / crop, (box[3] - box[1]) / crop  # pixels of the image for one of the crop
+    whole = int(round(size[1] / down)), int(round(size[0] / across))
+    return Cut(*whole, int(round(box[1] / down)), int(round(box[0] / across)))
+
+
+def wasteful(cut: Cut, crop: int) -> bool:
+    """Return whether far more would be scaled than is cut out."""
+    return cut.width * cut.height > LARGEST * crop * crop
+
+
+def centre(photographs: Photographs, file: Any) -> torch.Tensor:
+    """The centre crop: the whole image is scaled, then cut at whole pixels."""
+    crop = photographs.crop
+    image, box = photographs.opened(file, partial(photographs.how.centre, crop=crop))
+    cut = cut_of(image.size, box, crop)
+    if wasteful(cut, crop):
+        return torch.from_numpy(np.array(photographs.scaled(image, box)))
+    whole = torch.from_numpy(np.array(image))[None].permute(0, 3, 1, 2)
+    scaled = functional.interpolate(whole, (cut.height, cut.width), mode="bilinear", antialias=True)
+    return scaled[0].permute(1, 2, 0)[cut.top : cut.top + crop, cut.left : cut.left + crop]
+
+
+class Normalise:
+    """Bytes (samples, height, width, 3) to float32 (samples, 3, height, width), in channels-last memory."""
+
+    def __init__(self, how: Preprocessing, crop: int, device: Any) -> None:
+        # A line at a time: three numbers in a row are too few for vector instructions.
+        self._mean = torch.tensor(how.mean, dtype=torch.float32, device=device).repeat(crop)
+        self._deviation = torch.tensor(how.deviation, dtype=torch.float32, device=device).repeat(crop)
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """With the same roundings as the plain source's."""
+        samples, height, width, channels = pixels.shape
+        lines = pixels.reshape(samples, height, width * channels).to(torch.float32)
+        return lines.sub_(self._mean).div_(self._deviation).view(pixels.shape).permute(0, 3, 1, 2)
+
+
 class File(NamedTuple):
-    """An image file as it stands."""
+    """An image file, not decoded."""
 
     content: torch.Tensor  # uint8, its bytes
     size: Tuple[int, int]  # width and height, as its header has them
@@ -75,7 +162,7 @@ def packed(images: Sequence[Sample]) -> Encoded:
     contents = [image.content if isinstance(image, File) else image.reshape(-1) for image in images]
     content = torch.cat(contents)
     if get_worker_info() is not None:
-        # Else the thread that hands batches over would, and a process that ends meanwhile aborts.
+        # Else the thread that hands batches over would, and a process that ends during that aborts.
         content.share_memory_()
     return Encoded(
         content,
@@ -108,7 +195,7 @@ def decoder_on(device: torch.device) -> Decode:
 
 
 class Decoder:
-    """Batches of files to batches of centre crops, for one device; on a GPU beside the step that computes there."""
+    """Batches of files to batches of centre crops, for one device; on a GPU during the step that computes there."""
 
     def __init__(self, photographs: Photographs, decode: Decode, device: torch.device) -> None:
         self._photographs, self._decode, self._device = photographs, decode, device
@@ -200,7 +287,7 @@ def first_line(error: Exception) -> str:
 
 
 def status(error: Exception) -> Optional[str]:
-    """What nvJPEG answered; None of another decoder."""
+    """Return nvJPEG's answer; None of another decoder."""
     found = STATUS.search(first_line(error))
     return found.group(1) if found else None
 

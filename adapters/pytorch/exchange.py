@@ -63,7 +63,7 @@ class Exchange:
 
 
 class Averaging(TorchTrainer):
-    """What a strategy puts before its trainer: the staged exchange of gradients, where several ranks have them."""
+    """A mixin for trainers: the staged exchange of gradients, where several ranks have them."""
 
     _exchange: Optional[Exchange] = None
 
@@ -73,7 +73,7 @@ class Averaging(TorchTrainer):
             self._exchange.average()
 
     def update(self) -> None:
-        """Besides, the next exchange takes new gradients."""
+        """Update, and have the next exchange take new gradients."""
         super().update()
         if self._exchange is not None:
             self._exchange.forget()
@@ -118,7 +118,7 @@ waiting.__annotations__.clear()
 
 
 class CompressedExchange(Exchange):
-    """The same buckets through a compression's hook, which averages by itself."""
+    """An exchange of the buckets through a compression's hook, which also averages."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], limits: Tuple[int, ...], compression: Compression) -> None:
         super().__init__(parameters, limits)
@@ -138,7 +138,7 @@ class CompressedExchange(Exchange):
 
 
 class HookBucket:
-    """What a hook asks of a torch.distributed.GradBucket, which only DDP can make."""
+    """The part of torch.distributed.GradBucket that hooks ask for; only DDP can make a real one."""
 
     def __init__(self, flat: torch.Tensor, views: List[torch.Tensor], index: int) -> None:
         self._flat, self._views, self._index, self.last = flat, views, index, False
@@ -148,7 +148,7 @@ class HookBucket:
         return self._flat
 
     def gradients(self) -> List[torch.Tensor]:
-        """The same in their shapes."""
+        """The gradients in their shapes."""
         return self._views
 
     def index(self) -> int:
@@ -161,7 +161,7 @@ class HookBucket:
 def limits_of(ddp: Any) -> Tuple[int, ...]:
     """The bytes after which a DistributedDataParallel closes its buckets: the first one, the others."""
     # A first bucket that is small lets the exchange begin early. Older releases of torch always make one,
-    # newer ones where nobody set bucket_cap_mb, and their DDP remembers which.
+    # newer ones where bucket_cap_mb is not set, and their DDP remembers which.
     small_first = getattr(ddp, "bucket_bytes_cap_default", True)
     return (dist._DEFAULT_FIRST_BUCKET_BYTES,) * small_first + (ddp.bucket_bytes_cap,)
 

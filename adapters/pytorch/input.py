@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from adapters.pytorch.decoding import Decoder, Encoded, Files, packed
-from adapters.pytorch.pixels import Pixels
+from adapters.pytorch.decoding import Decoder, Encoded, Files, Pixels, packed
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.photographs import Photographs
 from suite.worker.sources import Source
@@ -81,7 +80,7 @@ class LoaderReader(Reader):
     """`setup.readers` worker processes; with none, this process reads."""
 
     def __init__(self, source: Source, setup: Setup, encoded: bool = False) -> None:
-        """Begin to read at once; `encoded`: the images are files that nobody has decoded."""
+        """Begin to read at once; `encoded`: the images are files, not decoded."""
         options: dict = {}
         self.words = "DataLoader, %d processes" % setup.readers
         if setup.readers:
@@ -134,7 +133,7 @@ class DecodingReader(Reader):
 
 
 class TensorReader(GatheringReader):
-    """Batches taken out of tensors in memory; for a GPU into pinned memory, from where it fetches them by itself."""
+    """Batches taken out of tensors in memory; for a GPU into pinned memory, from where it copies them."""
 
     _images: Any
     _labels: Any
@@ -158,12 +157,12 @@ class TensorReader(GatheringReader):
 
 
 def pinned(setup: Setup) -> bool:
-    """Whether batches are fetched by a GPU."""
+    """Return whether a GPU copies batches."""
     return setup.device == "cuda" and torch.cuda.is_available()
 
 
 class Labels(Source):
-    """Image files of which nobody here needs the images: labels beside an empty image."""
+    """Image files of which this rank needs no images: labels with an empty image."""
 
     def __init__(self, source: Source) -> None:
         assert source.files is not None

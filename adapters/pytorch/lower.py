@@ -43,12 +43,12 @@ class PaddedAverage(nn.AvgPool2d):
     """On CUDA its backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11)."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Of contiguous memory there."""
+        """Pool; on CUDA after a copy to contiguous memory."""
         return super().forward(input.contiguous() if input.is_cuda else input)
 
 
 class Lowering:
-    """One layer; the method that bears its kind's name makes the operation."""
+    """A layer's operation, made by the method that bears the name of the layer's kind."""
 
     def __init__(self, layer: Layer, fast: bool, exclusive: bool, way: str) -> None:
         self._layer, self._attrs, self._fast, self._exclusive, self._way = layer, layer.attrs, fast, exclusive, way

@@ -122,7 +122,7 @@ class Places:
         if layer.name in self._last:
             self.now[layer.name] = output
         else:
-            self._free.append(output)  # nobody reads it
+            self._free.append(output)  # no layer reads it
         return inputs, output
 
 

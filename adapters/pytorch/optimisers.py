@@ -9,7 +9,7 @@ from suite.worker.contract import Adam, Optimiser
 
 
 class KerasAdam(torch.optim.Adam):
-    """torch's Adam with its epsilon beside sqrt(v), as Keras and the contract have it.
+    """torch's Adam with its epsilon next to sqrt(v), as Keras and the contract have it.
 
     torch corrects v before it adds epsilon: sqrt(v / (1 - beta2^t)) + eps. With eps = epsilon /
     sqrt(1 - beta2^t) that is (sqrt(v) + epsilon) / sqrt(1 - beta2^t), the contract's rule to the last bit or two.
@@ -35,7 +35,7 @@ class KerasAdam(torch.optim.Adam):
 
 
 def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
-    """The optimiser's class and what it takes beside the parameters.
+    """Return the optimiser's class and its arguments after the parameters.
 
     Fused is one pass over a parameter and its state instead of several.
     """

@@ -163,7 +163,7 @@ CANDIDATES = {
 
 
 def huge_pages(case: Configuration) -> dict[str, str]:
-    """PyTorch's variable for huge pages: 2 to 4 % of a step where Linux gives them to whoever asks (madvise)."""
+    """PyTorch's variable for huge pages: 2 to 4 % of a step where Linux gives them on request (madvise)."""
     asked = case.knobs.get("huge_pages", "auto")
     wanted = case.tuning == "tuned" if asked == "auto" else asked == "on"
     return {"THP_MEM_ALLOC_ENABLE": "1"} if wanted and case.placement.device == "cpu" else {}
@@ -316,7 +316,7 @@ class PyTorch(Adapter):
     )
 
     def unsupported(self, case: Configuration) -> str | None:
-        """What depends on the number of ranks; DDP on one is allowed, it shows what DDP itself costs."""
+        """Refuse by the number of ranks and by pairs of knobs; DDP on one rank is allowed: it shows DDP's own cost."""
         backups, ranks = case.knobs["backups"], case.placement.ranks
         if 1 < ranks <= backups:
             return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
@@ -346,7 +346,7 @@ class PyTorch(Adapter):
         return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """What a tuned CPU process asks of the allocator; on GPUs what cuBLAS wants in order to add up alike."""
+        """Return a tuned CPU process's requests of the allocator; on GPUs cuBLAS's, in order to add up alike."""
         alike = FIXED_WORKSPACE if case.knobs.get("deterministic") == "on" else {}
         return {**keep_memory(case), **huge_pages(case), **alike}
 

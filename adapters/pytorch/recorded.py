@@ -34,14 +34,14 @@ class RecordedStep:
                 step(self._batch)
         torch.cuda.current_stream().wait_stream(beside)
         self._graph = torch.cuda.CUDAGraph()
-        # Threads that pin what was read may go on meanwhile.
+        # Threads that pin batches may continue during the recording.
         with torch.cuda.graph(self._graph, stream=beside, capture_error_mode="thread_local"):
             self.loss = step(self._batch)
         put_back(kept, state())
         torch.cuda.set_rng_state(masks)
 
     def takes(self, batch: Any) -> bool:
-        """Whether a batch has the recorded one's shape."""
+        """Return whether a batch has the recorded one's shape."""
         return bool(batch.images.shape == self._batch.images.shape)
 
     def __call__(self, batch: Any) -> None:
@@ -53,7 +53,7 @@ class RecordedStep:
 
 @torch.no_grad()
 def put_back(kept: Dict[int, torch.Tensor], now: List[torch.Tensor]) -> None:
-    """What lay at these addresses, and 0 for what is new."""
+    """Restore the values at these addresses, and set new tensors to 0."""
     for tensor in now:
         if tensor.data_ptr() in kept:
             tensor.copy_(kept[tensor.data_ptr()])
@@ -62,6 +62,6 @@ def put_back(kept: Dict[int, torch.Tensor], now: List[torch.Tensor]) -> None:
 
 
 def state_of(network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> List[torch.Tensor]:
-    """All that a step changes, as far as it is there."""
+    """Return all tensors that a step changes and that exist by now."""
     kept = [value for values in optimiser.state.values() for value in values.values()]
     return [*network.parameters(), *network.buffers(), *(each for each in kept if isinstance(each, torch.Tensor))]

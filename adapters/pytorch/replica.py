@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from adapters.pytorch.arithmetic import MIXED
 from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.kernel_times import kernel_times
-from adapters.pytorch.layer_times import layer_times
+from adapters.pytorch.kernels import kernel_times
 from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
+from adapters.pytorch.precision import MIXED
 from adapters.pytorch.recorded import RecordedStep, state_of
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.dropout_masks import dropout_seed
+from suite.worker.layers import LayerClock, repeated
 from suite.worker.messages import Kernels
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
@@ -91,7 +91,7 @@ class ReplicaTrainer(TorchTrainer):
         return to_numpy(heads[-1])
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """As they are without the scale of the loss."""
+        """Return the gradients without the scale of the loss."""
         scale = self._scaler.get_scale()
         found = {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
         return found if scale == 1.0 else {name: gradient / scale for name, gradient in found.items()}
@@ -103,7 +103,7 @@ class ReplicaTrainer(TorchTrainer):
         return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """Of the network without its wrapping, on the first device."""
+        """Time the network without its wrapping, on the first device."""
         if self._compiled:
             raise Unsupported("torch.compile fuses layers")
         share = Batch(*(values[: self.setup.batch // self.setup.devices] for values in batch))
@@ -131,12 +131,12 @@ class ReplicaTrainer(TorchTrainer):
         return heads, joint_loss(heads, self._head_weights, batch.labels)
 
     def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
-        """What this rank holds, on the host."""
+        """Make this rank's network, on the host."""
         alike = self.setup.knobs.get("deterministic") == "on"  # torch's own normalisation has no such backward
         return Net(graph, weights, fast=self.setup.tuned or alike, ways=self._ways)
 
     def _perhaps_compiled(self, network: Any) -> Any:
-        """By torch.compile, if the knob says so: True is its default mode."""
+        """Compile by torch.compile, if the knob asks for it: True is its default mode."""
         if not self._compiled:
             return network
         return torch.compile(network, mode=None if self._compiled is True else self._compiled)
@@ -158,7 +158,7 @@ class ReplicaTrainer(TorchTrainer):
 
 
 class SharedTrainer(ReplicaTrainer):
-    """One network on all ranks: a share of it on each, the rest whole on every one and alike, by the same batch."""
+    """A trainer of one network on all ranks: a share on each, the rest whole on every rank and alike, by one batch."""
 
     _exchanged_bytes = 0  # set by `build`: what a rank contributes to the exchanges of a step, the mean over ranks
 
@@ -179,6 +179,52 @@ class Single(ReplicaTrainer):
     """The strategy `single`: one process, no process group, no exchange."""
 
     grouped = False
+
+
+def layer_times(trainer: Any, graph: Graph, net: Net, evaluate: Callable[..., Any]) -> List[LayerTimes]:
+    """Time each layer within a real forward and backward: laps between layers, and in autograd's hooks.
+
+    `evaluate(network)` gives the heads and the loss of a batch; gradients are dropped. Autograd works through the
+    forward's record in the opposite order, so a layer's backward lasts from the moment its output's gradient is there
+    until the next layer's is; sums over a value's readers are in the last one's.
+    """
+    clock = LayerClock(trainer, graph)
+    places = {layer.name: index for index, layer in enumerate(graph.layers)}
+    # After the accumulation, as DDP's and Horovod's own hooks.
+    handles = [
+        parameter.register_post_accumulate_grad_hook(partial(_complete, clock, places[name.rpartition(".")[0]]))
+        for name, parameter in net.trainable()
+    ]
+    try:
+        return repeated(clock, partial(_once, clock, len(graph.layers), net, evaluate))
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _once(clock: LayerClock, loss_row: int, net: Net, evaluate: Callable[..., Any]) -> None:
+    running = [loss_row]  # the row whose backward is running
+
+    def reached(index: int, _: Any) -> None:
+        clock.backward(running[0])
+        running[0] = index
+
+    def done(index: int, output: Any, fresh: bool) -> None:
+        clock.forward(index)
+        if fresh and output.requires_grad:
+            output.register_hook(partial(reached, index))
+
+    clock.begin()
+    _, loss = evaluate(lambda images: net.layer_by_layer(images, done))
+    clock.forward(loss_row)
+    clock.begin()
+    loss.backward()
+    clock.backward(running[0])
+    net.zero_grad(set_to_none=True)
+
+
+def _complete(clock: LayerClock, index: int, _: Any) -> None:
+    clock.ready(index)
 
 
 def counted_macs(network: Any, *samples: torch.Tensor) -> int:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-from adapters.pytorch.group import GLOO_INTERFACE
+from adapters.pytorch.comm import GLOO_INTERFACE
 from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Setup
 from suite.worker.rendezvous import free_port, meeting_place
@@ -54,7 +54,7 @@ class Share:
         return _answered([answer] if found else [], answer, found)
 
     def rest(self, rank: int) -> None:
-        """A rank makes no step until it pushes again, or all rest: nobody waits for it."""
+        """Let no rank wait for this one until it pushes again, or all rest."""
         with self._lock:
             self._resting.add(rank)
             answer, found = self._answer, self._joined(apply=True)
@@ -63,7 +63,7 @@ class Share:
         _answered([answer] if found else [], answer, found)
 
     def _joined(self, apply: bool) -> Any:
-        """What the ranks that wait are answered, where no more are to come; else None."""
+        """Return the answer to the ranks that wait, where no more are to come; else None."""
         if len(self._given) < max(1, min(self._wanted, self._world - len(self._resting))):
             return None
         given, self._given, self._answer = self._given, {}, torch.futures.Future()
@@ -72,7 +72,7 @@ class Share:
         if not apply:
             return [tensor.grad for tensor in self._tensors], self._updates
         self._update()
-        alone = self._wanted == self._world  # then nobody pushes before all have these
+        alone = self._wanted == self._world  # then no rank pushes before all have these
         return [tensor.detach() for tensor in self._tensors] if alone else self._copies(), self._updates
 
     def push_alone(self, gradients: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
@@ -125,7 +125,7 @@ class Clocks:
         return _answered(free, answer)
 
     def rest(self, rank: int) -> Any:
-        """A rank makes no step until it ticks again: nobody waits for it. When all rest, all are even again."""
+        """Let no rank wait for this one until it ticks again. When all rest, all are even again."""
         answer: Any = torch.futures.Future()
         with self._lock:
             self._resting.add(rank)

@@ -1,4 +1,4 @@
-"""One stage of a network that several ranks hold together, and what it exchanges with the others."""
+"""A stage of a network that several ranks hold together, and its exchanges with the other stages."""
 
 import time
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -150,7 +150,7 @@ class StagedSchedule:
         return leaving
 
     def logits(self) -> torch.Tensor:
-        """Of the last head, the microbatches' one after the other; on the last rank."""
+        """Return the last head's logits, microbatch after microbatch; on the last rank."""
         return torch.cat(self._answers)
 
     def _entering(self, images: Any, samples: int, learning: bool) -> List[torch.Tensor]:
@@ -160,7 +160,7 @@ class StagedSchedule:
 
 
 class Gather:
-    """What the parts of a network hold, brought together on all of its ranks: collective calls, over host memory."""
+    """The gathering of a network's parts on all of its ranks: collective calls, over host memory."""
 
     def __init__(self, graph: Graph, stages: Sequence[Stage], ranks: Sequence[int], group: Any, dtype: Any) -> None:
         """`ranks` hold the stages, in their order; `group` is all of the network's ranks, over gloo."""

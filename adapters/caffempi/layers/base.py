@@ -1,4 +1,4 @@
-"""What a layer of the net is, and the softmax cross-entropy after the last one."""
+"""The base of all layers, and the softmax cross-entropy after the last one."""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -10,7 +10,7 @@ Tensor = Any  # torch.Tensor
 
 
 class Layer:
-    """One layer: `forward` keeps what `backward` needs, `backward` forgets it again.
+    """A layer: `forward` keeps what `backward` needs, `backward` forgets it again.
 
     Parameters and their gradients are views into the net's flat buffers (see
     `adapters.caffempi.arena`): a backward writes gradients, it never adds to them.
@@ -22,7 +22,7 @@ class Layer:
     def __init__(self, node: Node) -> None:
         self.name, self.kind, self.attrs = node.name, node.kind, node.attrs
         self.node = node
-        self.wants: Tuple[bool, ...] = (True,) * len(node.inputs)  # inputs whose gradient somebody needs
+        self.wants: Tuple[bool, ...] = (True,) * len(node.inputs)  # whether each input's gradient is needed
         self.output_shape: Tuple[int, ...] = ()  # of the last forward, without the batch
 
     def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 class Rectifier(Layer):
-    """max(x, 0), in place where `adapters.caffempi.lower` finds that nobody else reads x."""
+    """max(x, 0), in place where `adapters.caffempi.lower` finds that no other layer reads x."""
 
     inplace = False
 

@@ -1,7 +1,7 @@
 """An asynchronous parameter server: rank 0 updates by each rank's gradients as they come (MXNet's dist_async).
 
 No rank waits for another one's gradients. A rank's gradients are its batch's divided by the
-number of ranks, as in synchronous training: so many updates move the weights about as far as
+number of ranks, as in synchronous training: an update of every rank moves the weights about as far as
 one of the joined batch does.
 """
 
@@ -28,7 +28,7 @@ MAXIMUM_POLL_S = 1e-4
 
 
 class Store:
-    """What a solver updates; the gradients are whose turn it is."""
+    """The buffers that a solver updates; the gradients are those of the rank whose turn it is."""
 
     def __init__(self, arena: Arena) -> None:
         """A copy of the arena's weights, and velocities at rest; in host memory, where MPI delivers gradients."""
@@ -38,7 +38,7 @@ class Store:
 
 
 class Server:
-    """Rank 0's, beside its worker: answers the other ranks' pushes from a thread of its own."""
+    """The server on rank 0, next to its worker: answers the other ranks' pushes from a thread of its own."""
 
     def __init__(self, arena: Arena, rule: Optimiser) -> None:
         self._store = Store(arena)
@@ -90,7 +90,7 @@ class Server:
         return True
 
     def _attended(self, comm: Any, rank: int, box: np.ndarray, spans: List[Span]) -> Steps:
-        """One rank's pushes, for ever: its gradients come into the box, and the weights leave from there."""
+        """Yield the requests of a rank's pushes, for ever: gradients come into the box, weights leave from there."""
         shared, count = torch.from_numpy(box), np.zeros(1, np.int64)
         while True:
             yield [comm.Irecv(box[span.begin : span.end], rank, tag) for tag, span in enumerate(spans)]
@@ -99,7 +99,7 @@ class Server:
 
 
 class ParameterServerAsync(DistributedTrainer):
-    """A worker that pushes gradients and pulls weights; beside rank 0's the server runs, in a thread."""
+    """A worker that pushes gradients and pulls weights; on rank 0 the server runs alongside, in a thread."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -107,7 +107,7 @@ class ParameterServerAsync(DistributedTrainer):
         self._mpi_lock = threading.Lock()  # held around calls of MPI: the server's thread makes some, too
 
     def transfer(self) -> Transfer:
-        """To rank 0 and back: what the merge rule measures."""
+        """Return the way to rank 0 and back, which the merge rule measures."""
         return partial(star, self.group.comm)
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
@@ -152,7 +152,7 @@ class ParameterServerAsync(DistributedTrainer):
         self._pull()
 
     def update(self) -> None:
-        """It has happened on the server."""
+        """No-op: the server has updated."""
 
     def step(self, batch: Any) -> None:
         """Groups leave as they are complete; the next forward has the weights that came back."""

@@ -32,7 +32,7 @@ class Accumulate(DDP):
         self._losses = []
 
     def step(self, batch: Any) -> None:
-        """As DDP's documentation teaches: all pieces but the last under no_sync."""
+        """Take all pieces but the last under no_sync, as DDP's documentation teaches."""
         *earlier, last = self._pieces(batch)
         total = 0.0  # type: Any
         if self._ddp is None:

@@ -19,7 +19,7 @@ from workloads.graph import Graph, size
 
 
 class BranchParallel(SharedTrainer):
-    """One network on all ranks together: GoogLeNet's blocks have four branches, and two points of synchronisation."""
+    """A trainer of one network on all ranks: GoogLeNet's blocks have four branches and two exchanges each."""
 
     # Set by `build`.
     _exchange: Any = None
@@ -90,7 +90,7 @@ class BranchParallel(SharedTrainer):
         return found
 
     def _counted(self, count: Callable[[Any, Any], int]) -> int:
-        """Of the trunk once, and of every rank's branches."""
+        """Add up the trunk's count, once, and those of every rank's branches."""
         shared, own = self._net.nets(own=False), self._net.nets(shared=False)
         return sum(count(*each) for each in shared) + int(self._gather.total(sum(count(*each) for each in own)))
 

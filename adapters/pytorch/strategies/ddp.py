@@ -14,7 +14,7 @@ from workloads.graph import Graph
 
 
 class DDP(Averaging, ReplicaTrainer):
-    """A replica on every rank; buckets of gradients are averaged while the backward goes on.
+    """A replica on every rank; buckets of gradients are averaged during the backward.
 
     A staged forward is not DDP's own, so that its hooks keep silent in the backward.
     """
@@ -31,7 +31,7 @@ class DDP(Averaging, ReplicaTrainer):
         self._ddp: Any = None
 
     def communicate(self) -> None:
-        """Besides, first, the first rank's buffers, where DDP keeps them alike: it sends them in each step."""
+        """Send the first rank's buffers, where DDP keeps them alike in each step, then average gradients."""
         if self._exchange is not None and self._options["forward_sync_buffers"] and self._ddp.modules_buffers:
             self._ddp._sync_buffers()
         super().communicate()

@@ -17,7 +17,7 @@ class Hybrid(Averaging, Pipeline):
     _native_alone: Any = None  # the schedule of a step without exchange
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """As a pipeline, then DDP where there are several."""
+        """Build a pipeline, then DDP around it where there are several."""
         super().build(graph, weights)
         if self.setup.replicas == 1:
             return
@@ -35,7 +35,7 @@ class Hybrid(Averaging, Pipeline):
         self._native_alone, self._native, self._ddp = self._native, native, ddp
 
     def gradient_bytes(self) -> Optional[int]:
-        """Of this rank's stage."""
+        """Count the gradients of this rank's stage."""
         if self._exchange is None:
             return None
         return sum(tensor.numel() * tensor.element_size() for tensor in self._stage.parameters())

@@ -15,10 +15,10 @@ from suite.worker.staleness import Staleness
 
 
 class ParameterServer(ReplicaTrainer):
-    """A worker beside its rank's server; sending, the servers' update and receiving make up the stage `update`."""
+    """A worker next to its rank's server; sending, the servers' update and receiving make up the stage `update`."""
 
     def __init__(self, setup: Setup) -> None:
-        """Synchronous servers wait for all ranks' gradients but `backups`, asynchronous ones for nobody's."""
+        """Synchronous servers wait for all ranks' gradients but `backups`, asynchronous ones for none."""
         super().__init__(setup)
         self._synchronous, self._bound = setup.knobs["mode"] == "sync", setup.knobs["staleness"]
         self._freely = not self._synchronous or setup.knobs["backups"] > 0  # workers take as many steps as they can
@@ -42,7 +42,7 @@ class ParameterServer(ReplicaTrainer):
         self._loss = loss.detach()
 
     def gradients(self) -> Dict[str, np.ndarray]:
-        """The means that the servers would apply; where they wait for nobody, this rank's own."""
+        """The means that the servers would apply; asynchronous: this rank's own."""
         if not self._synchronous:
             return super().gradients()
         means = self._push_together(apply=False)
@@ -50,7 +50,7 @@ class ParameterServer(ReplicaTrainer):
         return {name: to_numpy(means[index]) for index, name in enumerate(names)}
 
     def maximum(self, value: float) -> float:
-        """At a barrier a worker makes no steps: nobody must wait for it."""
+        """Take part as a worker that makes no steps: no other worker must wait for it."""
         if self._freely and self.setup.world > 1:
             rpc.rpc_sync(servers.name_of(0), servers.rest, args=(self.setup.rank,))
         return super().maximum(value)

@@ -20,13 +20,13 @@ from suite.worker.contract import Setup
 
 
 class TensorParallel(SharedTrainer):
-    """One network on all ranks together."""
+    """A trainer of one network on all ranks together."""
 
     has_candidates = False  # a DTensor is for torch's own operators alone
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._fused = False  # torch 2.13's fused optimisers take no DTensor beside other tensors
+        self._fused = False  # torch 2.13's fused optimisers take no DTensor together with other tensors
 
     def gradients(self) -> Dict[str, np.ndarray]:
         return {name: to_numpy(gathered(parameter.grad)) for name, parameter in self._net.trainable()}
@@ -47,5 +47,5 @@ class TensorParallel(SharedTrainer):
         plan = {"layers." + name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
         parallelize_module(self._net, mesh, plan)
         for name in dense:
-            # The next layer may write into what it is given, and what was gathered is a view that nobody may write to.
+            # The next layer may write into what it is given, and what was gathered is a read-only view.
             self._net.layers[int(name)].register_forward_hook(lambda layer, images, output: output.clone())

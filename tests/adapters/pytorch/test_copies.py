@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.pytorch import copies
+from adapters.pytorch import machine
 from tests.support.played_streams import Event, Gpu, Memory
 
 BATCHES = 7
@@ -12,8 +12,8 @@ BATCHES = 7
 @pytest.mark.parametrize("computing_first", [True, False])
 def test_each_step_reads_its_own_batch_however_far_the_host_is_ahead(monkeypatch, computing_first, ahead):
     gpu, seen = Gpu(), []
-    monkeypatch.setattr(copies, "torch", gpu.torch)
-    ours = copies.Copies("cuda:0")
+    monkeypatch.setattr(machine, "torch", gpu.torch)
+    ours = machine.Copies("cuda:0")
     for batch in range(BATCHES):
         images, labels = ours.batch(Memory(gpu, batch), Memory(gpu, -batch))
         for _ in range(2):  # forward and backward
@@ -27,8 +27,8 @@ def test_each_step_reads_its_own_batch_however_far_the_host_is_ahead(monkeypatch
 
 def test_a_batch_is_copied_while_the_step_before_computes(monkeypatch):
     gpu, seen = Gpu(), []
-    monkeypatch.setattr(copies, "torch", gpu.torch)
-    ours = copies.Copies("cuda:0")
+    monkeypatch.setattr(machine, "torch", gpu.torch)
+    ours = machine.Copies("cuda:0")
     gpu.read(*ours.batch(Memory(gpu, "first")), seen)
     gpu.run(computing_first=True)
     held = Event()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from adapters.pytorch.pixels import centre
+from adapters.pytorch.decoding import centre
 from suite.worker.photographs import Photographs
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices

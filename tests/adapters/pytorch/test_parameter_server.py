@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.pytorch.group import GLOO_INTERFACE
+from adapters.pytorch.comm import GLOO_INTERFACE
 from adapters.pytorch.servers import CALLS_INTERFACE, Clocks, Share, name_interface, shares_of
 from suite.worker.contract import SGD
 from tests.support import networks, processes, trainers

@@ -12,7 +12,7 @@ from suite.worker.rendezvous import free_port
 CHECKOUT = Path(__file__).parents[3]
 RANK = """
 import os, sys
-from adapters.pytorch.group import ProcessGroup
+from adapters.pytorch.comm import ProcessGroup
 from suite.worker.contract import SGD, Setup
 rank, rule = int(sys.argv[1]), SGD(0.0, 0.0, 0.0)
 group = ProcessGroup(Setup(rank, 2, 0, "ddp", "cpu", 1, 1, "float32", "default", {}, rule, 1, 0))

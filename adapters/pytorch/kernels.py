@@ -1,8 +1,8 @@
-"""What torch's own profiler sees in staged iterations: kernels and copies on CUDA, operators on CPUs.
+"""Kernels and copies on CUDA, operators on CPUs: torch's own profiler in staged iterations.
 
 All of it is read from the trace that the profiler exports, the same that Perfetto shows: its events are the profiler's
 most stable interface. A stage is a range in it, "stage forward", at whose ends the device has done all that it was
-asked for. So what runs on the device meanwhile belongs to the stage, whichever thread has launched it (autograd's
+asked for. What runs on the device between its ends belongs to the stage, whichever thread has launched it (autograd's
 backward is another one's). On CPUs only the outermost operators count, of the thread that runs the stages: the others
 are inside of them.
 """
@@ -28,7 +28,7 @@ RANGES = ("gloo:", "mpi:", "Optimizer.zero_grad#")
 
 
 def kernel_times(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
-    """As the trainer's contract says of `kernel_times`."""
+    """Profile, as the trainer's contract says of `kernel_times`."""
     on_cuda = trainer.setup.device == "cuda"
     written = _profiled(trainer, iteration, on_cuda)
     try:

@@ -1,4 +1,4 @@
-"""What a precision means to torch: the types that layers compute in, and how a loss is scaled."""
+"""A precision in torch: the types that layers compute in, and the scale of a loss."""
 
 from typing import Any
 
@@ -24,5 +24,5 @@ def multiplied(precision: str) -> torch.dtype:
 
 
 def scaler(setup: Setup) -> Any:
-    """Of losses, whose gradients would else be nothing in float16; one that does nothing in every other precision."""
+    """Return a scaler of losses, whose gradients would vanish in float16; in other precisions it does nothing."""
     return torch.amp.GradScaler(setup.device, FIRST_SCALE, enabled=setup.precision == "float16")
