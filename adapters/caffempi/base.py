@@ -87,7 +87,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
             kind, about = DatabaseReader, [source, self._database, self.setup]
         return (pinned(kind) if self._on_cuda else kind)(*about)
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         images, labels = (torch.as_tensor(part).to(self._device, non_blocking=True) for part in batch)
         images = images.to(self._dtype)
         if self._layout == "channels_last":
@@ -96,7 +96,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         self._clock.begin()
         self._net.forward(batch.images, batch.labels, self._clock.forward)
 
@@ -111,7 +111,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         self._net.forward(batch.images, batch.labels)
         self._net.backward()
         self._solver.begin()
@@ -128,7 +128,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
     def logits(self) -> np.ndarray:
         return exported(self._net.losses[-1][1].logits)
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         return exported(self._net.predict(batch.images))
 
     def gradients(self) -> Dict[str, np.ndarray]:
@@ -165,7 +165,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         for name, buffer in self._net.buffers().items():
             buffer.copy_(kept[name])
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Caffe's table, of the staged pass itself."""
         return self._clock.rows()
 

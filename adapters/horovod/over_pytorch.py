@@ -14,7 +14,7 @@ import torch
 
 from adapters.horovod.ranks import Ring
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Joined, Unavailable
+from suite.worker.contract import Batch, Joined, Unavailable
 
 Named = List[Tuple[str, torch.Tensor]]
 
@@ -44,7 +44,7 @@ class AllReduce(ReplicaTrainer):
             self._averages.begin()
             self._averages.wait()
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Exchange during the backward."""
         if self._averages is None:
             super().step(batch)
@@ -57,7 +57,7 @@ class AllReduce(ReplicaTrainer):
         self._optimise()
         self._loss = loss.detach()
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """Step with the hooks switched off."""
         super().step(batch)
 

@@ -73,12 +73,12 @@ class TorchTrainer(machine.DeviceTrainer):
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
         return reader_of(source, self.setup, self.places_images, self._decoder)
 
-    def as_numpy(self, batch: Any) -> Batch:
+    def as_numpy(self, batch: Batch) -> Batch:
         """Bytes are normalised, as `to_device` does it."""
         images = self._normalised(torch.as_tensor(batch.images).to(self._device))
         return Batch(images.contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """Return tensors on the device, images in the network's memory format and type, or None if not needed here."""
         labels = torch.as_tensor(batch.labels)
         if not self.places_images:

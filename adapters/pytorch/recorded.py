@@ -18,7 +18,7 @@ class RecordedStep:
     """A step on batches of one shape, replayed."""
 
     def __init__(
-        self, step: Callable[[Any], torch.Tensor], batch: Any, state: Callable[[], List[torch.Tensor]]
+        self, step: Callable[[Any], torch.Tensor], batch: Batch, state: Callable[[], List[torch.Tensor]]
     ) -> None:
         """`step` trains with a batch and returns its loss; `state` gives what that changes, as far as it is there yet.
 
@@ -40,11 +40,11 @@ class RecordedStep:
         put_back(kept, state())
         torch.cuda.set_rng_state(masks)
 
-    def takes(self, batch: Any) -> bool:
+    def takes(self, batch: Batch) -> bool:
         """Return whether a batch has the recorded one's shape."""
         return bool(batch.images.shape == self._batch.images.shape)
 
-    def __call__(self, batch: Any) -> None:
+    def __call__(self, batch: Batch) -> None:
         """Train with this batch; `loss` is its loss when that is done."""
         for place, values in zip(self._batch, batch):
             place.copy_(values)

@@ -47,7 +47,7 @@ class ReplicaTrainer(TorchTrainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """The network without its wrapping: nothing is exchanged."""
         self._heads, self._loss = self._evaluate(self._staged_net, batch)
 
@@ -58,7 +58,7 @@ class ReplicaTrainer(TorchTrainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         if self._records and self._recorded is None:
             self._heads = []  # a staged forward's: autograd's nodes behind them go by the stream they were made on
             self._recorded = RecordedStep(self._stepped, batch, partial(state_of, self._net, self._optimiser))
@@ -68,7 +68,7 @@ class ReplicaTrainer(TorchTrainer):
             self._recorded(batch)
             self._loss = self._recorded.loss
 
-    def _stepped(self, batch: Any) -> torch.Tensor:
+    def _stepped(self, batch: Batch) -> torch.Tensor:
         """A step; the loss before it."""
         _, loss = self._evaluate(self._native_net, batch)
         self._scaler.scale(loss).backward()
@@ -83,7 +83,7 @@ class ReplicaTrainer(TorchTrainer):
     def logits(self) -> np.ndarray:
         return to_numpy(self._heads[-1])
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         self._net.eval()
         with torch.no_grad():
             heads = self._net(batch.images)
@@ -102,7 +102,7 @@ class ReplicaTrainer(TorchTrainer):
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Time the network without its wrapping, on the first device."""
         if self._compiled:
             raise Unsupported("torch.compile fuses layers")
@@ -120,7 +120,7 @@ class ReplicaTrainer(TorchTrainer):
 
     # --- for the subclasses ---------------------------------------------------
 
-    def _evaluate(self, network: Any, batch: Any) -> Tuple[List[torch.Tensor], torch.Tensor]:
+    def _evaluate(self, network: Any, batch: Batch) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """(the heads' logits, the joint loss), in the case's precision."""
         narrow = MIXED.get(self.setup.precision)
         if narrow is not None:
@@ -162,7 +162,7 @@ class SharedTrainer(ReplicaTrainer):
 
     _exchanged_bytes = 0  # set by `build`: what a rank contributes to the exchanges of a step, the mean over ranks
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """A rank does not have the network that it would train."""
         raise Unsupported("under %r a rank has a share of the network and cannot compute alone" % self.setup.strategy)
 

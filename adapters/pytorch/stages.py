@@ -11,6 +11,7 @@ from torch import nn
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.net import Net
 from adapters.pytorch.replica import microbatches
+from suite.worker.contract import Batch
 from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
@@ -111,7 +112,7 @@ class StagedSchedule:
         self.loss: Any = None  # on the last rank
         self.waited: Dict[str, float] = {}  # seconds of the last forward and backward
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Every microbatch through this stage."""
         self._crossed, self._losses, self._answers, self._neighbours.waited = [], [], [], 0.0
         for images, labels in microbatches(batch, self._count):

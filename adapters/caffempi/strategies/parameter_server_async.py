@@ -19,7 +19,7 @@ from adapters.caffempi.exchange import Driver, Exchange, Pace
 from adapters.caffempi.memory import Host
 from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.transfer import MPI, TAGS, InFlight, Steps, Transfer, push, star
-from suite.worker.contract import Optimiser, Setup
+from suite.worker.contract import Batch, Optimiser, Setup
 from suite.worker.staleness import Staleness
 
 POLL_S = 3e-4
@@ -154,7 +154,7 @@ class ParameterServerAsync(DistributedTrainer):
     def update(self) -> None:
         """No-op: the server has updated."""
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Groups leave as they are complete; the next forward has the weights that came back."""
         self._net.forward(batch.images, batch.labels)
         if self._server is not None:

@@ -1,7 +1,7 @@
 """Synchronous training: the gradients of all ranks are summed in one of three ways, and every rank updates."""
 
 from functools import partial
-from typing import Any, Dict, List
+from typing import Dict, List
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from adapters.caffempi.arena import Group
 from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import FAR, Pace
 from adapters.caffempi.transfer import Transfer, all_reduce, library_all_reduce, star, two_level, waiting_all_reduce
+from suite.worker.contract import Batch
 
 LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 
@@ -40,7 +41,7 @@ class SynchronousTrainer(DistributedTrainer):
         self._average()
         super().update()
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Groups leave as they are complete and are applied as they arrive."""
         self._net.forward(batch.images, batch.labels)
         self._net.backward(self._exchange.layer_done)

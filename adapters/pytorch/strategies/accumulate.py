@@ -18,7 +18,7 @@ class Accumulate(DDP):
         self._count = int(setup.knobs["microbatches"])
         self._losses: List[torch.Tensor] = []
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Every piece, keeping what all of their backwards need: more memory than a native step takes."""
         found = [self._evaluate(self._staged_net, piece) for piece in self._pieces(batch)]
         self._losses = [loss / self._count for _, loss in found]
@@ -31,7 +31,7 @@ class Accumulate(DDP):
             loss.backward()
         self._losses = []
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Take all pieces but the last under no_sync, as DDP's documentation teaches."""
         *earlier, last = self._pieces(batch)
         total = 0.0  # type: Any
@@ -44,7 +44,7 @@ class Accumulate(DDP):
         self._optimise()
         self._loss = total
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("the batch goes through the network in pieces, and gradients add up over them")
 
     def notes(self) -> Dict[str, Any]:
@@ -60,7 +60,7 @@ class Accumulate(DDP):
             total = total + loss.detach()
         return total
 
-    def _pieces(self, batch: Any) -> List[Batch]:
+    def _pieces(self, batch: Batch) -> List[Batch]:
         return [Batch(*piece) for piece in microbatches(batch, self._count)]
 
     def _samples_at_once(self) -> int:

@@ -14,7 +14,7 @@ from adapters.pytorch.branches import BlockExchange, BranchNet
 from adapters.pytorch.replica import SharedTrainer, counted_macs
 from adapters.pytorch.stages import Gather
 from suite.worker.branches import blocks
-from suite.worker.contract import LayerTimes, Unsupported
+from suite.worker.contract import Batch, LayerTimes, Unsupported
 from workloads.graph import Graph, size
 
 
@@ -29,7 +29,7 @@ class BranchParallel(SharedTrainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         self._exchange.begin()
         super().forward(batch)
         self._bubble = {"forward": self._exchange.end()}
@@ -60,7 +60,7 @@ class BranchParallel(SharedTrainer):
             lambda net, shapes: counted_macs(net, *[torch.zeros((1,) + shape, **options) for shape in shapes])
         )
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("a rank has some of the branches and waits for the others within the network")
 
     def notes(self) -> Dict[str, Any]:

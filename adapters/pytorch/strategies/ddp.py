@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from adapters.pytorch.exchange import Averaging, CompressedExchange, Compression, Exchange, limits_of
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Setup
+from suite.worker.contract import Batch, Setup
 from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
@@ -36,7 +36,7 @@ class DDP(Averaging, ReplicaTrainer):
             self._ddp._sync_buffers()
         super().communicate()
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """The step under DDP's no_sync, and without its broadcast of buffers.
 
         DDP decides on that by the step before: of two steps of each kind in turns, one of either would send them.

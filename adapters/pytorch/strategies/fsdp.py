@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Adam, LayerTimes, Setup, Unsupported
+from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -22,11 +22,11 @@ class FSDP(ReplicaTrainer):
         super().__init__(setup)
         self._fused = setup.tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """A rank does not have the network that it would train."""
         raise Unsupported("under 'fsdp' a rank holds a share of the parameters and cannot compute without the others")
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("under 'fsdp' a layer's weights have to be gathered first, with a group of others")
 
     def gradients(self) -> Dict[str, np.ndarray]:

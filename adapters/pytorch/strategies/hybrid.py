@@ -7,6 +7,7 @@ import numpy as np
 from adapters.pytorch.exchange import Averaging, Exchange, limits_of
 from adapters.pytorch.strategies.ddp import wrap
 from adapters.pytorch.strategies.pipeline import Pipeline
+from suite.worker.contract import Batch
 from workloads.graph import Graph
 
 
@@ -28,7 +29,7 @@ class Hybrid(Averaging, Pipeline):
         self._ddp = wrap(self._stage, self._device, options, replicas)
         self._exchange = Exchange(list(self._stage.parameters()), limits_of(self._ddp), replicas)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """The pipeline without DDP; its own values cross all the same."""
         native, self._native, ddp, self._ddp = self._native, self._native_alone, self._ddp, None
         self.step(batch)

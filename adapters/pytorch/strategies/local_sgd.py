@@ -6,7 +6,7 @@ import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Setup
+from suite.worker.contract import Batch, Setup
 
 
 class LocalSGD(ReplicaTrainer):
@@ -18,7 +18,7 @@ class LocalSGD(ReplicaTrainer):
         self._period = int(setup.knobs["period"])
         self._averager: Any = None
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         averager, self._averager = self._averager, None
         self.step(batch)
         self._averager = averager

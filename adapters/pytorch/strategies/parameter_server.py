@@ -10,7 +10,7 @@ from adapters.pytorch import servers
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Joined, Setup
+from suite.worker.contract import Batch, Joined, Setup
 from suite.worker.staleness import Staleness
 
 
@@ -31,7 +31,7 @@ class ParameterServer(ReplicaTrainer):
         servers.open_calls(self.setup)
         return joined._replace(transport="tensorpipe")  # the group's own carries no gradient
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """With an optimiser of this rank's own; the next whole step brings the servers' weights back."""
         if self._own is None:
             self._own = make_optimiser(self._tensors, self.setup.optimiser, self._fused)

@@ -12,7 +12,7 @@ from adapters.pytorch.net import joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.replica import counted_macs
 from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
-from suite.worker.contract import LayerTimes, Setup, Unsupported
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.messages import Kernels
 from suite.worker.pipeline_stages import exchanged_bytes, stages
 from workloads.graph import Graph
@@ -61,7 +61,7 @@ class Pipeline(TorchTrainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         self._staged.forward(batch)
         self._loss = self._staged.loss
 
@@ -74,7 +74,7 @@ class Pipeline(TorchTrainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         if self._native is None:
             self._native = self._scheduled(batch)
         losses: List[torch.Tensor] = []
@@ -92,7 +92,7 @@ class Pipeline(TorchTrainer):
     def logits(self) -> np.ndarray:
         return self._gather.from_last(to_numpy(self._staged.logits()) if self._last else None)
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         """The batch in one, with dropout off and running statistics."""
         self._stage.eval()
         with torch.no_grad():
@@ -114,7 +114,7 @@ class Pipeline(TorchTrainer):
         samples = [torch.zeros((1,) + tuple(shape), **options) for shape in self._stage.enters]
         return self._gather.total(counted_macs(self._stage, *samples))
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("a rank holds some of the layers, and the batch goes through them in pieces")
 
     def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
@@ -134,7 +134,7 @@ class Pipeline(TorchTrainer):
     def _module(self) -> Any:
         return self._stage
 
-    def _scheduled(self, batch: Any) -> Any:
+    def _scheduled(self, batch: Batch) -> Any:
         samples, stage = len(batch.labels) // self._count, self._stage
         options = {"dtype": stage.crosses, "device": "meta"}
         entering = [torch.empty((samples,) + tuple(shape), **options) for shape in stage.enters]

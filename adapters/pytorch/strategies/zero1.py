@@ -12,12 +12,13 @@ with warnings.catch_warnings():
 
 from adapters.pytorch.optimisers import arguments
 from adapters.pytorch.strategies.ddp import DDP
+from suite.worker.contract import Batch
 
 
 class Zero1(DDP):
     """Every rank updates its share of the parameters and sends it to the others, within the update."""
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """Without the optimiser's own exchange, too: a rank keeps its share of the new parameters to itself."""
         optimiser = self._optimiser
         send, optimiser._sync_params = optimiser._sync_params, lambda: None
