@@ -63,7 +63,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("processes", "measured", int, lambda row: len(row.measured)),
     Column(
         "samples_per_second",
-        "all devices together, median over processes",
+        "all devices together, geometric mean over processes",
         float,
         lambda row: row.rate.value if row.rate else None,
     ),

@@ -295,7 +295,7 @@ def gains(one: Slowed, other: Slowed) -> list[Gain]:
         if not times or not all(math.isfinite(time) for pair in times for time in pair):
             continue
         logarithms = [math.log(our_time / their_time) for our_time, their_time in times]
-        half = centre(logarithms, 0).half_width() if len(times) > 1 else None
+        half = centre(logarithms).half_width() if len(times) > 1 else None
         loads = [load.value for load in (one.taken(share), other.taken(share)) if load]
         found.append(Gain(share, fmean(loads) if loads else share, fmean(logarithms), half))
     return found

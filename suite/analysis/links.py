@@ -424,5 +424,5 @@ def _hidden(comm: Values, comp: Values, both: Values) -> float | None:
     saved, shorter = comm + comp - both, float(min(np.median(comm), np.median(comp)))
     if saved.size < 2:
         return determined(float(saved[0]) / shorter, None)
-    found = centre(saved)
+    found = centre(saved, winsorised=True)
     return determined(found.value / shorter, found.half_width() / shorter)

@@ -130,7 +130,7 @@ def change_points(values: Sequence[float], least: float = 0.0) -> list[int]:
     """Return where each new stretch begins; a change that is surely smaller than `least` is none."""
     if len(values) < FEWEST:
         return []
-    steps = centre(np.diff(values))
+    steps = centre(np.diff(values), winsorised=True)
     deviation = steps.error * math.sqrt(steps.count / 2)
     return _large(values, _certain(_limited(values, FAR * deviation)), least)
 

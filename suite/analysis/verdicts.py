@@ -1,80 +1,29 @@
-"""How many processes a comparison of two runs wants, before a change of a given size shows.
+"""Faster, slower or no detectable difference: the verdicts on two measurements without common rounds, case by case.
 
-The noise is itself a guess from few processes; its upper confidence limit is used, or every other plan would fall short
-(R. H. Browne, "On the use of a pilot sample for sample size determination", 1995).
+Each case's processes are compared by Welch's test. Over all cases together a wrong "faster" or "slower" comes up in at
+most 5 comparisons of 100 (S. Holm, "A simple sequentially rejective multiple test procedure", 1979); an interval has
+the level at which its verdict was reached. A change that is certainly smaller than the threshold is none.
 
-Faster, slower or no detectable difference: what two measurements without common rounds say, over several cases.
+Processes of one run resemble each other more than runs of different days. If it is known how much a case's runs differ,
+that is its noise, unless its processes scatter more.
 
-Each case's processes are compared by Welch's test, plain and Winsorised. Over all cases together a wrong "faster" or
-"slower" comes up in at most 5 comparisons of 100 (S. Holm, "A simple sequentially rejective multiple test procedure",
-1979); an interval has the level at which its verdict was reached. A change that is certainly smaller than the threshold
-is none.
-
-Processes of one run resemble each other more than runs of different days. Where it is known how much a case's runs
-differ, that is its noise, unless its processes scatter more.
+The number of processes that a comparison needs follows from the noise, which is itself a guess from few processes: its
+upper confidence limit is used, or every other plan would fall short (R. H. Browne, "On the use of a pilot sample for
+sample size determination", 1995).
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from suite.analysis.stats import (
-    DRAWN_IN,
-    LEVEL,
-    Centre,
-    Interval,
-    Rates,
-    Values,
-    around,
-    centre,
-    independent,
-    student_t,
-    ways,
-)
+from suite.analysis.stats import LEVEL, Centre, Interval, Rates, around, centre, independent, student_t
 from suite.analysis.trend import Noise
 
-SMALL = 0.03  # a change that matters, where nobody says otherwise
-POWER = 0.95  # of finding the change, were the noise known; what else is uncertain takes a few of a hundred
+SMALL = 0.03  # the default for the smallest change that matters
+POWER = 0.95  # of finding the change, were the noise known; other uncertainty takes a few in a hundred
 CAREFUL = 0.85  # confidence that the noise is no larger
-MOST = 1000  # processes of a case that anybody would measure
-
-
-def processes_noise(*sides: Rates) -> Noise | None:
-    """Of single processes about their run's mean, on logarithms; None where no run has two.
-
-    Plain or Winsorised, as the comparison takes whichever interval is narrower.
-    """
-    several = [_logarithms(one) for one in sides if len(one.by_round) > 1]
-    found = [_pooled([centre(each, share) for each in several]) for share in (0, 1) if several]
-    return min(found, key=lambda one: one.deviation * student_t(0.5 + LEVEL / 2, one.degrees), default=None)
-
-
-def _pooled(several: Sequence[Centre]) -> Noise:
-    degrees = sum(int(one.degrees) for one in several)
-    squares = sum(one.error**2 * one.count * one.degrees for one in several)
-    return Noise(math.sqrt(squares / degrees), degrees)
-
-
-def processes_needed(noise: Noise, change: float, cases: int = 1) -> int | None:
-    """Of each of two runs, to see a relative `change` (0.03: 3 %) of one of so many cases; None: more than MOST."""
-    from scipy.special import chdtri
-
-    deviation = noise.deviation * math.sqrt(noise.degrees / float(chdtri(noise.degrees, CAREFUL)))
-    for count in range(2, MOST + 1):
-        share = 1 - (1 - LEVEL) / 2 / cases / len(ways(count))
-        degrees = 2 * (count - 2 * (count // DRAWN_IN) - 1)
-        reach = student_t(share, degrees) + student_t(POWER, degrees)
-        if reach * deviation * math.sqrt(2 / count) <= math.log1p(change):
-            return count
-    return None
-
-
-def _logarithms(rates: Rates) -> Values:
-    import numpy as np
-
-    return np.log(list(rates.by_round.values()))
-
+MOST = 1000  # processes: a case that needs more cannot be measured
 
 FASTER, SLOWER, SAME = "faster", "slower", "no detectable difference"
 
@@ -83,16 +32,16 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Sides:
-    """A case's speeds before and after, of two processes or more each, and how much its runs differ, where known."""
+    """A case's speeds before and after, of two processes or more each."""
 
     before: Rates
     after: Rates
-    runs: Noise | None = None
+    runs: Noise | None = None  # how much its runs differ, if known
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is made of them."""
+    """The verdict on a case."""
 
     verdict: str
     ratio: Interval  # of the speeds, after over before
@@ -104,58 +53,65 @@ class Judged:
         return self.ratio.value / self.ratio.low - 1
 
 
-class Evidence(NamedTuple):
-    """The logarithm of a ratio, the narrower one of as many as were looked at: all hold together (Bonferroni)."""
-
-    centre: Centre
-    ways: int = 1
-
-    @property
-    def chance(self) -> float:
-        return min(1.0, self.ways * self.centre.chance)
-
-    def half_width(self, level: float = LEVEL) -> float:
-        return self.centre.half_width(1 - (1 - level) / self.ways)
-
-
 def judged(cases: Mapping[Name, Sides], threshold: float) -> dict[Name, Judged]:
-    """All cases of a comparison together; `threshold` is the smallest relative change that matters (0.03: 3 %)."""
-    found = {name: _evidence(sides) for name, sides in cases.items()}
-    levels = _levels(found)
-    return {name: _judged(cases[name], each, levels[name], threshold, len(cases)) for name, each in found.items()}
+    """Judge all cases of a comparison; `threshold` is the smallest relative change that matters (0.03: 3 %)."""
+    logarithms = {name: _logarithm(sides) for name, sides in cases.items()}
+    verdicts: dict[Name, Judged] = {}
+    left, rejecting = len(cases), True
+    for name in sorted(cases, key=lambda name: logarithms[name].chance):
+        logarithm, sides = logarithms[name], cases[name]
+        # Holm's level: the interval excludes 0 if the procedure finds a difference. After the first case without one,
+        # no further case has one.
+        level = 1 - (1 - LEVEL) / left
+        rejecting = rejecting and logarithm.chance <= 1 - level
+        left -= rejecting
+        ratio = around(math.exp(logarithm.value), logarithm.half_width(level), logarithm.count)
+        negligible = 1 / (1 + threshold) < ratio.low and ratio.high < 1 + threshold
+        noise, needs = processes_noise(sides.before, sides.after), None
+        if noise and not (sides.runs and _reach(sides.runs) > threshold):
+            needs = processes_needed(noise, threshold, len(cases))
+        verdicts[name] = Judged(SAME if negligible else ratio.verdict, ratio, needs)
+    return {name: verdicts[name] for name in cases}
 
 
-def _evidence(sides: Sides) -> Evidence:
-    """By the processes or by the runs, whichever scatter more."""
-    centres = independent(sides.after, sides.before)
-    assert centres
-    processes = Evidence(min(centres, key=Centre.half_width), len(centres))
+def _logarithm(sides: Sides) -> Centre:
+    """Return the logarithm of the ratio with the scatter of processes or of runs, whichever is larger."""
+    processes = independent(sides.after, sides.before)
+    assert processes
     if sides.runs is None:
         return processes
-    of = processes.centre
-    runs = Evidence(Centre(of.value, sides.runs.deviation * math.sqrt(2), of.count, sides.runs.degrees))
-    return max(processes, runs, key=Evidence.half_width)
-
-
-def _levels(found: Mapping[Name, Evidence]) -> dict[Name, float]:
-    """Of each one's interval, such that it excludes 0 where Holm's procedure finds a difference."""
-    levels, left, rejecting = {}, len(found), True
-    for name in sorted(found, key=lambda each: found[each].chance):
-        levels[name] = 1 - (1 - LEVEL) / left
-        rejecting = rejecting and found[name].chance <= (1 - LEVEL) / left
-        left -= rejecting  # once one shows no difference, none after it does
-    return levels
-
-
-def _judged(sides: Sides, found: Evidence, level: float, threshold: float, cases: int) -> Judged:
-    ratio = around(math.exp(found.centre.value), found.half_width(level), found.centre.count)
-    negligible = 1 / (1 + threshold) < ratio.low and ratio.high < 1 + threshold
-    noise = processes_noise(sides.before, sides.after)
-    hopeless = noise is None or (sides.runs is not None and _reach(sides.runs) > threshold)
-    needs = None if noise is None or hopeless else processes_needed(noise, threshold, cases)
-    return Judged(SAME if negligible else ratio.verdict, ratio, needs)
+    error = sides.runs.deviation * math.sqrt(2)
+    runs = Centre(processes.value, error, processes.count, sides.runs.degrees)
+    return max(processes, runs, key=Centre.half_width)
 
 
 def _reach(runs: Noise) -> float:
-    """How far two runs differ by noise alone, whatever processes they have."""
+    """Return how far two runs differ by noise alone, however many processes they have."""
     return student_t(0.5 + LEVEL / 2, runs.degrees) * runs.deviation * math.sqrt(2)
+
+
+def processes_noise(*sides: Rates) -> Noise | None:
+    """Return the noise of single processes about their run's mean, on logarithms; None if no run has two."""
+    centres = [centre(rates.logarithms) for rates in sides if len(rates.by_round) > 1]
+    if not centres:
+        return None
+    degrees = sum(int(each.degrees) for each in centres)
+    squares = sum(each.error**2 * each.count * each.degrees for each in centres)
+    return Noise(math.sqrt(squares / degrees), degrees)
+
+
+def processes_needed(noise: Noise, change: float, cases: int = 1) -> int | None:
+    """Return the processes of each of two runs that show a relative `change` (0.03: 3 %) of one of `cases` cases.
+
+    None: more than MOST.
+    """
+    from scipy.special import chdtri
+
+    deviation = noise.deviation * math.sqrt(noise.degrees / float(chdtri(noise.degrees, CAREFUL)))
+    share = 1 - (1 - LEVEL) / 2 / cases
+    for count in range(2, MOST + 1):
+        degrees = 2 * (count - 1)
+        reach = student_t(share, degrees) + student_t(POWER, degrees)
+        if reach * deviation * math.sqrt(2 / count) <= math.log1p(change):
+            return count
+    return None

@@ -65,7 +65,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("parts", "1.0 GiB, 2.0 GiB"),
         ("exchanges", "pytorch/ddp has the lowest loss, 0.373 (no detectable difference from pytorch/dist_sync)."),
         ("exchanges", "After 2.80 s of training, pytorch/ddp has the lowest loss, 0.575."),
-        ("exchanges", "pytorch/dist_async quick 1 694"),
+        ("exchanges", "pytorch/dist_async quick 1 698"),
         ("exchanges", "1.40 at most 3.00 2"),
         ("stragglers", "Strategy samples per update no straggler, s to the loss straggler 50 %, s to the loss"),
         ("stragglers", "taken straggler 75 %, s to the loss times as long taken pytorch/ddp"),

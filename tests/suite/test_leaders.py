@@ -9,7 +9,6 @@ from suite.analysis.leaders import (
     Against,
     _beyond,
     _far_noisier,
-    _faster,
     _hopeless,
     _open,
     _pooled,
@@ -65,19 +64,14 @@ def test_the_slower_are_compared_with_the_fastest_leader_at_the_group_s_level():
     assert found["a"].ratio == compared(known(rates))["a", "c"]
 
 
-def test_who_may_be_equal_is_not_faster():
-    assert not _faster(Interval(1.1, 1.0, 1.2, 3))
-    assert _faster(Interval(1.1, 1.001, 1.2, 3))
-
-
 def test_pairs_have_no_less_scatter_than_their_mean_and_degrees_by_satterthwaite():
     pairs = {("a", "b"): Centre(0.1, 1.0, 4, 4), ("a", "c"): Centre(0.2, 1.0, 4, 5), ("b", "c"): Centre(0.3, 3.0, 4, 4)}
-    found = _pooled(pairs)
+    found = _pooled(pairs, set())
     usual, squares = (4 + 4 + 36) / 3, (16 + 16 + 1296) / 3 / (1 + 2 / 4)
     assert [each.error for each in found.values()] == pytest.approx([(usual / 4) ** 0.5, (usual / 4) ** 0.5, 3.0])
     assert [each.degrees for each in found.values()] == pytest.approx([4 * usual**2 / squares * 2] * 3)
     still = {pair: Centre(each.value, 0.0, 4, 4) for pair, each in pairs.items()}
-    assert {(each.error, each.degrees) for each in _pooled(still).values()} == {(0.0, 8.0)}
+    assert {(each.error, each.degrees) for each in _pooled(still, set()).values()} == {(0.0, 8.0)}
 
 
 def test_rows_may_have_begun_at_different_rounds():
@@ -120,7 +114,7 @@ def test_of_equal_rows_of_different_days_one_group_in_twenty_shows_a_difference(
 def test_two_processes_are_wanted():
     found = verdicts({"a": FAST, "b": SLOW, "c": {7: 500.0}})
     assert (found["c"].verdict, found["c"].leads, found["c"].fastest) == (NO_VERDICT, False, "a")
-    assert found["c"].ratio.value == pytest.approx(5.0)
+    assert found["c"].ratio.value == pytest.approx(5.0, rel=1e-3)
     assert (found["a"].verdict, found["b"].verdict) == ("leads", "slower")
     alone = verdicts({"a": {0: 1.0}, "b": {0: 2.0}})
     assert {one.verdict for one in alone.values()} == {NO_VERDICT}

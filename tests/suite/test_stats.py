@@ -14,7 +14,7 @@ def rates(*values, first=0):
     return Rates(dict(enumerate(values, first)))
 
 
-def test_a_rate_is_the_median_over_processes():
+def test_a_rate_is_the_geometric_mean_over_processes():
     found = rates(40.0, 20.0, 80.0).interval
     assert (found.value, found.processes) == (40.0, 3)
     assert found.low < 20
@@ -35,13 +35,12 @@ def test_the_interval_covers_the_truth_95_times_in_100(count):
     assert 0.94 <= hits / trials <= 0.975
 
 
-def test_one_process_that_was_disturbed_does_not_hide_what_four_agree_on():
-    calm, hit = rates(100.0, 101.0, 99.0, 100.5, 100.2), rates(100.0, 101.0, 99.0, 100.5, 70.0)
-    assert hit.interval.high / hit.interval.low < 1.15
-    plain = stats.student_t(0.975, 4) * np.std(np.log(list(hit.by_round.values())), ddof=1) / math.sqrt(5)
-    assert math.log(hit.interval.high / hit.value) < plain
-    found = ratio(hit, rates(*(90.0 * rate / 100 for rate in calm.by_round.values())))
-    assert (found.value, found.verdict) == (pytest.approx(1 / 0.9, rel=0.01), "faster")
+def test_order_ratio_and_speed_are_one_estimator():
+    """By medians the first row is the fastest, and the second one stands at 117 % of it."""
+    one, other = rates(100.0, 100.0, 60.0), rates(99.0, 99.0, 99.0)
+    assert one.value < other.value
+    assert ratio(other, one).value == pytest.approx(other.value / one.value)
+    assert one.interval.value == one.value
 
 
 @pytest.mark.parametrize("lag", [0, 4])
@@ -99,7 +98,7 @@ def test_what_was_measured_at_different_times_is_compared_as_two_runs_are():
     assert ratio(ours, together).verdict == "faster"
     assert ratio(ours, apart).verdict == "no detectable difference"
     known = ttest_ind(*(np.log(list(one.by_round.values())) for one in (ours, apart)), equal_var=False)
-    assert ratio(ours, apart).high >= math.exp(known.confidence_interval().high)
+    assert ratio(ours, apart).high == pytest.approx(math.exp(known.confidence_interval().high))
     assert ratio(rates(5.0, 5.1), rates(1.0, 1.01, first=7)).verdict == "faster", "as large a difference shows"
 
 
@@ -149,18 +148,18 @@ def of_logarithms(*values):
 
 
 @pytest.mark.parametrize(
-    ("values", "share", "mean", "error", "degrees"),
+    ("values", "winsorised", "mean", "error", "degrees"),
     [
-        ([10, 1, 2, 3, 4], 1, 3, 2 / math.sqrt(5), 2),  # 2 2 3 4 4
-        ([10, 1, 2, 3, 4], 0, 4, math.sqrt(12.5 / 5), 4),
-        ([10, 1, 2, 3], 1, 4, math.sqrt(50 / 3 / 4), 3),
-        ([*range(1, 10), 100], 1, 5.5, math.sqrt(42.5 / 9 / 10) * 9 / 5, 5),  # 3 3 3 4 5 6 7 8 8 8
+        ([10, 1, 2, 3, 4], True, 3, 2 / math.sqrt(5), 2),  # 2 2 3 4 4
+        ([10, 1, 2, 3, 4], False, 4, math.sqrt(12.5 / 5), 4),
+        ([10, 1, 2, 3], True, 4, math.sqrt(50 / 3 / 4), 3),
+        ([*range(1, 10), 100], True, 5.5, math.sqrt(42.5 / 9 / 10) * 9 / 5, 5),  # 3 3 3 4 5 6 7 8 8 8
     ],
 )
-def test_a_centre_is_a_winsorised_mean_and_its_error(values, share, mean, error, degrees):
-    found = centre(values, share)
+def test_a_centre_is_a_mean_plain_or_winsorised_and_its_error(values, winsorised, mean, error, degrees):
+    found = centre(values, winsorised)
     assert found == Centre(pytest.approx(mean), pytest.approx(error), len(values), degrees)
-    assert centre(values) == centre(values, 1)
+    assert centre(values) == centre(values, winsorised=False)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +173,10 @@ def test_the_chance_of_a_centre_is_two_sided(value, error, chance):
     assert found.half_width(0.9) == pytest.approx(error * t.ppf(0.95, 4))
 
 
-def test_the_interval_of_a_median_is_wider_than_that_of_a_mean():
+def test_the_interval_of_a_speed_is_students():
     found = of_logarithms(0.0, 0.1, 0.3)
     error = np.std([0.0, 0.1, 0.3], ddof=1) / math.sqrt(3)
-    assert half(found.interval) == pytest.approx(math.sqrt(3 * math.pi / (4 + math.pi)) * t.ppf(0.975, 2) * error)
+    assert half(found.interval) == pytest.approx(t.ppf(0.975, 2) * error)
 
 
 def test_steps_of_a_lone_process_are_taken_in_batches_from_the_end():
@@ -196,24 +195,13 @@ def test_rates_from_steps():
 
 
 @pytest.mark.parametrize(("level", "given"), [(0.95, {}), (0.9, {"level": 0.9})])
-@pytest.mark.parametrize("logarithms", [(0.1, 0.2), (0.1, 0.2, 0.1)])
-def test_a_ratio_of_few_rounds_has_students_interval(level, given, logarithms):
+@pytest.mark.parametrize("logarithms", [(0.1, 0.2), (0.1, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4, 2.5)])
+def test_a_ratio_of_rounds_has_students_interval(level, given, logarithms):
     found = ratio(of_logarithms(*logarithms), rates(*[100.0] * 5), **given)
     count = len(logarithms)
     width = t.ppf(0.5 + level / 2, count - 1) * np.std(logarithms, ddof=1) / math.sqrt(count)
     assert found.processes == count
     assert (math.log(found.value), half(found)) == (pytest.approx(np.mean(logarithms)), pytest.approx(width))
-
-
-@pytest.mark.parametrize("last", [0.5, 2.5])
-def test_a_ratio_of_five_rounds_is_the_narrower_of_two_at_half_the_chance_each(last):
-    logarithms = [0.1, 0.2, 0.3, 0.4, last]
-    found = ratio(of_logarithms(*logarithms), rates(*[100.0] * 5))
-    plain, drawn_in = (centre(logarithms, share) for share in (0, 1))
-    widths = {one: t.ppf(0.9875, one.degrees) * one.error for one in (plain, drawn_in)}
-    narrower = plain if last == 0.5 else drawn_in
-    assert min(widths, key=widths.get) == narrower
-    assert (math.log(found.value), half(found)) == (pytest.approx(narrower.value), pytest.approx(widths[narrower]))
 
 
 def test_two_medians_of_which_one_is_a_lone_value_are_taken_for_independent():
@@ -229,15 +217,14 @@ def test_independent_runs_are_compared_by_welchs_test(counts):
     ours, theirs = (random.normal(0.1, 0.05, count) for count in counts)
     found = independent(of_logarithms(*ours), of_logarithms(*theirs))
     known = ttest_ind(ours, theirs, equal_var=False)
-    assert len(found) == (2 if min(counts) >= 5 else 1)
-    assert found[0].chance == pytest.approx(known.pvalue)
-    assert (found[0].degrees, found[0].count) == (pytest.approx(known.df), min(counts))
-    assert found[0].value == pytest.approx(ours.mean() - theirs.mean())
+    assert found.chance == pytest.approx(known.pvalue)
+    assert (found.degrees, found.count) == (pytest.approx(known.df), min(counts))
+    assert found.value == pytest.approx(ours.mean() - theirs.mean())
 
 
 def test_independent_runs_of_equal_processes_or_of_one():
     assert independent(rates(2.0), rates(1.0, 1.0)) is None
-    (found,) = independent(rates(2.0, 2.0), rates(1.0, 1.0, 1.0))
+    found = independent(rates(2.0, 2.0), rates(1.0, 1.0, 1.0))
     assert found == Centre(pytest.approx(math.log(2)), 0.0, 2, 3)
 
 
