@@ -321,7 +321,7 @@ def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class InputWait:
-    """What input adds to a native step of one process group, and how fast input arrives when nothing else runs."""
+    """The time that input adds to a native step of a process group, and the speed of input when nothing else runs."""
 
     waited: float | None  # seconds: native less native on resident batches; None without that pass
     share: float | None  # of the native step

@@ -12,7 +12,7 @@ Ends = tuple[str, str, str]  # the host if both addresses are its loopback's, el
 
 @dataclass(frozen=True)
 class Worker:
-    """One rank among others, by its TCP connections; shared memory and InfiniBand are not among them."""
+    """A rank among others, by its TCP connections; shared memory and InfiniBand are not among them."""
 
     rank: int
     host: str

@@ -1,4 +1,4 @@
-"""One training by several strategies of exchanging gradients: how fast, how stale, how far, and with a straggler."""
+"""A training by several strategies of exchanging gradients: how fast, how stale, how far, and with a straggler."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from suite.groups import grouped
 
 @dataclass(frozen=True)
 class Variant:
-    """One adapter's strategy with its knobs; its rows differ only in their seeds."""
+    """A strategy of an adapter with its knobs; its rows differ only in their seeds."""
 
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
@@ -156,7 +156,7 @@ def _variant(
 
 @dataclass(frozen=True)
 class Slowed:
-    """One strategy with its knobs, by the straggler's share; its rows differ only in that share and in their seeds."""
+    """A strategy with its knobs, by the straggler's share; its rows differ only in that share and in their seeds."""
 
     rows: tuple[Row, ...]
     seconds: Mapping[float, Mapping[tuple[int, int], float]]  # to the loss, by planned share, then by seed and process

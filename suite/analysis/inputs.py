@@ -1,4 +1,4 @@
-"""What reading costs: cases that differ only in their input, side by side, and the bottleneck of each."""
+"""The cost of reading: cases that differ only in their input, side by side, and the bottleneck of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -15,7 +15,7 @@ MOST = 1e15  # of a number in a note: beyond it, sums and products overflow a fl
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of all ranks together."""
+    """An epoch of all ranks together."""
 
     seconds: float  # the slowest rank's, without testing
     samples: int
@@ -29,7 +29,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Learnt:
-    """One process group's training."""
+    """A training of a process group."""
 
     epochs: tuple[Epoch, ...]
     steps: tuple[int, ...]
@@ -153,7 +153,7 @@ def noted(note: Any, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The age of the weights that asynchronous workers computed with: updates of others between a pull and its push."""
+    """The age of the weights that asynchronous workers computed with: updates between a pull and its push."""
 
     mean: float  # over all ranks and steps of a training
     most: float

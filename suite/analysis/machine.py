@@ -240,7 +240,7 @@ MINIMA = ("least_sm_clock_hz", "least_memory_clock_hz")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a host."""
+    """A GPU of a host."""
 
     host: str
     model: str  # "" unknown

@@ -1,4 +1,4 @@
-"""One record as the figures of one process group, and the marks that speak against them."""
+"""A record as the figures of a process group, and the marks that speak against them."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -86,7 +86,7 @@ def profile_of(record: Record) -> Profile | None:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a page shows of a process next to its figures."""
+    """The origin of a process's figures, as a page shows it next to them."""
 
     interpreter: Interpreter
     bundle: str

@@ -40,7 +40,7 @@ class Scaling:
 
 @dataclass
 class Row:
-    """One case of a run; medians and means are over its processes."""
+    """A case of a run; medians and means are over its processes."""
 
     id: str
     case: Case

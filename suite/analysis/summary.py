@@ -193,7 +193,7 @@ def _processes(
             processes.append((record.case_id, process_of(record, method)))
         except (StagebenchError, MemoryError):
             raise
-        except Exception as error:  # one record, whoever wrote it, does not keep the others from being shown
+        except Exception as error:  # a record, whatever wrote it, does not keep the others from being shown
             problem = f"no figures come of its values ({type(error).__name__}: {shown(str(error), 200)[1:-1]})"
             folder.refuse(record, problem)
     return processes
