@@ -11,8 +11,8 @@ from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.comparability import FOREIGN, meaning
 from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links
+from suite.comm.cases import written
 from suite.comm.records import CommFolder
-from suite.comm.sizes import written
 from suite.errors import once_per_reason
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm

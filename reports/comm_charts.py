@@ -7,7 +7,7 @@ from math import log10
 from reports.figure import Figure, axis, colour, layout
 from reports.lines import LEGEND_ROW, SYMBOLS, legend
 from suite.analysis.links import Fit, Link, Point
-from suite.comm.sizes import written
+from suite.comm.cases import written
 from suite.contracts.backend import OPERATIONS
 
 CURVE = 60  # points of a fitted line

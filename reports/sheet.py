@@ -11,8 +11,8 @@ from suite.analysis.budget import STAGES
 from suite.analysis.links import Link, links
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
+from suite.comm.cases import written
 from suite.comm.records import CommFolder
-from suite.comm.sizes import written
 from suite.results.run_folder import RunFolder
 
 

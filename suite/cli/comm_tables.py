@@ -7,7 +7,7 @@ from suite.analysis.comparability import meaning
 from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark
 from suite.cli.formatting import significant
 from suite.cli.output import say_wrapped, show_rows
-from suite.comm.sizes import written
+from suite.comm.cases import written
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,9 +23,8 @@ from suite.cli import comm_tables, formatting
 from suite.cli.estimate import Estimate
 from suite.cli.formatting import duration, significant
 from suite.cli.output import progress
-from suite.comm.cases import CommCase
+from suite.comm.cases import CommCase, written
 from suite.comm.records import CommRecord
-from suite.comm.sizes import written
 from suite.contracts.case import Case
 from suite.errors import Refused, once_per_reason
 from suite.groups import grouped

@@ -1,4 +1,4 @@
-"""What the folder of a run of `stagebench comm` holds beside that of a training: its cases and its records."""
+"""The cases and records in the run folder of `stagebench comm`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ from suite.worker.comm import divisible
 from suite.worker.messages import ExchangeTimes, OverlapTimes, SkippedSizes
 
 KIND: Literal["comm"] = "comm"
-SAMPLES = ("sample_s", "exchange_s", "compute_s", "both_s", "progressed_s")  # which follow each other
+SAMPLES = ("sample_s", "exchange_s", "compute_s", "both_s", "progressed_s")  # taken one after the other
 MOST_NUMBERS = 10**12  # of a message
 
 
@@ -42,7 +42,7 @@ Times = ExchangeTimes | OverlapTimes | SkippedSizes
 
 
 class CommRank(AnyRank):
-    """What a rank reports of one case, in order."""
+    """The reports of a rank on one case, in order."""
 
     rows: tuple[Kept[Times], ...] = ()
 
@@ -68,12 +68,12 @@ class CommRecord(AnyRecord):
 
 
 def _sampled(rank: CommRank) -> float:
-    """Seconds of all its samples."""
+    """Return the seconds of all samples of a rank."""
     return sum(sum(getattr(row, name, ())) for row in rank.rows for name in SAMPLES)
 
 
 def _of_row(row: ExchangeTimes | OverlapTimes, case: CommCase) -> str | None:
-    """What is wrong with what one rank measured of one message; follows its number."""
+    """Return the problem of one rank's samples of a message, in words that follow its row's number; None: no problem."""
     if isinstance(row, ExchangeTimes) and row.kind not in ("single", "row", "together"):
         return f"is of the unknown kind {shown(row.kind)}"
     if row.operation != case.operation:
@@ -88,7 +88,7 @@ def _of_row(row: ExchangeTimes | OverlapTimes, case: CommCase) -> str | None:
 
 
 def _messages(record: CommRecord, rows: Sequence[Times]) -> str | None:
-    """What is wrong with the messages that a rank measured: those of its case, each by itself once, in order."""
+    """Return the problem of a rank's messages unless they are those of its case, each once, in order."""
     case, world = record.case, record.case.placement.ranks
     numbers = [tensor.numbers for tensor in record.tensors or ()] if case.workload else list(case.counts)
     sizes = [case.itemsize * divisible(case.operation, count, world) for count in numbers]
@@ -111,7 +111,7 @@ def _messages(record: CommRecord, rows: Sequence[Times]) -> str | None:
 
 
 def _of_rows(record: CommRecord) -> Iterator[str | None]:
-    """Every rank took the same samples of the case's messages; None for what is right."""
+    """Yield the problems of rows: all ranks must take the same samples of the case's messages. None: no problem."""
     for number, rows in enumerate(zip(*(rank.rows for rank in record.ranks), strict=False)):
         for row in rows:
             problem = None if isinstance(row, SkippedSizes) else _of_row(row, record.case)
@@ -134,7 +134,7 @@ class CommFolder(ResultFolder[CommEntry, CommRecord]):
     record_type = CommRecord
 
     def broken(self, record: CommRecord) -> str | None:
-        """Beside what holds of every record: every rank took the same samples of the case's operation, in some time."""
+        """Return the first invariant that a record breaks: those of every record, and those of collectives."""
         problem = next(filter(None, _of_rows(record)), None)
         if problem:
             return problem

@@ -113,25 +113,29 @@ class _Maker:
             f"most_cases={cases}"
         )
 
+    def add(self, choice: Choice, key: str, problem: str) -> None:
+        """Add a problem of a choice's key."""
+        self.problems.add(choice.written.path(key), problem)
+
     def check_training(self, choice: Choice) -> None:
         """Add the problems of the pass `train`."""
-        passes, path = choice.block.passes, choice.written.path("passes")
+        passes = choice.block.passes
         if TRAIN in passes and len(passes) > 1:
             own = "write passes = ['train'] in a block of its own"
-            self.problems.add(path, f"the pass 'train' learns, the others measure speed: {own}")
+            self.add(choice, "passes", f"the pass 'train' learns, the others measure speed: {own}")
         if TRAIN in passes and choice["data"] == "synthetic":
             problem = "the pass 'train' needs real data: set data to 'real', a data set's name or a folder"
-            self.problems.add(path, problem)
+            self.add(choice, "passes", problem)
         rising, epochs = choice["warmup_epochs"], self.plan.training.epochs
         if TRAIN in passes and choice["decay"] != "none" and rising >= epochs:
             problem = (
                 f"warmup_epochs = {rising:g} fills all epochs ({epochs}), so that decay = {choice['decay']!r} never "
                 "begins; take fewer, or train for longer ([training] epochs)"
             )
-            self.problems.add(choice.written.path("warmup_epochs"), problem)
+            self.add(choice, "warmup_epochs", problem)
         if TRAIN not in passes and choice["batch"] == WHOLE:
             problem = "batch = 'all' is every sample that the pass 'train' learns from; for other passes write a number"
-            self.problems.add(choice.written.path("batch"), problem)
+            self.add(choice, "batch", problem)
 
     def check_input(self, choice: Choice) -> None:
         """Add a random crop of an input that is no photograph, or that was cut already."""
@@ -143,7 +147,7 @@ class _Maker:
         elif choice["data_mode"] == "memory":
             problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"
         if problem:
-            self.problems.add(choice.written.path("augment"), problem)
+            self.add(choice, "augment", problem)
 
     def check_scaling(self, choice: Choice) -> None:
         """Add a batch that does not divide over all devices."""
@@ -153,7 +157,7 @@ class _Maker:
                 f"batch = {batch} is for all devices together (scaling = 'strong'), and {batch} samples do not divide "
                 f"over {devices} devices; choose a multiple of {devices}"
             )
-            self.problems.add(choice.written.path("batch"), problem)
+            self.add(choice, "batch", problem)
 
     def launcher(self, choice: Choice) -> str:
         """Return the launcher's name; "auto" is the strategy's first that is installed and reaches the nodes."""
@@ -177,7 +181,7 @@ class _Maker:
         try:
             check_counts(case.placement, case.batch, case.sampling.processes)
         except ValueError as error:
-            self.problems.add(choice.written.path("nodes"), f"{error}; take fewer")
+            self.add(choice, "nodes", f"{error}; take fewer")
         case = case.on(input=_input(choice, format_of(choice, adapter, capabilities, found.path)))
         kept = measurable(capabilities.strategy(case.strategy), case.passes)
         refused = refusal(adapter, capabilities, case, graph, self.launchers) or idle(case, kept)

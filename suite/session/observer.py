@@ -9,7 +9,7 @@ from suite.worker.messages import Message
 
 
 class Measurable(Protocol):
-    """What a session and its observers ask of a case."""
+    """A case as a session and its observers see it."""
 
     @property
     def id(self) -> str:

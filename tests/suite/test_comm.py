@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from suite.cli.comm import asked_for
-from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits
+from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits, sizes_from, written
 from suite.comm.offers import offers
 from suite.comm.records import CommFolder, Times
-from suite.comm.sizes import sizes_from, written
 from suite.contracts.backend import OPERATIONS, Backend
 from suite.contracts.case import Placement
 from suite.errors import Interrupted, RequestError, Unavailable
