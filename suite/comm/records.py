@@ -73,7 +73,7 @@ def _sampled(rank: CommRank) -> float:
 
 
 def _of_row(row: ExchangeTimes | OverlapTimes, case: CommCase) -> str | None:
-    """Return the problem of one rank's samples of a message, in words that follow its row's number; None: no problem."""
+    """Return the problem of a rank's samples of a message, to follow the row's number; None without one."""
     if isinstance(row, ExchangeTimes) and row.kind not in ("single", "row", "together"):
         return f"is of the unknown kind {shown(row.kind)}"
     if row.operation != case.operation:
