@@ -108,7 +108,7 @@ class CNTKTrainer(Trainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Compute each sample's loss; CNTK keeps the activations until the backward."""
         self._forget()
         loss = self._net.loss.output
@@ -141,11 +141,11 @@ class CNTKTrainer(Trainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Run Trainer.train_minibatch, in which a distributed learner exchanges."""
         self._step_with(self._trainer, batch)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         if self._local_trainer is None:
             self._local_trainer = self._trainer_with(self.local.learner)
         self._step_with(self._local_trainer, batch)
@@ -164,7 +164,7 @@ class CNTKTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         """Evaluate the logits: without a backward CNTK drops nothing and uses running statistics."""
         logits = self._net.logits
         values = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
@@ -187,7 +187,7 @@ class CNTKTrainer(Trainer):
     def macs(self) -> int:
         return self._net.macs()
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Time each layer as a separate function. CNTK's backward visits a network's nodes in reverse order."""
         self._forget()
         nodes = FunctionNodes(self._net, self._device)

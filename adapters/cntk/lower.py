@@ -17,6 +17,9 @@ import numpy as np
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from workloads.graph import Layer
 
+Operand = Any  # cntk.Variable or cntk.Function
+Attributes = Dict[str, Any]
+
 SEEN = 1e6  # samples that count as seen before the first batch
 
 
@@ -77,11 +80,11 @@ class Lowering:
         self._tensors, self._samples, self._mask_seed, self._fast = tensors, samples, mask_seed, fast
         self._number = tensors.dtype.type
 
-    def operation(self, layer: Layer, inputs: List[Any]) -> Any:
+    def operation(self, layer: Layer, inputs: List[Operand]) -> Operand:
         """Apply the method that bears the kind's name to the inputs."""
         return getattr(self, layer.kind)(layer, layer.attrs, *inputs)
 
-    def conv(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def conv(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         shape, bias = layer.parameters[0].shape, 0
         if attrs["bias"]:
             bias = self._tensors.parameter(layer.name + ".bias", (attrs["out"], 1, 1))
@@ -104,18 +107,18 @@ class Lowering:
             )
         return y + bias if attrs["bias"] else y
 
-    def dense(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def dense(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         y = C.times(x, self._tensors.parameter(layer.name + ".weight", (attrs["out"], x.shape[0]), transposed=True))
         return y + self._tensors.parameter(layer.name + ".bias", (attrs["out"],)) if attrs["bias"] else y
 
-    def relu(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def relu(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         # A comparison and a product run several times faster than CNTK's own forward.
         return x * C.greater(x, self._number(0)) if self._fast else C.relu(x)
 
-    def max_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def max_pool(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         return pooled(C.MAX_POOLING, layer, x, False)
 
-    def avg_pool(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def avg_pool(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         if self._fast and layer.shape[1:] == (1, 1) and attrs["kernel"] == x.shape[1] == x.shape[2]:
             return C.reduce_mean(x, axis=(1, 2))
         y = pooled(C.AVG_POOLING, layer, x, attrs["count_padding"])
@@ -124,7 +127,7 @@ class Lowering:
             y = y * self._tensors.constant(overhang(layer))
         return y
 
-    def lrn(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def lrn(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
         if size % 2 and not self._fast:
             return C.local_response_normalization(x, size // 2, k, alpha, beta)
@@ -137,7 +140,7 @@ class Lowering:
         power = C.sqrt(scale * C.sqrt(scale)) if beta == 0.75 else C.exp(self._number(beta) * C.log(scale))
         return x / power
 
-    def batch_norm(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def batch_norm(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         tensors, name, shape = self._tensors, layer.name, (x.shape[0],)
         # The new value's share is 1 - m: exp(-samples / constant) = m. Momentum 0 keeps nothing.
         constant = -self._samples / math.log(attrs["momentum"]) if attrs["momentum"] else 0
@@ -156,27 +159,27 @@ class Lowering:
             running_count=tensors.constant(SEEN),
         )
 
-    def dropout(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def dropout(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         return C.dropout(x, attrs["rate"], seed=self._mask_seed(layer.name)) if attrs["rate"] else x
 
-    def concat(self, layer: Layer, attrs: Dict[str, Any], *xs: Any) -> Any:
+    def concat(self, layer: Layer, attrs: Attributes, *xs: Operand) -> Operand:
         return C.splice(*xs, axis=0)
 
-    def add(self, layer: Layer, attrs: Dict[str, Any], first: Any, *others: Any) -> Any:
+    def add(self, layer: Layer, attrs: Attributes, first: Operand, *others: Operand) -> Operand:
         for other in others:
             first = first + other
         return first
 
-    def flatten(self, layer: Layer, attrs: Dict[str, Any], x: Any) -> Any:
+    def flatten(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         return C.reshape(x, layer.shape)
 
 
-def strided(x: Any, attrs: Dict[str, Any]) -> Any:
+def strided(x: Operand, attrs: Attributes) -> Operand:
     step = attrs["stride"]
     return x if step == 1 else C.slice(x, [1, 2], [0, 0], list(x.shape[1:]), [step, step])
 
 
-def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
+def pooled(kind: int, layer: Layer, x: Operand, count_padding: bool) -> Operand:
     """Pool with explicit padding, which CNTK's Python layer does not offer."""
     kernel, stride, pad = (layer.attrs[name] for name in ("kernel", "stride", "pad"))
     for axis in (1, 2):
@@ -192,7 +195,7 @@ def pooled(kind: int, layer: Layer, x: Any, count_padding: bool) -> Any:
 
 
 @C.internal.typemap
-def pooling(x: Any, *words: Any) -> Any:
+def pooling(x: Operand, *words: Any) -> Operand:
     """Call the library's own function; the decorator makes its result one of CNTK's Python functions."""
     return C.cntk_py.pooling(C.internal.sanitize_input(x), *words)
 

@@ -93,7 +93,7 @@ class JaxTrainer(Trainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Run a program that returns what the backward needs."""
         params, moments, stats, key = self._state
         self._loss, self._logits, stats, key, self._pull = self._programs.forward(params, stats, key, tuple(batch))
@@ -112,7 +112,7 @@ class JaxTrainer(Trainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Run one program, which reuses the state's buffers."""
         *state, self._loss = self._programs.step(*self._state, tuple(batch))
         self._state = tuple(state)
@@ -131,7 +131,7 @@ class JaxTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return np.asarray(self._logits, np.float32)
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         """Return all samples' logits, in the devices' order."""
         params, _, stats, _ = self._state
         return np.asarray(self._programs.predict(params, stats, batch.images), np.float32)
@@ -164,7 +164,7 @@ class JaxTrainer(Trainer):
         """Mark the end of the last step: JAX has no device events."""
         return self._ends.mark()
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Time layers on the first device. XLA does not report when a gradient is complete."""
         params, _, _, key = self._state
         here = {name: tensor.addressable_data(0) for name, tensor in params.items()}

@@ -5,7 +5,7 @@ previous step, so the interpreter is never more than a step ahead.
 """
 
 import gc
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -27,6 +27,7 @@ from suite.worker.trainer import Trainer
 from workloads.graph import Graph
 
 Array = Any  # mx.nd.NDArray; images (samples, channels, height, width), weights OIHW and (out, in)
+Shares = List[Tuple[Array, Array]]  # (images, labels) of every device
 Arrays = List[List[Array]]  # by parameter, in forward order, and device
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
@@ -131,7 +132,7 @@ class MXNetTrainer(Trainer):
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:
         join(parts, folder)
 
-    def to_device(self, batch: Any) -> List[Any]:
+    def to_device(self, batch: Any) -> Shares:
         """Return (images, labels) for every device: contiguous shares in the devices' order."""
         images, labels = joined(batch.images), joined(batch.labels)
         shares = []
@@ -142,7 +143,7 @@ class MXNetTrainer(Trainer):
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Shares) -> None:
         self._heads, self._losses = [], []
         with autograd.record(train_mode=True):
             for images, labels in batch:
@@ -192,7 +193,7 @@ class MXNetTrainer(Trainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Shares) -> None:
         """Queue backward, exchange and update: the engine overlaps them."""
         self.forward(batch)
         autograd.backward(self._losses)
@@ -205,7 +206,7 @@ class MXNetTrainer(Trainer):
             self._optimiser.apply(gradients, 1.0 / self._global_batch)
         self._pace()
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Shares) -> None:
         """Update every device's weights with its own gradients."""
         self.forward(batch)
         autograd.backward(self._losses)
@@ -250,7 +251,7 @@ class MXNetTrainer(Trainer):
     def macs(self) -> int:
         return self._net.macs()
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Shares) -> np.ndarray:
         """Predict all shares on the first device: every device has its own running statistics."""
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
@@ -259,7 +260,7 @@ class MXNetTrainer(Trainer):
         """Mark the end of the last step's update: MXNet has no device events."""
         return self._ends.mark()
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Shares) -> List[LayerTimes]:
         """Time layers on the first device; the engine's backward runs in the layers' reverse order, by dependencies."""
         params = {name: parameter.data(self._contexts[0]) for name, parameter in self._net.params.items()}
         nodes = ImperativeNodes(params, self._joint, self._choices)

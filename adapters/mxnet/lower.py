@@ -15,7 +15,8 @@ from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 from workloads.kinds import pooled
 
-Params = Dict[str, Any]  # every parameter and running statistic by canonical name
+Array = Any  # mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width) or (samples, features)
+Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
 Choices = NamedTuple(
     "Choices",
@@ -27,7 +28,7 @@ Choices = NamedTuple(
 )
 
 
-def lower(ops: Any, layer: Layer, inputs: List[Any], params: Params, choices: Choices) -> Any:
+def lower(ops: Any, layer: Layer, inputs: List[Array], params: Params, choices: Choices) -> Array:
     """Return the layer's output for its inputs."""
     return getattr(Lowering(ops, layer, params, choices), layer.kind)(*inputs)
 
@@ -40,7 +41,7 @@ class Lowering:
         self._own = [params[parameter.name] for parameter in layer.parameters]
         self._statistics = [params[name] for name, _ in layer.buffers]
 
-    def conv(self, x: Any) -> Any:
+    def conv(self, x: Array) -> Array:
         attrs = self._attrs
         return self._ops.Convolution(
             x,
@@ -56,12 +57,12 @@ class Lowering:
             name=self._layer.name,
         )
 
-    def dense(self, x: Any) -> Any:
+    def dense(self, x: Array) -> Array:
         out, bias = self._attrs["out"], self._attrs["bias"]
         options = {"num_hidden": out, "no_bias": not bias, "flatten": False, "name": self._layer.name}
         return self._ops.FullyConnected(x, *self._own, **options)
 
-    def batch_norm(self, x: Any) -> Any:
+    def batch_norm(self, x: Array) -> Array:
         return self._ops.BatchNorm(
             x,
             *self._own,
@@ -75,17 +76,17 @@ class Lowering:
             name=self._layer.name,
         )
 
-    def relu(self, x: Any) -> Any:
+    def relu(self, x: Array) -> Array:
         # Not ops.relu: Activation is oneDNN's and keeps its blocked layouts.
         return self._ops.Activation(x, act_type="relu", name=self._layer.name)
 
-    def max_pool(self, x: Any) -> Any:
+    def max_pool(self, x: Array) -> Array:
         return self._ops.Pooling(x, pool_type="max", **self._window())
 
-    def avg_pool(self, x: Any) -> Any:
+    def avg_pool(self, x: Array) -> Array:
         return self._ops.Pooling(x, pool_type="avg", count_include_pad=self._attrs["count_padding"], **self._window())
 
-    def lrn(self, x: Any) -> Any:
+    def lrn(self, x: Array) -> Array:
         size, alpha, beta, k = (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
         if not self._choices.native_lrn:
             channels = self._layer.input_shapes[0][0]
@@ -97,17 +98,17 @@ class Lowering:
             )
         return self._ops.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k, name=self._layer.name)
 
-    def dropout(self, x: Any) -> Any:
+    def dropout(self, x: Array) -> Array:
         rate = self._attrs["rate"]
         return self._ops.Dropout(x, p=rate, mode="training", axes=(), name=self._layer.name) if rate else x
 
-    def concat(self, *inputs: Any) -> Any:
+    def concat(self, *inputs: Array) -> Array:
         return self._ops.Concat(*inputs, dim=1, name=self._layer.name)
 
-    def add(self, *inputs: Any) -> Any:
+    def add(self, *inputs: Array) -> Array:
         return reduce(self._ops.elemwise_add, inputs)
 
-    def flatten(self, x: Any) -> Any:
+    def flatten(self, x: Array) -> Array:
         return self._ops.Flatten(x, name=self._layer.name)
 
     def _window(self) -> Dict[str, Any]:
@@ -132,7 +133,9 @@ class Lowering:
         }
 
 
-def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta: float, k: float, tuned: bool) -> Any:
+def composed_lrn(
+    ops: Any, x: Array, channels: int, size: int, alpha: float, beta: float, k: float, tuned: bool
+) -> Array:
     """Local response normalisation, of x (samples, channels, height, width), by MXNet's elementary operators.
 
     MXNet's own LRN operator is oneDNN's, and in MXNet 1.9.1 its gradient is wrong where a
@@ -147,7 +150,7 @@ def composed_lrn(ops: Any, x: Any, channels: int, size: int, alpha: float, beta:
     return ops.elemwise_mul(x, ops.exp(-beta * ops.log(scale)) if tuned else scale**-beta)
 
 
-def _sum_of_neighbours(ops: Any, values: Any, channels: int, size: int) -> Any:
+def _sum_of_neighbours(ops: Any, values: Array, channels: int, size: int) -> Array:
     """Sum over the channels c - size//2 ... c + (size-1)//2; channels outside count as zero.
 
     Sums over 1, 2, 4, ... channels are built from one another, and the window's from those that make up its size:
@@ -169,7 +172,7 @@ def _sum_of_neighbours(ops: Any, values: Any, channels: int, size: int) -> Any:
     return total
 
 
-def _padded(ops: Any, values: Any, before: int, after: int) -> Any:
+def _padded(ops: Any, values: Array, before: int, after: int) -> Array:
     """Pad with channels of zeros."""
     slices = [values]
     if before:

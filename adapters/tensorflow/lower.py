@@ -16,8 +16,8 @@ import tensorflow as tf
 from adapters.tensorflow import kernels
 from workloads.graph import Layer
 
-Operation = Callable[..., Any]
 Tensor = Any  # tf.Tensor
+Operation = Callable[..., Tensor]
 Images = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`
 Labels = Any  # tf.Tensor, int64 (samples,)
 Variable = Any  # tf.Variable, in TensorFlow's layout
@@ -71,10 +71,10 @@ class Lowering:
         (pad, word), style = self._windowed(0), self._style
         weight, stride, groups = self._own["weight"], self._attrs["stride"], self._attrs["groups"]
 
-        def convolve(x: Any, filters: Any) -> Any:
+        def convolve(x: Images, filters: Variable) -> Images:
             return tf.nn.conv2d(x, filters, stride, word, data_format=style.layout, dilations=1)
 
-        def apply(x: Any) -> Any:
+        def apply(x: Tensor) -> Tensor:
             x = pad(x)
             if groups == 1 or style.grouped:
                 return convolve(x, weight)
@@ -102,7 +102,7 @@ class Lowering:
             (whole / counted).reshape(style.spatial(counted.shape[0], counted.shape[1], 1)).astype(style.precision)
         )
 
-        def apply(x: Any) -> Any:
+        def apply(x: Tensor) -> Tensor:
             y = tf.nn.avg_pool2d(pad(x), attrs["kernel"], attrs["stride"], "VALID", data_format=style.layout)
             return y if np.all(counted == whole) else y * correction
 
@@ -125,14 +125,14 @@ class Lowering:
         shape[style.channels] = channels
         epsilon = self._attrs["eps"]
 
-        def observed(x: Any) -> Any:
+        def observed(x: Tensor) -> Any:
             mean, variance = tf.nn.moments(x, axes)
             count = tf.cast(tf.size(x) // channels, x.dtype)
             mean_.assign(momentum * mean_ + (1 - momentum) * mean)
             variance_.assign(momentum * variance_ + (1 - momentum) * variance * count / (count - 1))
             return mean, variance
 
-        def apply(x: Any) -> Any:
+        def apply(x: Tensor) -> Tensor:
             mean, variance = observed(x) if style.training else (mean_, variance_)
             terms = [tf.reshape(each, shape) for each in (mean, variance, own["bias"], own["weight"])]
             return tf.nn.batch_normalization(x, *terms, variance_epsilon=epsilon)
@@ -178,7 +178,7 @@ class Lowering:
     def _fused_batch_norm(self) -> Operation:
         own, epsilon, layout, factor = self._own, self._attrs["eps"], self._style.layout, 1 - self._attrs["momentum"]
 
-        def apply(x: Any) -> Any:
+        def apply(x: Tensor) -> Tensor:
             y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
                 x,
                 own["weight"],

@@ -108,7 +108,7 @@ class Replicas(TensorFlowTrainer):
                 labels.append(tf.identity(own.labels))
         return Batch(tuple(images), tuple(labels))
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Run the forward's function under an eager tape, which keeps what its backward reads."""
 
         def on(index: int) -> Any:
@@ -135,10 +135,10 @@ class Replicas(TensorFlowTrainer):
         self._update(self.averaged or self.local)
         self.local = self.averaged = None
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         self._losses = self._step(*batch.images, *batch.labels)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
@@ -150,7 +150,7 @@ class Replicas(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         return concatenated(self._predict(batch.images))
 
     def native_gradients(self) -> Sequence[Any]:
@@ -167,7 +167,7 @@ class Replicas(TensorFlowTrainer):
     def heads(self, images: Images) -> List[Tensor]:
         return self._net(0, True).heads(images)
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Time layers eagerly, on the first device."""
         if self.xla == "step":
             raise Unsupported("XLA compiles the layers as one")

@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional
 
 from adapters.cntk.exchange import ExchangeInUpdate
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import Setup
+from suite.worker.contract import Batch, Setup
 
 
 class BlockMomentum(ExchangeInUpdate):
@@ -32,7 +32,7 @@ class BlockMomentum(ExchangeInUpdate):
             distributed_after=0,
         )
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         super().step(batch)
         self._forget_velocity()
 

@@ -16,6 +16,7 @@ from adapters.jax.base import JaxTrainer
 from adapters.jax.net import Net
 from adapters.jax.optimisers import Solver
 from adapters.jax.programs import ALL, AXIS, OWN, Programs
+from suite.worker.contract import Batch
 
 
 class MeshPrograms(Programs):
@@ -70,13 +71,13 @@ class Pmap(JaxTrainer):
         """Average over the mesh; a second call averages the local gradients again."""
         self._gradients = self._one_at_a_time(self._programs.communicate(self._local))
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         """Run one program, which reuses the state's buffers."""
         *state, self._loss = self._one_at_a_time(self._programs.step(*self._state, tuple(batch)))
         self._state = tuple(state)
         self._ends.asked(self._loss)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """Step without the mean: every device trains its own copy."""
         # This program has no exchange to wait for, but the wait of `step` must not count as communication.
         *state, self._loss = self._one_at_a_time(self._programs.step_alone(*self._state, tuple(batch)))

@@ -76,7 +76,7 @@ class Coordinator(TensorFlowTrainer):
         images, labels = zip(*own)
         return Batch(images, labels)
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Run pull, forward, backward and push, a worker's one function; the gradients stay on the servers."""
         self._scheduled.hold()
         found = self._all(self._scheduled.forward, batch)
@@ -90,13 +90,13 @@ class Coordinator(TensorFlowTrainer):
             self._coordinator.schedule(function)
         self._coordinator.join()
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         found = self._all([self._scheduled.step] * len(batch.labels), batch)
         self._losses = [loss for loss, _ in found]
         for _, others in found:
             self._staleness.missed(int(others))
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         raise Unsupported("coordinator cannot leave its exchange out")
 
     def begin_training(self) -> None:
@@ -114,7 +114,7 @@ class Coordinator(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         found = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
         self._coordinator.join()
         return concatenated([each.fetch() for each in found])
@@ -135,7 +135,7 @@ class Coordinator(TensorFlowTrainer):
         found: List[Any] = net.heads(images)
         return found
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("a worker runs forward and backward as one function")
 
     def notes(self) -> Dict[str, Any]:

@@ -23,6 +23,8 @@ from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
 from suite.worker.contract import Adam, Batch, LayerTimes, Optimiser, Setup
 from suite.worker.threaded import Reader
 
+Fed = Any  # a Batch on the devices, or the TensorReader whose next batch the step takes itself
+
 
 class Model(tf.keras.Model):
     """A model whose training step, on one replica, is a function of (images, labels) that returns the loss."""
@@ -155,10 +157,10 @@ class KerasFit(Mirrored):
 
     # --- training -----------------------------------------------------------
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Fed) -> None:
         self._fit_on(batch, exchange=True)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Fed) -> None:
         """Step by Keras as well, so that the cost of `fit` does not count as communication."""
         self._fit_on(batch, exchange=len(self.devices) == 1)
 
@@ -170,10 +172,10 @@ class KerasFit(Mirrored):
                 velocity.assign(velocity * (rate / optimizer.learning_rate))
             optimizer.learning_rate = rate
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Fed) -> None:
         super().forward(self._taken(batch))
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Fed) -> List[LayerTimes]:
         return super().layer_times(self._taken(batch))
 
     def per_device(self, make: Callable[[], Any]) -> List[Any]:

@@ -110,7 +110,7 @@ class ModelParallel(TensorFlowTrainer):
                 labels.append(tf.identity(batch.labels[place]))
         return Batch(tuple(images), tuple(labels))
 
-    def forward(self, batch: Any) -> None:
+    def forward(self, batch: Batch) -> None:
         """Run a function per stage and microbatch, under an eager tape; devices work on different microbatches."""
 
         def work(index: int, number: int, given: Any) -> Any:
@@ -157,10 +157,10 @@ class ModelParallel(TensorFlowTrainer):
         """Return the mean of the devices' waiting seconds."""
         return self._idle if len(self.devices) > 1 else None
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         self._losses = self._functions.step(batch.images, batch.labels)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         raise Unsupported("a network in stages exchanges activations within its forward and its backward")
 
     def _wait(self, made: Any) -> None:
@@ -171,7 +171,7 @@ class ModelParallel(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def predict(self, batch: Any) -> np.ndarray:
+    def predict(self, batch: Batch) -> np.ndarray:
         """Predict one microbatch after the other."""
         return concatenated([self._functions.predict(images) for images in batch.images])
 
@@ -190,7 +190,7 @@ class ModelParallel(TensorFlowTrainer):
             values = stage.outputs(values)
         return values
 
-    def layer_times(self, batch: Any) -> List[LayerTimes]:
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
 
     def notes(self) -> Dict[str, Any]:

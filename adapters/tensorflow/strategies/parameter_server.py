@@ -13,7 +13,7 @@ from adapters.tensorflow.exchange import Member
 from adapters.tensorflow.net import compiled
 from adapters.tensorflow.parameter_store import ParameterStore, described
 from adapters.tensorflow.replicas import Replicas
-from suite.worker.contract import Setup
+from suite.worker.contract import Batch, Setup
 from suite.worker.staleness import Staleness
 
 
@@ -78,12 +78,12 @@ class ParameterServer(Replicas):
         """No-op: the servers have updated."""
         self.local = None
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Batch) -> None:
         loss, gradients = self._gradients(batch.images[0], batch.labels[0])
         self._losses = [loss]
         self._exchange(gradients)
 
-    def step_alone(self, batch: Any) -> None:
+    def step_alone(self, batch: Batch) -> None:
         """Update the worker's own weights; the next exchange replaces them."""
         self._losses = self._step_alone(*batch.images, *batch.labels)
 

@@ -56,7 +56,7 @@ def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ,
 def test_a_host_whose_own_name_has_no_address_is_refused_by_it(monkeypatch):
     monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
     with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address .* in /etc/hosts, or join by"):
-        ring.meant_by_own_name()
+        ring.own_address()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_hosts_whose_own_names_mean_themselves_alone_are_refused_by_them(monkeyp
     """As Debian's installer writes it: between hosts, Horovod's ranks would each connect to their own."""
     found = [(socket.AF_INET6 if ":" in meant else socket.AF_INET, socket.SOCK_STREAM, 6, "", (meant, 0))]
     monkeypatch.setattr(ring.socket, "getaddrinfo", lambda name, port, **options: found)
-    addresses = [ring.meant_by_own_name() for _ in hosts]
+    addresses = [ring.own_address() for _ in hosts]
     if refused is None:
         ring.refuse_loopback(hosts, addresses)
     else:
