@@ -19,21 +19,21 @@ WITHOUT_SUBJECT = re.compile(
     r"|one(?! of)|(in|from|by|with) which)\b",
     re.IGNORECASE,
 )
-OPENINGS_LIMIT = 680
+OPENINGS_LIMIT = 230
 
 WORDS = [  # a pattern, the text to write instead, the limit
-    (r"nobody|somebody|whoever", "no rank, another process, the user", 116),
-    (r"beside", "next to, alongside, with", 88),
-    (r"stands?(?! for| alone)", "is, is stored", 86),
-    (r"by (itself|themselves)", "alone, separately", 55),
-    (r"so many", "the number's name", 55),
-    (r"told|heard|tells of|says so", "reported, received", 30),
-    (r"go(es)? on", "continues", 22),
-    (r"meanwhile", "during …", 24),
-    (r"likewise|the same of", "the thing, repeated", 20),
-    (r"(come|comes|came) of", "results from", 12),
-    (r"for want of|mend|mends|mended", "without, fix", 9),
-    (r"of others|another's|others'|as in use", "of other processes; in inference mode", 8),
+    (r"nobody|somebody|whoever", "no rank, another process, the user", 42),
+    (r"beside", "next to, alongside, with", 40),
+    (r"stands?(?! for| alone)", "is, is stored", 33),
+    (r"by (itself|themselves)", "alone, separately", 23),
+    (r"so many", "the number's name", 20),
+    (r"told|heard|tells of|says so", "reported, received", 17),
+    (r"go(es)? on", "continues", 14),
+    (r"meanwhile", "during …", 13),
+    (r"likewise|the same of", "the thing, repeated", 8),
+    (r"(come|comes|came) of", "results from", 7),
+    (r"for want of|mend|mends|mended", "without, fix", 5),
+    (r"of others|another's|others'|as in use", "of other processes; in inference mode", 7),
 ]
 
 
