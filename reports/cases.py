@@ -24,6 +24,7 @@ from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
 from suite.suggest import cut
 from suite.worker.contract import KernelTimes
+from suite.worker.pass_kinds import BY_NAME
 
 LISTED = 500  # cases in one piece of the list
 KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
@@ -202,6 +203,8 @@ def _process(process: Process) -> Iterator[Fact]:
     about = process.about
     yield "outcome", f"{process.outcome}{': ' if process.reason else ''}{process.reason}"
     yield "samples/s", number(process.rate)
+    for name, seconds in process.passes.items():
+        yield f"pass {name}", f"{milliseconds(seconds)} ms per step: {BY_NAME[name].yields}"
     yield "interpreter", f"Python {about.interpreter.version}, {about.interpreter.origin}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())
     yield "hosts", ", ".join(about.hosts)

@@ -13,12 +13,12 @@ from reports.table import Cell, table
 from suite.analysis.measured import process_of
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.contracts.case import TRAIN
 from suite.errors import RequestError
 from suite.files import file_name, write_whole
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder
 from suite.worker.homes import without_homes
+from suite.worker.pass_kinds import TRAIN
 
 BENCHMARKS = {"resnet50": "resnet"}  # by MLPerf's names
 Run = TypeVar("Run")  # a run folder, of trainings or of communication

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait
+from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
 from suite.analysis.comparability import SHARED_GPUS
 from suite.analysis.connections import Carrier, Worker, carriers, workers_of
 from suite.analysis.learning import Learnt, Staleness, learnt, staleness_of
@@ -28,11 +28,11 @@ from suite.analysis.machine import (
 )
 from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
-from suite.contracts.case import TRAIN
 from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.messages import LOSSES, Memory
+from suite.worker.messages import Memory
+from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def profile_of(record: Record) -> Profile | None:
         kernels = rank.kernels
         if kernels is None:
             continue
-        staged = rank.passes.get("staged")
+        staged = rank.passes.get(STAGED)
         seconds = (staged and staged.stage_s) or {}
         medians = {name: median(steps) for name, steps in seconds.items() if steps}
         uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
@@ -122,6 +122,7 @@ class Process:
     stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
     marks: frozenset[str]
     losses: dict[str, float | None]  # by pass: the last iteration's, the mean over ranks
+    passes: dict[str, float]  # seconds per step of every pass, on the slowest rank
     layers: list[LayerTimes] | None
     kernels: Profile | None
     learnt: Learnt | None  # of a case that trains
@@ -145,7 +146,7 @@ class Process:
 
 def rate(record: Record) -> float | None:
     """Return samples/s of the native pass so far: the samples of all ranks over the slowest rank's wall time."""
-    native = [rank.passes["native"] for rank in record.ranks if "native" in rank.passes]
+    native = [rank.passes[NATIVE] for rank in record.ranks if NATIVE in rank.passes]
     wall = max((timed.wall_s for timed in native), default=0.0)
     return sum(timed.samples for timed in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
 
@@ -162,7 +163,7 @@ def round_of(record: Record) -> Round:
 def process_of(record: Record, method: int) -> Process:
     """Return the figures of a record; `method` is the run's: another method's figures mean something else."""
     case, ranks = record.case, record.ranks
-    native = [rank.passes["native"] for rank in ranks if "native" in rank.passes]
+    native = [rank.passes[NATIVE] for rank in ranks if NATIVE in rank.passes]
     trainings = [rank.training for rank in ranks if rank.training]
     trains = case.passes == (TRAIN,)
     complete = len(trainings if trains else native) == case.placement.ranks
@@ -182,7 +183,7 @@ def process_of(record: Record, method: int) -> Process:
     if budget:
         inside_others = {*STAGES} - {*separable, "bubble"}
         critical = next(rank for rank in ranks if rank.rank == budget.critical_rank)
-        stages = critical.passes["staged"].stage_s or {}
+        stages = critical.passes[STAGED].stage_s or {}
         stage_seconds = {name: array("f", each) for name, each in stages.items() if name not in inside_others}
 
     layers = [rank.layers for rank in ranks if rank.layers]
@@ -198,6 +199,7 @@ def process_of(record: Record, method: int) -> Process:
         stage_seconds=stage_seconds,
         marks=frozenset(_marks(record, complete, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
+        passes={name: seconds for name in NAMES if (seconds := wall_per_step(ranks, name)) is not None},
         learnt=learnt(trainings, case.training.target) if complete and trains and trainings[0].epochs else None,
         input_wait=input_wait(ranks) if answered else None,
         gradient_bytes=max((timed.gradient_bytes for timed in native if timed.gradient_bytes), default=None),
@@ -228,13 +230,13 @@ def _marks(record: Record, complete: bool, method: int) -> Iterable[str]:
         yield SHARED_GPUS
     # compute_only's ranks train without each other: its loss is not the case's.
     passes = [timed for rank in ranks for timed in rank.passes.values()]
-    trained = [timed for timed in passes if timed.name in LOSSES and timed.name != "compute_only"]
+    trained = [timed for timed in passes if timed.name in LOSSES and BY_NAME[timed.name].exchanges]
     if record.outcome == "diverged" or any(timed.loss is None for timed in trained):
         yield "non-finite loss"
     yield from _short_of_cores(record)
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
-    if any(not timed.steady and timed.name != "native" for timed in passes):
+    if any(not timed.steady and timed.name != NATIVE for timed in passes):
         yield "unsteady breakdown"
 
 

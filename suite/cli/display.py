@@ -35,6 +35,7 @@ from suite.session.observer import Measurable, Observer
 from suite.suggest import counted
 from suite.worker import messages
 from suite.worker.messages import Message
+from suite.worker.pass_kinds import NATIVE
 
 if TYPE_CHECKING:
     pass
@@ -210,7 +211,7 @@ def figures(record: Record, proofs: Mapping[str, Proof]) -> dict[str, str]:
 
     `proofs` are those that the session reported, by key.
     """
-    speed, loss = rate(record), mean_loss(record.ranks, "native")
+    speed, loss = rate(record), mean_loss(record.ranks, NATIVE)
     words = {"samples/s": "" if speed is None else f"{significant(speed)} samples/s"}
     words["loss"] = "" if loss is None else f"loss {significant(loss)}"
     words["proof"] = "no proof" if record.proof is None else "proof stored"

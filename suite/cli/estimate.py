@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable
 
 from suite.comm.cases import CommCase
-from suite.contracts.case import TRAIN, Case
+from suite.contracts.case import Case
 from suite.plan.resolve import empty_passes
 from suite.session.observer import Measurable
 from suite.worker.messages import ExchangeTimes, Message, Progress
+from suite.worker.pass_kinds import NATIVE, TRAIN
 
 EARLY = 0.05  # processes: before so much work is done, the time left is unknown
-TIMED = ("native", TRAIN)  # passes whose steps give a speed
+TIMED = (NATIVE, TRAIN)  # passes whose steps give a speed
 WARMUP_SHARE = 0.3  # of a pass, as a guess
 
 

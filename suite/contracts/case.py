@@ -5,12 +5,10 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-# In this order: after compute_only the ranks no longer hold the same parameters.
-PASSES = ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
+from suite.worker.pass_kinds import NATIVE, USUAL
+
 MOST = 10**9  # of anything that a case counts
 AUTO = "auto"  # for a launcher: the first of the strategy's
-KERNELS = "kernels"  # a pass that runs where it is asked for by name: a profiler takes its time
-TRAIN = "train"  # a pass of its own, never beside the others: it learns, they measure speed
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ class Case(Configuration):
     """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
 
     data: str = "synthetic"  # or a data set's name, or the full path of one of your own
-    passes: tuple[str, ...] = PASSES
+    passes: tuple[str, ...] = USUAL
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
     # "strong": made from a batch for all devices together, which a sweep over devices keeps; one device is "weak".
@@ -197,8 +195,8 @@ class Case(Configuration):
         of = self.sampling
         soon = 1 if of.processes > of.breakdowns > 0 else None
         late = range(of.processes - of.breakdowns + (soon is not None), of.processes)
-        whole = "native" not in self.passes or repeat == soon or repeat in late
-        return self.passes if whole else ("native",)
+        whole = NATIVE not in self.passes or repeat == soon or repeat in late
+        return self.passes if whole else (NATIVE,)
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from suite.contracts import knobs
 from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
-from suite.contracts.case import AUTO, TRAIN, Case, Schedule
+from suite.contracts.case import AUTO, Case, Schedule
 from suite.contracts.launcher import Launcher, starters
 from suite.data.sets import kind_of
 from suite.plan.model import Choice, Written
@@ -23,6 +23,7 @@ from suite.processes.hosts import here
 from suite.suggest import known
 from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported
+from suite.worker.pass_kinds import TRAIN
 from suite.worker.pipeline_stages import Stage, stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
 
 from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.plan.problems import KeyPath
 from suite.processes.hosts import refused
+from suite.worker.pass_kinds import NAMES, USUAL
 
 MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
 MOST_READERS = 1024  # of a rank
@@ -38,8 +39,10 @@ Batch = Annotated[Count, WrapValidator(_whole_or)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Pass = Literal["native", "staged", "resident", "compute_only", "comm_only", "io_only"]
-AnyPass = Literal[Pass, "kernels", "train"]
+if TYPE_CHECKING:
+    Pass = str
+else:
+    Pass = Literal[NAMES]  # the declarations' names
 Device = Literal["cpu", "cuda"]
 Word = Annotated[str, Field(min_length=1)]
 Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
@@ -98,7 +101,7 @@ class Block(Strict):
     time_limit: Swept[Positive] = [1800.0]
     silence_limit: Swept[Positive] = [300.0]
     hosts: list[HostName] = []
-    passes: Annotated[list[AnyPass], Field(min_length=1)] = [*get_args(Pass)]
+    passes: Annotated[list[Pass], Field(min_length=1)] = list(USUAL)
     knobs: dict[str, Annotated[list[Any], BeforeValidator(_listed), Field(min_length=1)]] = {}
 
 

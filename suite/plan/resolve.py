@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, KERNELS, PASSES, TRAIN, Case, Input, Placement, Schedule, Training, check_counts
+from suite.contracts.case import AUTO, Case, Input, Placement, Schedule, Training, check_counts
 from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -19,10 +19,10 @@ from suite.plan.read import Plan
 from suite.plugins import graph_of
 from suite.processes.hosts import here
 from suite.suggest import chosen
+from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-ALONE = {"communication": "comm_only", "io": "io_only"}  # by stage: the pass that measures only this stage
 # The keys of a choice that a case has unchanged.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
@@ -245,7 +245,7 @@ class _Maker:
             batch=batch,
             scaling="strong" if strong else "weak",
             **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
-            passes=tuple(name for name in (*PASSES, KERNELS, TRAIN) if name in block.passes),
+            passes=tuple(name for name in NAMES if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
@@ -264,16 +264,14 @@ def _input(choice: Choice, form: str) -> Input:
 
 def measurable(strategy: Strategy | None, passes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the passes without those of stages that the strategy cannot separate."""
-    lost = {name for stage, name in ALONE.items() if strategy and stage not in strategy.separable}
-    return tuple(name for name in passes if name not in lost)
+    stages = {name: BY_NAME[name].only_stage for name in passes}
+    return tuple(name for name in passes if not (strategy and stages[name]) or stages[name] in strategy.separable)
 
 
 def empty_passes(case: Case) -> dict[str, str]:
-    """Return the passes that measure nothing of a case, with the reason; suite.worker.passes skips them alike."""
-    empty = dict.fromkeys(("resident", "io_only"), "synthetic data are not read") if case.data == "synthetic" else {}
-    if case.placement.device_count == 1:
-        empty |= dict.fromkeys(("compute_only", "comm_only"), "one device exchanges nothing")
-    return empty
+    """Return the passes that measure nothing of a case, with the reason."""
+    devices, reads = case.placement.device_count, case.data != "synthetic"
+    return {kind.name: why for kind in PASS_KINDS if (why := kind.skipped(devices, reads))}
 
 
 def idle(case: Case, passes: tuple[str, ...]) -> str | None:
@@ -283,7 +281,7 @@ def idle(case: Case, passes: tuple[str, ...]) -> str | None:
     if None in reasons:
         return None
     why = "; ".join(sorted(str(reason) for reason in reasons))
-    return f"passes = {', '.join(case.passes)} measure nothing here: {why}; add 'native' to them"
+    return f"passes = {', '.join(case.passes)} measure nothing here: {why}; add {NATIVE!r} to them"
 
 
 def _merged(found: list[tuple[Resolved, str]]) -> list[Resolved]:

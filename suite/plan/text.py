@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
 
-from suite.contracts.case import TRAIN, Case
+from suite.contracts.case import Case
 from suite.plan.model import MOST_CASES, SWEPT
+from suite.worker.pass_kinds import TRAIN
 
 USUAL = Case("", "", "")
 ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written even if usual

@@ -2,10 +2,11 @@
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import TRAIN, Case, Configuration, Schedule
+from suite.contracts.case import Case, Configuration, Schedule
 from suite.worker import schedule
 from suite.worker.contract import SGD, Adam, Optimiser
 from suite.worker.job import DataSet, Group, Input, Measure, Sampling, Task, Train
+from suite.worker.pass_kinds import TRAIN
 from suite.worker.variables import Variables
 from workloads.catalogue import Workload
 

@@ -14,9 +14,9 @@ from suite.groups import grouped
 from suite.processes.hosts import elsewhere, own_name
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
+from suite.worker.pass_kinds import EXCHANGING
 from suite.worker.wire import boot
 
-EXCHANGING = ("native", "staged", "comm_only")  # the passes in which gradients travel
 LOOPBACK = "lo"
 LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broadcast has one sender, an all-gather parts
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.contracts.case import TRAIN
 from suite.results.rank_report import AnyRank, Rank, is_end
 from suite.results.records import AnyRecord, Record
 from suite.worker.messages import Noise, Pass, Training
+from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, NATIVE, TRAIN
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
 # What a pass may take beside its steps: the wait for its device. Where steps are timed on the host, a GPU may be busy
@@ -17,7 +17,6 @@ WAITS, WAIT_S = 5, 1.0
 # A CPU has done its steps by the last mark, though some updates of the last one may be open. There is a wait of
 # OPEN_STEPS steps in each part that is timed behind its own barrier, of PART_S seconds or more (suite.worker.loop).
 PART_S, OPEN_STEPS = 0.5, 2
-OWN_PACE = "io_only"  # the pass in which every rank goes by its own clock
 
 
 def broken(record: AnyRecord) -> str | None:
@@ -47,19 +46,22 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
     if len(set(counted)) > 1:
         yield "its ranks trained for different numbers of epochs or steps"
-    for name in dict.fromkeys(name for rank in ranks for name in rank.passes if name != OWN_PACE):
+    for name in dict.fromkeys(name for rank in ranks for name in rank.passes if not own_pace(name)):
         taken = {len(rank.passes[name].step_s) for rank in ranks if name in rank.passes}
         if len(taken) > 1:
             yield f"its ranks took {' and '.join(map(str, sorted(taken)))} steps in the pass {name!r}"
 
 
+def own_pace(name: str) -> bool:
+    """Whether ranks may run different numbers of steps in a pass; unknown names are invalid elsewhere."""
+    return name in BY_NAME and BY_NAME[name].own_pace
+
+
 def _of_passes(record: AnyRecord, rank: Rank) -> Iterator[str]:
     """Every process of a case with a speed has one."""
-    expected = (
-        isinstance(record, Record) and record.outcome == "ok" and "native" in record.case.passes_of(record.repeat)
-    )
-    if expected and not rank.training and "native" not in rank.passes:
-        yield f"rank {rank.rank}: its outcome is ok, and it has no pass 'native'"
+    expected = isinstance(record, Record) and record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
+    if expected and not rank.training and NATIVE not in rank.passes:
+        yield f"rank {rank.rank}: its outcome is ok, and it has no pass {NATIVE!r}"
 
 
 def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
@@ -83,7 +85,7 @@ def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)
-    counted, native = rank.noise and rank.noise.native, rank.passes.get("native")
+    counted, native = rank.noise and rank.noise.native, rank.passes.get(NATIVE)
     if counted and native and native.wall_s > CLOCKS * counted.seconds + CLOCKS_S:
         took, seen = native.wall_s, counted.seconds
         yield f"rank {rank.rank}: its native steps take {took:g} s, of which the system saw {seen:g} s"
@@ -115,7 +117,7 @@ def _of_samples(learnt: Training, per_step: int) -> Iterator[str]:
 
 def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
     """Seconds of one of a rank's passes, with its warm-up, what was set aside, and the native steps beside it."""
-    shared = measured.name == "comm_only" and "compute_only" in passes  # the same native steps, counted there
+    shared = measured.name == COMM_ONLY and COMPUTE_ONLY in passes  # the same native steps, counted there
     pairs = () if shared else measured.pairs_s or ()
     turns = sum(native for native, _ in pairs) * len(measured.step_s) / max(1, len(pairs))
     return measured.wall_s + sum(measured.warmup_s) + sum(measured.set_aside_s or ()) + turns

@@ -27,6 +27,7 @@ from suite.session.patience import patiently
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
 from suite.worker.messages import Hello, of_type
+from suite.worker.pass_kinds import NATIVE
 
 # (folder, (case, synchronous), most processes so far, half-width) -> ids of cases that need a further round
 OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
@@ -100,7 +101,7 @@ class TrainingSession(Session[Case]):
         """Return what the cases of one comparison share; None if a waiting case would take time from the others."""
         case, place, adapter = item.case, item.case.placement, item.launch.adapter
         busy = adapter.sidecars(case) or not adapter.synchronous(case) or case.straggler or place.device != "cpu"
-        if "native" not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
+        if NATIVE not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
             return None
         devices = place.ranks * place.devices
         return case.workload, case.data, case.batch, case.precision, devices, place.threads

@@ -139,9 +139,6 @@ class Pass(NamedTuple):
     set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host
 
 
-LOSSES = ("native", "staged", "compute_only")  # the passes that have a loss
-
-
 class GpuUse(NamedTuple):
     """The activity of one GPU, of all its users, by NVML; None is what this card or its driver does not report."""
 

@@ -1,14 +1,6 @@
 """The passes: separate ways of running the same training, so that no number disturbs another.
 
-| pass | what runs | what it gives |
-|---|---|---|
-| native | `step`, nothing inside | the speed |
-| staged | the stage methods, each to its end, a barrier before communication | each stage by itself |
-| compute_only | `step_alone` of all ranks, in turns with `step`, both on resident batches | what communication adds |
-| comm_only | `communicate` on the model's own gradients, in turns with both of these | what communication costs alone |
-| resident | `step` on resident batches, in turns with native steps | what reading and copying add |
-| io_only | the input alone | how fast data can come |
-| kernels | a few staged iterations under the framework's profiler | what its kernels take of each stage |
+`suite.worker.pass_kinds` declares them.
 
 The stages of the staged pass add up to its wall time. Differences come from blocks in turns: a machine's drift is
 larger than most of them.
@@ -22,6 +14,7 @@ from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
 from suite.worker.messages import HostUse, Kernels, Pass
+from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 from suite.worker.trainer import Trainer
 
 
@@ -36,11 +29,8 @@ class Passes:
 
     def skipped(self, name: str) -> Optional[str]:
         """Why a pass has nothing to measure here, or None."""
-        if name in ("compute_only", "comm_only") and self._trainer.setup.world * self._trainer.setup.devices == 1:
-            return "one device exchanges nothing"
-        if name in ("resident", "io_only") and not self._feed.reads:
-            return "synthetic data are not read"
-        return None
+        setup = self._trainer.setup
+        return BY_NAME[name].skipped(setup.world * setup.devices, self._feed.reads)
 
     def run(self, name: str) -> Pass:
         """One pass: every step on this rank."""
@@ -74,8 +64,8 @@ class Passes:
 
     def _native(self) -> Pass:
         self._feed.drain()
-        timed, aside, self.host_use = self._loop.undisturbed("native", self._native_side())
-        return self._result("native", timed)._replace(
+        timed, aside, self.host_use = self._loop.undisturbed(NATIVE, self._native_side())
+        return self._result(NATIVE, timed)._replace(
             io_s=timed.returned,
             loss=self._trainer.loss(),
             gradient_bytes=self._trainer.gradient_bytes(),
@@ -97,22 +87,20 @@ class Passes:
 
     def _resident(self) -> Pass:
         resident = Side(self._on(self._trainer.step), self._feed.fill)
-        return self._difference("resident", self._loop.in_turns("resident", self._native_side(), resident)[0])
+        return self._difference(RESIDENT, self._loop.in_turns(RESIDENT, self._native_side(), resident)[0])
 
     def _compute_only(self) -> Pass:
         """Where the exchange alone is wanted too, it takes its turns here: what is hidden is told from all three."""
         others = [Side(self._on(self._trainer.step_alone))]
-        if "comm_only" in self._wanted:
+        if COMM_ONLY in self._wanted:
             others.append(self._exchange_side())
-        alone, *exchange = self._exchange_turns("compute_only", others)
+        alone, *exchange = self._exchange_turns(COMPUTE_ONLY, others)
         for turn in exchange:
-            self._exchanged = self._paired("comm_only", turn)
-        return self._difference("compute_only", alone)
+            self._exchanged = self._paired(COMM_ONLY, turn)
+        return self._difference(COMPUTE_ONLY, alone)
 
     def _comm_only(self) -> Pass:
-        return self._exchanged or self._paired(
-            "comm_only", self._exchange_turns("comm_only", [self._exchange_side()])[0]
-        )
+        return self._exchanged or self._paired(COMM_ONLY, self._exchange_turns(COMM_ONLY, [self._exchange_side()])[0])
 
     def _exchange_turns(self, name: str, others: List[Side]) -> List[Turn]:
         """In turns with native steps on resident batches; nothing is read meanwhile."""
@@ -178,17 +166,17 @@ class Passes:
 
         feed.drain()
         common = CommonClock(trainer.setup.rank, trainer.maximum)
-        timed = self._loop.run("staged", body, measured)
+        timed = self._loop.run(STAGED, body, measured)
         begin, error = timed.begin_s + common.offset, common.error
         common.agree()  # again: clocks drift
         span = (begin, timed.begin_s + timed.wall_s + common.offset)
         stages = without_bubbles(clock.seconds(), bubbles)
-        found = self._result("staged", timed)._replace(stage_s=stages, loss=trainer.loss())
+        found = self._result(STAGED, timed)._replace(stage_s=stages, loss=trainer.loss())
         return found._replace(span_s=span, clock_error_s=max(error, common.error))
 
     def _io_only(self) -> Pass:
         self._feed.drain()
-        return self._result("io_only", self._loop.run("io_only", self._feed.read, alone=True))
+        return self._result(IO_ONLY, self._loop.run(IO_ONLY, self._feed.read, alone=True))
 
     def _result(self, name: str, timed: Timed) -> Pass:
         setup = self._trainer.setup

@@ -14,6 +14,7 @@ from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
 from suite.worker.packed_set import RecordSource
+from suite.worker.pass_kinds import BY_NAME, KERNELS, STAGED, TRAIN
 from suite.worker.passes import Passes
 from suite.worker.reading import Reading
 from suite.worker.sources import Source, open_source
@@ -24,7 +25,6 @@ from suite.worker.turns import Turns
 from workloads import weights
 from workloads.graph import Graph
 
-KERNELS = "kernels"  # a pass that gives no speed, and comes when all else has been measured
 SUBNORMAL = 1e-3  # a share of all parameters, or of all gradients
 
 
@@ -51,7 +51,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             outbox.send(messages.Notes({name: "not measured: %s" % error}))
             continue
         outbox.send(found)
-        if name == "staged":  # now: the passes to come exchange too, in another way
+        if name == STAGED:  # now: the passes to come exchange too, in another way
             send_layers(passes, outbox)
             staged = True
         check_loss(found, outbox)
@@ -81,11 +81,11 @@ def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None
     try:
         found = passes.kernels(trace)
     except Unsupported as error:
-        outbox.send(messages.Notes({"kernels": "not timed: %s" % error}))
+        outbox.send(messages.Notes({KERNELS: "not timed: %s" % error}))
         return
     outbox.send(found)
     if trace and not found.trace:
-        outbox.send(messages.Notes({"kernels": "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
+        outbox.send(messages.Notes({KERNELS: "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
 
 
 def reference(made: "Union[Trainer, Communicator]") -> List[float]:
@@ -173,7 +173,7 @@ def check_loss(found: messages.Pass, outbox: Outbox) -> None:
     if found.loss is None or is_finite(found.loss):
         return
     text = "the loss is %r after %d steps of the %s pass" % (found.loss, len(found.step_s), found.name)
-    if found.name != "compute_only":
+    if BY_NAME[found.name].exchanges or not BY_NAME[found.name].has_loss:
         raise Diverged(text)
     outbox.send(messages.Notes({found.name: text + ", which trains without the exchange"}))
 
@@ -186,12 +186,12 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     """Whole epochs, with a test after each."""
     build(trainer, task.graph, outbox)
     if task.data is None:
-        raise Unsupported("the pass 'train' learns from real data, and the case has synthetic ones")
+        raise Unsupported("the pass %r learns from real data, and the case has synthetic ones" % TRAIN)
     learning, testing = split(opened(trainer, task.graph, task.data), task.held_out)
     reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
-    outbox.send(messages.Phase("train"))
+    outbox.send(messages.Phase(TRAIN))
     training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter(gpus.driven(trainer.setup))
     before = reference(trainer)
     meter.begin()

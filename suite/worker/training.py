@@ -13,6 +13,7 @@ import numpy as np
 
 from suite.worker import messages
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.pass_kinds import TRAIN
 from suite.worker.schedule import Schedule
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
@@ -73,7 +74,7 @@ class Training:
                     loss = trainer.loss()
                     losses.append((step, loss, earlier + time.perf_counter() - begin))
                 phase = "epoch %d of %d" % (number, len(ends))
-                self._progress(name="train", phase=phase, step=min(done, end) - first, of=end - first)
+                self._progress(name=TRAIN, phase=phase, step=min(done, end) - first, of=end - first)
             trainer.synchronize()
             seconds = time.perf_counter() - begin
             earlier += seconds

@@ -14,7 +14,7 @@ from stagebench_conformance.base import BRIEF
 from stagebench_conformance.measured import SQUARES, record_of, run, squares
 
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import KERNELS, Case
+from suite.contracts.case import Case
 from suite.errors import Unavailable
 from suite.plugins import adapters
 from suite.processes.interpreters import find
@@ -23,6 +23,7 @@ from suite.proofs.make import Proofs
 from suite.proofs.wanted import cases_to_verify
 from suite.results.rank_report import Rank
 from suite.worker.machine import gpus
+from suite.worker.pass_kinds import KERNELS
 
 CHOSEN = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
 CARDS = min(len(gpus()[0]), len(CHOSEN) or len(gpus()[0]))

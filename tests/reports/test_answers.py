@@ -4,11 +4,11 @@ import pytest
 
 from reports.site import write
 from suite.analysis.summary import summarise
-from suite.contracts.case import TRAIN
 from suite.plan import load, ready_made
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.session.training import declared_of
+from suite.worker.pass_kinds import TRAIN
 from tests.reports.answers import unanswered
 from tests.reports.made_experiments import taught
 from tests.reports.made_run import MadeRun

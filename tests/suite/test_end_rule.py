@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from suite.analysis.leaders import open_cases
-from suite.contracts.case import PASSES, Case, Sampling
+from suite.contracts.case import Case, Sampling
 from suite.errors import RequestError
 from suite.plan import Resolved
 from suite.results.records import About
@@ -14,6 +14,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
 from suite.session.observer import Observer
 from suite.session.resumable import Session
+from suite.worker.pass_kinds import USUAL
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 
@@ -30,7 +31,7 @@ def case(processes: int = 5, breakdowns: int = 2, **changes) -> Case:
 )
 def test_a_few_processes_break_the_iteration_down_and_all_measure_the_speed(processes, breakdowns, whole):
     of = case(processes, breakdowns)
-    assert {repeat for repeat in range(processes) if of.passes_of(repeat) == PASSES} == whole
+    assert {repeat for repeat in range(processes) if of.passes_of(repeat) == USUAL} == whole
     assert all(of.passes_of(repeat) == ("native",) for repeat in range(processes + 5) if repeat not in whole)
 
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from suite.contracts.adapter import Strategy
-from suite.contracts.case import KERNELS, PASSES, TRAIN, Case, Placement, Sampling, Schedule, Training
+from suite.contracts.case import Case, Placement, Sampling, Schedule, Training
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
-from suite.plan.model import AnyPass, Pass, SamplingBlock, TrainingBlock
+from suite.plan.model import Pass, SamplingBlock, TrainingBlock
 from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
 from suite.worker.job import DataSet
+from suite.worker.pass_kinds import KERNELS, TRAIN, USUAL
 from workloads.networks import by_name
 
 Write = Callable[[str], Path]
@@ -40,8 +41,7 @@ SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_s
 
 
 def test_the_plan_model_names_the_same_things_as_a_case() -> None:
-    assert get_args(Pass) == PASSES
-    assert get_args(AnyPass) == (*PASSES, KERNELS, TRAIN)
+    assert get_args(Pass) == (*USUAL, KERNELS, TRAIN)
     assert TrainingBlock().model_dump() == asdict(Training())
     assert SamplingBlock().model_dump() == Sampling().__dict__
 
@@ -54,7 +54,7 @@ def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespac
     assert case.knobs == {"format": "auto", "bucket": 5}
     assert case.graph_digest == toys.workloads["mnist_small"].graph().digest
     assert case.placement.launcher == "local"
-    assert case.passes == PASSES
+    assert case.passes == USUAL
     assert stored_and_read(case) == case
 
 
@@ -350,8 +350,8 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
 
 def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
     apart = ("io", "h2d", "forward", "backward", "communication", "update")
-    found = [measurable(Strategy("s", "", "", separable=tuple(set(apart) - {lost})), PASSES) for lost in apart]
-    lost = [set(PASSES) - set(each) for each in found]
+    found = [measurable(Strategy("s", "", "", separable=tuple(set(apart) - {lost})), USUAL) for lost in apart]
+    lost = [set(USUAL) - set(each) for each in found]
     assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
 
 

@@ -39,7 +39,7 @@ def of_runs(runs: Sequence[Path], least: int = LEAST) -> list[dict[str, Any]]:
 def of_run(folder: RunFolder, least: int) -> dict[str, Any]:
     about, host = folder.about, next(iter(folder.hosts().values()), None)
     origin = {"created": about.created, "plan": about.plan, "command": " ".join(about.command)}
-    machine = {"cpu": host and host.cpu, "cores": host and host.cores}
+    machine = {"cpu": host and host.machine.cpu, "cores": host and host.cores}
     rates = {row.case.label: row.rates.by_round for row in summarise(folder) if row.rates}
     speeds = {label: [round(found[at], 4) for at in sorted(found)] for label, found in rates.items()}
     many = {label: found for label, found in speeds.items() if len(found) >= least}

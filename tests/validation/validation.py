@@ -366,7 +366,7 @@ def keep(name: str, printed: str, runs: Iterable[Path]) -> None:
         "dates": sorted({folder.about.created[:10] for folder in folders}),
         "commits": sorted({folder.about.commit for folder in folders}),
         "methods": sorted({folder.about.method for folder in folders}),
-        "cpus": sorted({host.cpu or "unknown processor" for host in hosts}),
+        "cpus": sorted({host.machine.cpu or "unknown processor" for host in hosts}),
     }
     found = json.loads(printed) | {"measured": measured, "evaluated": {"date": today(), "commit": commit()}}
     (CHARTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")

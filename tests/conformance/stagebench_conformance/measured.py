@@ -10,7 +10,7 @@ import pytest
 
 from stagebench_conformance import probe
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.contracts.case import PASSES, Case, Schedule, Training
+from suite.contracts.case import Case, Schedule, Training
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.plugins import workloads
@@ -23,6 +23,7 @@ from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
 from suite.worker.job import Behave
 from suite.worker.messages import Behaviour, HostUse, of_type
+from suite.worker.pass_kinds import USUAL
 
 DECAY = 0.01  # of weights: mnist_small has none, and an adapter that forgets it would pass
 EXCHANGING = {"compute_only", "comm_only"}
@@ -172,7 +173,7 @@ class Measured(Conformance):
         self.launch(case, tmp_path)
         prove = self.every_pair or case not in self.lowered()
         strategy = self.it().capabilities.strategy(case.strategy)
-        case = self.spread(case).on(sampling=BRIEF, passes=measurable(strategy, PASSES))
+        case = self.spread(case).on(sampling=BRIEF, passes=measurable(strategy, USUAL))
         folder = run([case], tmp_path / "run", proofs=prove)
         found = record_of(folder, case)
         assert found.outcome == "ok", found.reason

@@ -1,0 +1,114 @@
+"""The passes of a measurement, one declaration each.
+
+Plans, the worker, checks of records, documentation and pages read the declarations; a new pass needs one more of them
+and a method of `suite.worker.passes.Passes`. Python 3.6, standard library only.
+"""
+
+from typing import Callable, NamedTuple, Optional
+
+NATIVE = "native"
+STAGED = "staged"
+RESIDENT = "resident"
+COMPUTE_ONLY = "compute_only"
+COMM_ONLY = "comm_only"
+IO_ONLY = "io_only"
+KERNELS = "kernels"
+TRAIN = "train"
+
+
+def always(devices: int, reads: bool) -> Optional[str]:
+    """Return None: the pass measures something in every case."""
+    return None
+
+
+def if_devices_exchange(devices: int, reads: bool) -> Optional[str]:
+    """Return why a case on one device has no exchange to measure."""
+    return "one device exchanges nothing" if devices == 1 else None
+
+
+def if_data_are_read(devices: int, reads: bool) -> Optional[str]:
+    """Return why a case with synthetic data has no input to measure."""
+    return None if reads else "synthetic data are not read"
+
+
+class PassKind(NamedTuple):
+    """One pass: its runner is the method `_NAME` of suite.worker.passes.Passes, unless it is a task of its own."""
+
+    name: str
+    runs: str  # in words, for documentation
+    yields: str  # in words, for documentation and pages
+    skipped: Callable[[int, bool], Optional[str]] = always  # from all devices and whether data are read: why not to run
+    only_stage: str = ""  # the one stage that it measures; a strategy that cannot time that stage has no such pass
+    against: str = ""  # the pass with which it is timed in turns
+    exchanges: bool = False  # whether gradients travel in its steps
+    has_loss: bool = False  # whether a record's reader gets the loss of its last step
+    own_pace: bool = False  # whether ranks may run different numbers of steps
+    usual: bool = True  # whether a plan that names no passes has it
+
+
+# In the order in which they run: after compute_only the ranks no longer hold the same parameters.
+PASS_KINDS = (
+    PassKind(
+        NATIVE,
+        "the framework's own fastest training step, with nothing else inside",
+        "the speed",
+        exchanges=True,
+        has_loss=True,
+    ),
+    PassKind(
+        STAGED,
+        "the stages of an iteration one by one, each waited for; a barrier before communication",
+        "each stage by itself",
+        exchanges=True,
+        has_loss=True,
+    ),
+    PassKind(
+        RESIDENT,
+        "native steps on batches that stay on the device, in turns with native steps",
+        "what reading and copying add",
+        skipped=if_data_are_read,
+        against=NATIVE,
+    ),
+    PassKind(
+        COMPUTE_ONLY,
+        "native steps without communication, in turns with native steps; both on batches that stay on the device",
+        "what communication adds",
+        skipped=if_devices_exchange,
+        against=NATIVE,
+        has_loss=True,
+    ),
+    PassKind(
+        COMM_ONLY,
+        "the network's own gradients are exchanged and nothing else, in the same turns",
+        "what communication costs alone",
+        skipped=if_devices_exchange,
+        only_stage="communication",
+        against=NATIVE,
+        exchanges=True,
+    ),
+    PassKind(
+        IO_ONLY,
+        "the input pipeline alone",
+        "how fast data can come",
+        skipped=if_data_are_read,
+        only_stage="io",
+        own_pace=True,
+    ),
+    PassKind(
+        KERNELS,
+        "staged iterations under the framework's own profiler; only if a plan names it",
+        "the kernels behind each stage",
+        usual=False,
+    ),
+    PassKind(
+        TRAIN,
+        "whole epochs, with a test after each; never together with the other passes",
+        "accuracy over time",
+        usual=False,
+    ),
+)
+BY_NAME = {kind.name: kind for kind in PASS_KINDS}
+NAMES = tuple(BY_NAME)
+USUAL = tuple(kind.name for kind in PASS_KINDS if kind.usual)
+LOSSES = tuple(kind.name for kind in PASS_KINDS if kind.has_loss)
+EXCHANGING = tuple(kind.name for kind in PASS_KINDS if kind.exchanges)
