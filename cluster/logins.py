@@ -17,7 +17,7 @@ from pathlib import Path
 
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Request
-from suite.errors import RequestError
+from suite.errors import RequestError, Unavailable
 from suite.processes.query import ask
 from suite.worker import guard
 
@@ -60,14 +60,16 @@ def login(host: str) -> tuple[str, ...]:
     return (os.path.abspath(named) if os.sep in named else named, host)
 
 
-def unusable() -> str | None:
-    """Return why no login is possible anywhere, with the remedy; None if the program is on this machine."""
+def check_program() -> None:
+    """Unavailable, with the remedy, if the program that logs in is not on this machine."""
     program = login("")[0]
     if shutil.which(program):
-        return None
-    if os.environ.get(AGENT):
-        return f"{AGENT} is {program!r}, which is no program here; name one that is used like ssh, or unset it"
-    return f"there is no ssh on PATH to log in to other hosts with: apt-get install openssh-client, or set {AGENT}"
+        return
+    raise Unavailable(
+        f"{AGENT} is {program!r}, which is no program here; name one that is used like ssh, or unset it"
+        if os.environ.get(AGENT)
+        else f"there is no ssh on PATH to log in to other hosts with: apt-get install openssh-client, or set {AGENT}"
+    )
 
 
 @cache

@@ -8,15 +8,15 @@ from pathlib import Path
 from cluster import logins
 from cluster.dialects import Dialect, filled, find, knobs
 from cluster.local import rendezvous, sidecars
-from cluster.nodes import meeting_address, unnamed
+from cluster.nodes import CheckedLauncher, check_hosts, meeting_address
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import RequestError, Unavailable
+from suite.errors import Unavailable
 from suite.processes.hosts import here
 
 
-class Mpiexec(Launcher):
+class Mpiexec(CheckedLauncher):
     """Starts one mpiexec for the whole group, with the options of its dialect (`cluster.dialects`)."""
 
     name = "mpiexec"
@@ -25,23 +25,19 @@ class Mpiexec(Launcher):
     nodes_in_order = False  # Open MPI 4 begins with its own host
     order = 20
 
-    def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Return that no mpiexec fits the interpreter, or a node has no host."""
-        far = not all(map(here, placement.hosts))
-        problem = unnamed(placement) or in_numbers(placement) or (logins.unusable() if far else None)
-        if problem:
-            return problem
-        try:
-            find(interpreter)
-        except Unavailable as error:
-            return str(error)
-        return None
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """An mpiexec must fit the interpreter, and every node have a host that mpiexec can take."""
+        check_hosts(placement)
+        for host in placement.hosts:
+            if ":" in host:
+                raise Unavailable(
+                    f"mpiexec cannot tell the address {host} from its number of ranks; write the host's name"
+                )
+        if not all(map(here, placement.hosts)):
+            logins.check_program()
+        find(interpreter)
 
-    def processes(self, request: Request) -> list[Process]:
-        """Return the one process; RequestError or Unavailable for what `missing` returns."""
-        problem = self.missing(request.placement, request.interpreter)
-        if problem is not None:
-            raise RequestError(problem)
+    def start(self, request: Request) -> list[Process]:
         engine = find(request.interpreter)
         ours = knobs(engine.dialect, request.placement)
         variables = {**ours, **request.environ, **rendezvous(meeting_place(request.placement), request.port)}
@@ -56,14 +52,6 @@ class Mpiexec(Launcher):
             Process((*tokens, *request.command), environ, failures=engine.dialect.failures, scratch=scratch),
             *sidecars(request, variables),
         ]
-
-
-def in_numbers(placement: Placement) -> str | None:
-    """Return why mpiexec cannot take these hosts: its HOST:RANKS is ambiguous with an IPv6 address; None if it can."""
-    for host in placement.hosts:
-        if ":" in host:
-            return f"mpiexec cannot tell the address {host} from its number of ranks; write the host's name"
-    return None
 
 
 def meeting_place(placement: Placement) -> str:

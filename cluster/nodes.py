@@ -1,22 +1,49 @@
-"""The nodes of a placement: their hosts, the address where ranks meet, and the time that they may queue for them."""
+"""The common part of launchers over several nodes: requirements, hosts, the address where ranks meet, queueing."""
 
 import ipaddress
 import os
 import socket
+from abc import abstractmethod
+from pathlib import Path
 
 from suite.contracts.case import Placement
-from suite.errors import Unavailable
+from suite.contracts.launcher import Launcher, Process, Request
+from suite.errors import RequestError, Unavailable
 from suite.processes.hosts import LOOPBACK, here
 
 
-def unnamed(placement: Placement) -> str | None:
-    """Return that nodes have no host, with the remedy; None if every node has one, or the node is the only one."""
-    if placement.nodes == 1 or len(placement.hosts) == placement.nodes:
+class CheckedLauncher(Launcher):
+    """A launcher that says what it lacks by an exception; each request is checked again before it starts."""
+
+    @abstractmethod
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """Unavailable names what is missing for a placement, with the remedy."""
+
+    @abstractmethod
+    def start(self, request: Request) -> list[Process]:
+        """Return the processes of a request that has been checked."""
+
+    def missing(self, placement: Placement, interpreter: Path) -> str | None:
+        try:
+            self.check(placement, interpreter)
+        except Unavailable as error:
+            return str(error)
         return None
-    return (
-        f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
-        f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
-    )
+
+    def processes(self, request: Request) -> list[Process]:
+        problem = self.missing(request.placement, request.interpreter)
+        if problem is not None:
+            raise RequestError(problem)
+        return self.start(request)
+
+
+def check_hosts(placement: Placement) -> None:
+    """Unavailable, with the remedy, if one of several nodes has no host."""
+    if placement.nodes != 1 and len(placement.hosts) != placement.nodes:
+        raise Unavailable(
+            f"the placement asks for {placement.nodes} nodes and names {len(placement.hosts)} hosts "
+            f"({', '.join(placement.hosts) or 'none'}); name one per node with `hosts` in the plan or --hosts"
+        )
 
 
 def meeting_address(placement: Placement) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from cluster import logins
 from cluster.local import numbers, rendezvous
-from cluster.nodes import meeting_address, unnamed
+from cluster.nodes import CheckedLauncher, check_hosts, meeting_address
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import RequestError, Unavailable
+from suite.errors import Unavailable
 from suite.processes.hosts import here
 
 UNSHARED = 66  # exit code
@@ -35,7 +35,7 @@ shift 2
 exec env "$@\""""
 
 
-class Ssh(Launcher):
+class Ssh(CheckedLauncher):
     """A login for every rank on another host, which ends with the rank and the rank with it."""
 
     name = "ssh"
@@ -43,24 +43,20 @@ class Ssh(Launcher):
     sidecars_on_first_host = True
     order = 10
 
-    def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Return that a node has no host, or a host no login or no interpreter."""
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """Every node must have a host, and every host a login and the interpreter."""
+        check_hosts(placement)
         far = [host for host in dict.fromkeys(placement.hosts) if not here(host)]
-        problem = unnamed(placement) or (logins.unusable() if far else None)
-        if problem:
-            return problem
-        try:
-            meeting_address(placement)
-        except Unavailable as error:
-            return str(error)
-        found = (logins.missing(logins.login(host), shlex.quote(str(interpreter))) for host in far)
-        return next(filter(None, found), None)
+        if far:
+            logins.check_program()
+        meeting_address(placement)
+        for host in far:
+            problem = logins.missing(logins.login(host), shlex.quote(str(interpreter)))
+            if problem:
+                raise Unavailable(problem)
 
-    def processes(self, request: Request) -> list[Process]:
+    def start(self, request: Request) -> list[Process]:
         """Return one process per rank, node by node, then the sidecars, on the first host."""
-        problem = self.missing(request.placement, request.interpreter)
-        if problem is not None:
-            raise RequestError(problem)
         placement, proof = request.placement, uuid.uuid4().hex
         variables = {**request.environ, **rendezvous(meeting_address(placement), request.port), **chosen()}
         if not all(map(here, placement.hosts)):
@@ -70,8 +66,8 @@ class Ssh(Launcher):
             who = {**variables, **numbers(rank, placement.ranks, local)}
             ranks.append(Process(*on(host, request.command, who, request, proof), rank))
         first = next(host for host, _ in places(placement))
-        beside = ((tokens, on(first, tokens, variables, request, proof)) for tokens in request.sidecars)
-        return [*ranks, *(Process(*there, sidecar=True, known_by=tokens) for tokens, there in beside)]
+        servers = ((tokens, on(first, tokens, variables, request, proof)) for tokens in request.sidecars)
+        return [*ranks, *(Process(*there, sidecar=True, known_by=tokens) for tokens, there in servers)]
 
 
 def places(placement: Placement) -> Iterator[tuple[str, int]]:

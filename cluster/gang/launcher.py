@@ -10,10 +10,10 @@ from cluster.gang.driver import DEATH, NAME
 from cluster.gang.node import Gang
 from cluster.local import numbers
 from cluster.logins import far_end, write_guard
-from cluster.nodes import queue_limit
+from cluster.nodes import CheckedLauncher, queue_limit
 from suite.contracts.case import Placement
-from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request, sidecar_name
-from suite.errors import RequestError, Unavailable
+from suite.contracts.launcher import FailurePatterns, Process, Request, sidecar_name
+from suite.errors import Unavailable
 from suite.processes.interpreters import survey
 from suite.processes.query import FOREIGN
 
@@ -36,7 +36,7 @@ class Package:
         return None
 
 
-class GangLauncher(Launcher):
+class GangLauncher(CheckedLauncher):
     """Starts a driver of the engine, which starts a task on every node; the task starts the node's ranks.
 
     The attempt's folder must be on a file system that the nodes share, and the environments at the same paths there.
@@ -54,23 +54,16 @@ class GangLauncher(Launcher):
         """The cluster's address; Unavailable if none is named."""
 
     @abstractmethod
-    def check(self, placement: Placement, python: Path) -> None:
-        """Unavailable names what the cluster lacks for a placement, with the remedy."""
+    def check_cluster(self, placement: Placement, python: Path) -> None:
+        """Unavailable names what the cluster lacks for a placement, with the remedy; `python` has the package."""
 
-    def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Return that the engine's package, a cluster that answers, or nodes are missing."""
-        try:
-            self.check(placement, self._python())
-            self._wait()
-        except Unavailable as error:
-            return str(error)
-        return None
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """A Python must have the engine's package, and a cluster answer that has enough nodes."""
+        self.check_cluster(placement, self._python())
+        self._wait()
 
-    def processes(self, request: Request) -> list[Process]:
-        """Return the driver; RequestError for what `missing` returns."""
-        problem = self.missing(request.placement, request.interpreter)
-        if problem is not None:
-            raise RequestError(problem)
+    def start(self, request: Request) -> list[Process]:
+        """Return the driver."""
         proof = uuid.uuid4().hex
         write_guard(request, proof)
         (request.folder / NAME).write_text(json.dumps(self._gang(request, proof), indent=1))

@@ -55,7 +55,7 @@ class Ray(GangLauncher):
         """The address of the cluster that RAY_ADDRESS names, else of the one that runs on this host."""
         return os.environ.get(ADDRESS) or "auto"
 
-    def check(self, placement: Placement, python: Path) -> None:
+    def check_cluster(self, placement: Placement, python: Path) -> None:
         """Unavailable without a cluster that answers and has enough large nodes; asked once a process."""
         found, problem = nodes(python, self.address)
         if problem:

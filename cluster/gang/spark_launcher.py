@@ -38,7 +38,7 @@ class Spark(GangLauncher):
             )
         return named
 
-    def check(self, placement: Placement, python: Path) -> None:
+    def check_cluster(self, placement: Placement, python: Path) -> None:
         """Unavailable without Java or a master that takes connections; executors are counted when Spark runs."""
         home = os.environ.get("JAVA_HOME")
         if not shutil.which("java", path=f"{home}/bin" if home else None):

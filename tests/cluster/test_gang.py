@@ -162,7 +162,7 @@ MEETS = "import os; open(os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'
 def gang(tmp_path, monkeypatch):
     """What two ranks of one node are given, that run a line of Python each."""
     monkeypatch.setattr(launcher.GangLauncher, "_python", lambda self: HERE)
-    monkeypatch.setattr(Ray, "check", lambda self, placement, python: None)
+    monkeypatch.setattr(Ray, "check_cluster", lambda self, placement, python: None)
     monkeypatch.setenv("RAY_X", "not for ranks")
 
     def make(*lines, sidecar=None):
