@@ -39,12 +39,12 @@ Without millions of kinks nothing flips: mnist_small and mnist_stated keep every
 
 ResNet-50's parameters by 8e-2: the shifts of its normalisations begin at 0 and are all movement. What these proofs say
 in themselves is that the losses are right, the logits nearly so, and that the gradients point the same way: half a
-gradient would keep such bounds, and is for float64 to find. TF32 has not been measured, and has float16's.
+gradient would keep such bounds, and is for float64 to find. CPUs have no TF32: its bounds are float16's.
 
 **Devices.** All of this was found on CPUs. On GPUs cuDNN's Winograd convolutions and sums by atomics round in other
-ways. On an H200 the bounds held for PyTorch, JAX and the Caffe-MPI-style trainer: in float32 ResNet-50's gradients were
-off by 7e-3 at worst, in float64 by 4e-8 (docs/gpu.md). Nobody has measured the short formats there; a proof that breaks
-one of their bounds says so.
+ways. On an H100 the bounds held for PyTorch, JAX and the Caffe-MPI-style trainer, with ResNet-50, AlexNet and GoogLeNet.
+A tensor used at most 44 % of its bound in float32, 25 % in TF32, 39 % in float16 and 78 % in bfloat16; in float64 no
+tensor was off by more than 4.1e-8 (docs/gpu.md).
 """
 
 from dataclasses import dataclass, replace

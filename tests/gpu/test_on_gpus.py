@@ -27,7 +27,7 @@ from suite.worker.pass_kinds import KERNELS
 
 CHOSEN = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
 CARDS = min(len(gpus()[0]), len(CHOSEN) or len(gpus()[0]))
-TOO_MANY = 4096  # of ResNet-50's samples: some 400 GB in float32, and 2.5 GB of images
+TOO_MANY = 2048  # of ResNet-50's samples: some 200 GB in float32, beside four batches of 1.2 GB
 # What exchanges through host memory, by adapter: several ranks on one card show that it is right, not how fast it is.
 THROUGH_HOSTS = {
     "pytorch": ("ddp", "accumulate", "zero1"),

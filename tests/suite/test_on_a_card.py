@@ -3,6 +3,7 @@
 import re
 import tarfile
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,37 @@ def test_steps_that_time_nothing_run_side_by_side(monkeypatch, tmp_path):
     both = {name: Step(("-c", wait % other), 30.0, beside="them") for name, other in (("a", "b"), ("b", "a"))}
     monkeypatch.setattr(on_a_card, "STEPS", both)
     assert {result["ended"] for result in results_of(["a", "b"], tmp_path).values()} == {0}
+
+
+def test_what_a_missing_step_needs_runs_again_where_its_files_are_not(monkeypatch, tmp_path):
+    steps = {"data": Step(("-c", "")), "done": Step(("-c", "")), "row": Step(("-c", ""), needs=("data",))}
+    monkeypatch.setattr(on_a_card, "STEPS", steps)
+    record = {"data": {"ended": 0}, "done": {"ended": 0}}
+    assert on_a_card.due(record, tmp_path, None) == ["data", "row"]
+    (tmp_path / "data.txt").touch()
+    assert on_a_card.due(record, tmp_path, None) == ["row"]
+
+
+def test_what_failed_on_this_machine_waits_for_what_it_has_not_tried(monkeypatch, tmp_path):
+    monkeypatch.setattr(on_a_card, "STEPS", {name: Step(("-c", "")) for name in ("a", "b", "c")})
+    record = {"a": {"ended": 3}, "b": {"ended": TIME_UP}}
+    assert on_a_card.due(record, tmp_path, None) == ["a", "b", "c"]
+    for tried in ("a", "b"):
+        (tmp_path / f"{tried}.txt").touch()
+    assert on_a_card.due(record, tmp_path, None) == ["b", "c", "a"]
+
+
+def test_a_row_of_the_paper_is_kept_alone_with_its_batch_divided():
+    text = tomllib.loads(on_a_card.plan(on_a_card.STEPS["paper-pytorch-alexnet"], rehearse=False))
+    card = text["scale"]["card"]
+    assert card["divide_batch"] == 4
+    assert (card["keep"]["adapter"], card["keep"]["workload"], card["keep"]["device"]) == ("pytorch", "alexnet", "cuda")
+
+
+def test_a_step_needs_only_steps_that_come_before_it():
+    names = list(on_a_card.STEPS)
+    for name, step in on_a_card.STEPS.items():
+        assert {names.index(need) for need in step.needs} <= set(range(names.index(name))), name
 
 
 def test_an_archive_holds_the_record_and_the_results_less_the_bundles(tmp_path):

@@ -217,8 +217,11 @@ def compared(asked, ways, trainer):
     for seed in range(EQUAL_STEPS):
         for name, (step, loss) in ways.items():
             torch.manual_seed(seed)
+            begin = time.perf_counter()
             step()
             losses[name].append(loss())
+            if seed == 0:  # it compiles; on stderr, since stdout is the result
+                print(f"{name}: first step {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
     difference = max(abs(a - b) / abs(b) for a, b in zip(losses["ours"], losses["plain"], strict=True))
     usual, _ = min(block(ways["plain"][0], 3, trainer) for _ in range(2))
     steps = max(1, round(BLOCK_SECONDS / usual))
