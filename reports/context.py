@@ -35,6 +35,7 @@ from suite.foreign.folder import ForeignRun
 from suite.predict.answer import TRUSTED, Answer
 from suite.predict.from_run import beside_measured
 from suite.results.run_folder import RunFolder
+from suite.worker.pass_kinds import NATIVE, STAGED
 
 IN_WORDS = 60  # comparisons in words
 FIRST = 12  # groups in the first chart
@@ -50,7 +51,7 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     fast = shown(row for row in every if row.rates)
     rows = fast.rows  # those with a prediction beside them
     timed = shown(row for row in every if row.measured)
-    staged = shown(row for row in every if row.rates and (row.budget or "staged" in row.case.passes))
+    staged = shown(row for row in every if row.rates and (row.budget or STAGED in row.case.passes))
     exchanging = shown(row for row in every if row.budget and row.several_devices)
     layered = shown(row for row in every if any(one.layers for one in row.measured))
     scaled = shown(row for row in every if row.scaling)
@@ -120,8 +121,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         "parted": by_network(in_parts.rows),
         "parted_answers": parts.answers(parted),
         "traffic": parts.traffic,
-        "stages_asked": any("staged" in row.case.passes for row in every) or not every,
-        "speed_asked": any("native" in row.case.passes for row in every) or not every,
+        "stages_asked": any(STAGED in row.case.passes for row in every) or not every,
+        "speed_asked": any(NATIVE in row.case.passes for row in every) or not every,
         "matrix": matrix(speeds),
         "place": lambda row: words_of_place(place_of(row.case)),
         "speed_charts": _drawn(panels, lambda panel: charts.speeds(panel, adapters)),

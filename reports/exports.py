@@ -25,6 +25,7 @@ from suite.results.run_folder import RunFolder
 from suite.suggest import known
 from suite.worker.homes import without_homes
 from suite.worker.messages import Pass
+from suite.worker.pass_kinds import STAGED
 
 FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them
@@ -140,7 +141,7 @@ def as_trace(folder: RunFolder) -> str:
     errors: dict[str, float | None] = {}
     pids = count()
     for record in folder.records():
-        staged = [rank.passes["staged"] for rank in record.ranks if "staged" in rank.passes]
+        staged = [rank.passes[STAGED] for rank in record.ranks if STAGED in rank.passes]
         if record.case_id in errors or not staged or len(staged) < len(record.ranks):
             continue
         spans = [each.span_s for each in staged if each.span_s]

@@ -18,6 +18,7 @@ from suite.contracts.case import Case, Input, Placement, Sampling
 from suite.errors import RequestError
 from suite.files import disk
 from suite.foreign.folder import UNKNOWN, ForeignRun, Speed
+from suite.worker.pass_kinds import NATIVE
 
 MNIST = 60_000  # training images
 
@@ -190,4 +191,4 @@ READERS: dict[str, Callable[[Printed], Iterator[Result | Skipped]]] = {
 
 def _case(adapter: str, strategy: str, workload: str, place: Placement, batch: int, **more: Any) -> Case:
     known = {"precision": UNKNOWN, "optimiser": UNKNOWN, "tuning": UNKNOWN, **more}
-    return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), passes=("native",), **known)
+    return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), passes=(NATIVE,), **known)

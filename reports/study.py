@@ -21,6 +21,7 @@ from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
 from suite.groups import grouped
 from suite.results.run_folder import RunFolder
+from suite.worker.pass_kinds import STAGED
 
 NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers
 KERNELS = {"onednn": "oneDNN", "cudnn_autotune": "cuDNN's autotuning"}  # by the knob that switches them
@@ -62,7 +63,7 @@ def study_of(folder: RunFolder, rows: Iterable[Row]) -> Study | None:
     measured = [row for row in rows if row.rates and row.case.workload in NETWORKS]
     if not measured:
         return None
-    staged = [row for row in measured if "staged" in row.case.passes]
+    staged = [row for row in measured if STAGED in row.case.passes]
     panels = by_network(staged)
     node, nodes = (
         [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)

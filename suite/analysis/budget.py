@@ -33,6 +33,7 @@ from suite.analysis.overlappable import overlappable
 from suite.analysis.stats import Values, determined, student_t
 from suite.results.rank_report import Rank
 from suite.worker.messages import Pass
+from suite.worker.pass_kinds import COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
@@ -204,20 +205,20 @@ def budget_of(
     `separable`: the stages that the strategy tells apart; a stage that happens inside another one has no figure.
     `in_parts`: several devices hold one network; without a bubble of its own, their waiting is in other stages.
     """
-    native = wall_per_step(ranks, "native")
-    staged_wall = wall_per_step(ranks, "staged")
+    native = wall_per_step(ranks, NATIVE)
+    staged_wall = wall_per_step(ranks, STAGED)
     if native is None or staged_wall is None:
         return None
-    stages_of_ranks = [_mean_stages(rank.passes["staged"]) for rank in ranks]
+    stages_of_ranks = [_mean_stages(rank.passes[STAGED]) for rank in ranks]
     own_work = [sum(stages.get(name, 0.0) for name in COMPUTE) for stages in stages_of_ranks]
     critical = own_work.index(max(own_work))
     measured = stages_of_ranks[critical]
     stages = {name: measured.get(name, 0.0) for name in COMPUTE}
     bubble = measured.get("bubble", None if in_parts else 0.0)
 
-    exchanging = pairs(ranks, "compute_only")
-    alone = pairs(ranks, "comm_only")
-    comm_only = fmean([seconds for _, seconds in alone]) if alone else wall_per_step(ranks, "comm_only")
+    exchanging = pairs(ranks, COMPUTE_ONLY)
+    alone = pairs(ranks, COMM_ONLY)
+    comm_only = fmean([seconds for _, seconds in alone]) if alone else wall_per_step(ranks, COMM_ONLY)
     exposed = hidden = None
     communication: float | None = 0.0
     if (devices or len(ranks)) > 1:
@@ -227,7 +228,7 @@ def budget_of(
             rounds = zip(exchanging, alone, strict=True)
             hidden = mean_difference([seconds - (native_s - other) for (native_s, other), (_, seconds) in rounds])
 
-    reading = pairs(ranks, "resident")
+    reading = pairs(ranks, RESIDENT)
     added = difference(reading) if reading else None
     io: float | None = None if reads else 0.0
     if added:
@@ -252,8 +253,8 @@ def budget_of(
         hidden=None if communication is None or comm_only is None else comm_only - communication,
         overlappable=possible,
         comm_only=comm_only,
-        compute_only=wall_per_step(ranks, "compute_only"),
-        io_only=wall_per_step(ranks, "io_only"),
+        compute_only=wall_per_step(ranks, COMPUTE_ONLY),
+        io_only=wall_per_step(ranks, IO_ONLY),
         staged=staged_wall,
         staged_communication=measured.get("communication", 0.0),
         skew=max(stages.get("skew", 0.0) for stages in stages_of_ranks),
@@ -312,7 +313,7 @@ def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
 
     The last rank's is what a barrier itself takes. Empty with one rank, or if a rank has fewer than two steps.
     """
-    barriers = [(rank.passes["staged"].stage_s or {}).get("skew") or () for rank in ranks]
+    barriers = [(rank.passes[STAGED].stage_s or {}).get("skew") or () for rank in ranks]
     if len(ranks) < 2 or min(map(len, barriers)) < 2:
         return []
     shortest = list(map(min, zip(*barriers, strict=False)))
@@ -332,12 +333,12 @@ class InputWait:
 def input_wait(ranks: Sequence[Rank]) -> InputWait | None:
     """Return None if a rank lacks both passes that measure input."""
     steps = np.array([], dtype=np.float64)
-    if wall_per_step(ranks, "io_only") is not None:
-        slowest = max((rank.passes["io_only"] for rank in ranks), key=lambda timed: timed.wall_s / len(timed.step_s))
+    if wall_per_step(ranks, IO_ONLY) is not None:
+        slowest = max((rank.passes[IO_ONLY] for rank in ranks), key=lambda timed: timed.wall_s / len(timed.step_s))
         steps = np.array(slowest.step_s, dtype=np.float64)
         # Steps are clocked between marks, and a batch that was ready takes no time that the clock shows.
         steps = np.maximum(steps, 1e-9) * (slowest.wall_s / max(float(steps.sum()), 1e-9))
-    reading = pairs(ranks, "resident")
+    reading = pairs(ranks, RESIDENT)
     if reading:
         native, added = fmean([native for native, _ in reading]), difference(reading)
         return InputWait(added.value, added.value / native, added.scaled(1 / native), steps)

@@ -43,6 +43,7 @@ from suite.contracts.case import Case
 from suite.results.records import CANCELLED
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import MOST_PROCESSES
+from suite.worker.pass_kinds import NATIVE
 
 FAR_NOISIER, FARTHER_APART = 10.0, 2.0  # times the usual row's variance, and the stretch of most of its rounds
 SEVERAL = 5  # rounds from which the noise is known well enough to give up
@@ -207,7 +208,7 @@ def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes:
     groups: dict[Key, dict[str, dict[Round, float]]] = defaultdict(dict)
     planned: dict[Key, list[int]] = defaultdict(list)
     for case, synchronous in cases:
-        rates = _rates(folder, case, processes, failed) if "native" in case.passes else None
+        rates = _rates(folder, case, processes, failed) if NATIVE in case.passes else None
         if rates is not None:
             groups[group(case, synchronous)][case.id] = rates
             planned[group(case, synchronous)].append(case.sampling.processes)

@@ -11,6 +11,7 @@ from suite.results.rank_report import GPU, AnyRank, Rank
 from suite.results.records import AnyRecord, Host, Record
 from suite.results.run_folder import ResultFolder
 from suite.worker.messages import GpuUse, HostUse, Machine
+from suite.worker.pass_kinds import NATIVE
 
 # --- Which machine: a run that is resumed on another one mixes figures that say nothing about each other.
 
@@ -198,7 +199,7 @@ def noise_of(record: AnyRecord) -> Noise:
     """
     busy, stolen, switches, clocks, gpu_clocks, set_aside = [], [], [], [], [], [0.0]
     for rank in record.ranks:
-        if isinstance(rank, Rank) and (native := rank.passes.get("native")) and native.set_aside_s:
+        if isinstance(rank, Rank) and (native := rank.passes.get(NATIVE)) and native.set_aside_s:
             aside = sum(native.set_aside_s)
             set_aside.append(aside / (aside + native.wall_s) if aside else 0.0)
         use = use_of(rank)

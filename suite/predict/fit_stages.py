@@ -25,6 +25,7 @@ from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
+from suite.worker.pass_kinds import STAGED
 from workloads.graph import Graph
 
 HALVINGS = 60  # of an interval in which a value is looked for: to the end of a float's digits
@@ -111,7 +112,7 @@ def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
     found: list[list[dict[str, float]]] = [[] for _ in range(count)]
     for record in folder.records([base.id]):
         for rank in record.ranks:
-            staged = rank.passes.get("staged")
+            staged = rank.passes.get(STAGED)
             if record.outcome == "ok" and staged and staged.stage_s:
                 found[rank.rank % count].append({name: fmean(each) for name, each in staged.stage_s.items() if each})
     names = ("h2d", "forward", "backward", "update")

@@ -21,6 +21,7 @@ from suite.predict.prediction import predict
 from suite.predict.scenario import EVEN, SCHEDULES, Jitter, LayerCost, Scenario, joined
 from suite.predict.series import Series, exchange_of, lacks, series_of, unlike
 from suite.results.run_folder import RunFolder
+from suite.worker.pass_kinds import COMPUTE_ONLY, NATIVE
 
 SAME = 1e-3  # of an iteration: schedules that differ by less are equally near
 MOST_INTERFERENCE = 1.0  # an exchange can stop computing, not more
@@ -279,7 +280,7 @@ def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] 
 
 def _jitter(folder: RunFolder, base: Row) -> Jitter:
     """How iterations differ that wait for no other rank: of `compute_only`, on one rank of `native`."""
-    name = "compute_only" if base.several_ranks else "native"
+    name = COMPUTE_ONLY if base.several_ranks else NATIVE
     found = [
         np.asarray(one.step_s) / np.mean(one.step_s)
         for record in folder.records([base.id])
