@@ -1,4 +1,4 @@
-"""One attempt to measure a case: start its processes, receive their messages, watch and end them, judge the result.
+"""An attempt to measure a case: start its processes, receive their messages, watch and end them, judge the result.
 
 The evidence is what the ranks wrote (rank-N.jsonl), how their processes ended and when, and what their logs say.
 Whatever happens, no process that was started outlives the attempt.
@@ -40,7 +40,7 @@ class Attempt:
     outcome: str  # ok | unsupported | unavailable | oom | timeout | crash | diverged
     reason: str  # "" when ok; else who, what and the last lines
     messages: dict[int, list[Message]]  # of each rank, in order, without Progress
-    seconds: float  # from the first start until all had ended, without the turns of others
+    seconds: float  # from the first start until all had ended, without the turns of other cases
     evidence: dict[str, Any]  # exit codes, last lines of the logs, limits: ready for JSON
 
 

@@ -20,7 +20,7 @@ from suite.worker.messages import Hello, Message, of_type
 
 WINDOW = 65536  # bytes of a log's end that are read
 WIDTH = 300  # characters of a line that are kept
-# Signals that end a rank by themselves; SIGABRT and SIGTERM are also how a library answers another rank's end.
+# Signals that only end a rank; SIGABRT and SIGTERM are also how a library answers another rank's end.
 NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
 
@@ -69,7 +69,7 @@ class Evidence:
         return sidecar(self.processes[death.index]) if self.processes[death.index].sidecar else self.engine_name
 
     def sent(self, rank: int, kind: type) -> bool:
-        """Whether a rank sent a message of this type."""
+        """Return whether a rank sent a message of this type."""
         return any(isinstance(message, kind) for message in self.messages[rank])
 
     def hello(self, rank: int) -> Hello | None:

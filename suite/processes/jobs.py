@@ -41,7 +41,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
 
 
 def variables(adapter: Adapter) -> Variables:
-    """What it declares of its framework's."""
+    """Return the framework's variables that an adapter declares."""
     declared = (adapter.arithmetic_variables, adapter.exchange_variables, adapter.other_variables)
     return Variables(*map(list, declared))
 
@@ -58,7 +58,7 @@ def reading(configuration: Configuration) -> Input:
 
 
 def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None) -> Task:
-    """Measure or, of a case with the pass `train`, Train; of the case's process number `repeat`."""
+    """Return Measure, or Train for a case with the pass `train`; `repeat` numbers the case's processes."""
     graph, how = workload.graph(), reading(case)
     if case.passes == (TRAIN,):
         rate = schedule.Schedule(case.schedule.warmup_epochs, case.schedule.decay)

@@ -23,7 +23,7 @@ LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broad
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank reported of where it ran and what it sent."""
+    """A rank's report of where it ran and what it sent."""
 
     rank: int
     host: str
@@ -57,7 +57,7 @@ class RankReport:
 
 
 def hosts_problem(placement: Placement, reports: Sequence[RankReport], in_order: bool = True) -> str | None:
-    """How the places differ from those asked for, or None: every host has its own ranks, in a row, node by node.
+    """Return how the places differ from those asked for: every host with its own ranks, in a row, node by node.
 
     `in_order`: nodes are numbered as the hosts were named. Slurm sorts them, Open MPI 4 begins with its own host.
     """
@@ -72,9 +72,9 @@ def hosts_problem(placement: Placement, reports: Sequence[RankReport], in_order:
 
 
 def swapped(placement: Placement, reports: Sequence[RankReport]) -> bool:
-    """Whether a host that calls itself as one was asked for is at another's place; another name alone proves nothing.
+    """Return whether two of the named hosts have changed places, by the names that they report.
 
-    A person may write an address or an alias.
+    A name that differs proves nothing: a person may write an address or an alias.
     """
     known = {own_name(each.host) for each in reports} - {""}
     firsts = reports[:: placement.ranks_per_node]
@@ -83,17 +83,17 @@ def swapped(placement: Placement, reports: Sequence[RankReport]) -> bool:
 
 
 def stayed_here(placement: Placement, reports: Sequence[RankReport]) -> bool:
-    """Whether ranks ran on this machine, although every host that was asked for is another."""
+    """Return whether ranks ran on this machine, although every host that was asked for is another one."""
     return bool(placement.hosts) and any(map(ran_here, reports)) and all(map(elsewhere, placement.hosts))
 
 
 def ran_here(one: RankReport) -> bool:
-    """Whether a rank ran on this machine: namesakes have another kernel, a kernel's other hosts another name."""
+    """Return whether a rank ran here: hosts of one name differ in the kernel, hosts of one kernel in the name."""
     return one.host == socket.gethostname() and one.boot == boot()
 
 
 def hosts_text(placement: Placement, reports: Sequence[RankReport], hosts: int) -> str:
-    """What was asked for and what came of it."""
+    """Put the places that were asked for, and those of the ranks, into a sentence."""
     found = grouped(reports, lambda each: each.host)
     named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
     there = "; ".join(f"ranks {', '.join(str(each.rank) for each in its)} on {host}" for host, its in found.items())
@@ -104,7 +104,7 @@ def hosts_text(placement: Placement, reports: Sequence[RankReport], hosts: int) 
 
 
 def busiest(reports: Sequence[RankReport]) -> dict[str, tuple[str, int]]:
-    """By host: the interface that sent most, loopback aside, and how many bytes; of the hosts that could tell."""
+    """Return, by host, the interface that sent most, except loopback, and its bytes; only hosts that counted them."""
     found: dict[str, tuple[str, int]] = {}
     for each in reports:
         sent = [(count, name) for name, count in each.sent.items() if name != LOOPBACK]
@@ -115,9 +115,9 @@ def busiest(reports: Sequence[RankReport]) -> dict[str, tuple[str, int]]:
 
 
 def transport_problem(reports: Sequence[RankReport], gradient_bytes: float, share: float) -> str | None:
-    """Which host sent less than `share` of its gradients over the wire, or None; one host needs no wire.
+    """Name a host that sent less than `share` of its gradients over the wire; None if all did, or only one host ran.
 
-    Of what `comm` moved only the busiest host is asked.
+    For messages that `comm` moved, only the busiest host is checked.
     """
     if len({each.host for each in reports}) < 2:
         return None
@@ -134,7 +134,7 @@ def transport_problem(reports: Sequence[RankReport], gradient_bytes: float, shar
 
 
 def past(host: str, interface: str, count: int) -> str:
-    """The sentence's end: so little was sent."""
+    """Return the end of the sentence: the few bytes that were sent."""
     return (
         f"but the busiest interface of {host}, {interface}, sent {count / 1e6:.3g} MB meanwhile: they did not take the "
         "wire; look for shared memory between the hosts, or for a device whose bytes the system does not count"
@@ -142,10 +142,10 @@ def past(host: str, interface: str, count: int) -> str:
 
 
 def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str | None:
-    """Which rank may use fewer cores than it has threads, or None; a host that has no more of them is asked for it.
+    """Name a rank that may use fewer cores than it has threads, although its host has more; None if none is.
 
-    Launchers and sites pin ranks of themselves, to one core mostly. On another host a cpuset counts as pinning, too: a
-    Slurm job that was given fewer cores than threads has the speed of fewer threads. Here this process has the same.
+    Some launchers and sites pin ranks, mostly to one core. On another host a cpuset counts as pinning, too: a Slurm job
+    that was given fewer cores than threads has the speed of fewer threads. On this host, this process has the same one.
     """
     wanted = placement.threads * placement.devices
     for each in reports:
@@ -161,7 +161,7 @@ def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
 
 
 def devices_problem(placement: Placement, reports: Sequence[RankReport]) -> str | None:
-    """Which ranks drove the same GPU unasked, or None: each has half of its speed, and half of its memory."""
+    """Name ranks that shared a GPU unasked, or None: each has half of its speed, and half of its memory."""
     drivers: dict[str, list[int]] = {}
     for each in reports:
         for device in each.device_ids:
@@ -176,7 +176,7 @@ def devices_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
 
 
 def threads_problem(placement: Placement, reports: Sequence[RankReport], given: Mapping[str, str]) -> str | None:
-    """Which rank saw another number of threads than was `given` to the launcher for it, or None."""
+    """Name a rank that saw another number of threads than was `given` to the launcher for it; None if none did."""
     for each in reports:
         for name, value in given.items():
             seen = each.threads.get(name)

@@ -1,4 +1,4 @@
-"""One process of an adapter on this machine, with the first of everything that it declares.
+"""A single process of an adapter on this machine, with the first of everything that it declares.
 
 It measures nothing: it makes the float64 oracle, packs a data set, compares readers, or only starts the framework.
 Only a start tells whether a framework works here: a module that is found may still die when it is imported, or find no
