@@ -64,7 +64,7 @@ def deviations() -> NDArray[np.float64]:
     """Logarithms of the fixture runs' rates over their row's median."""
     rows = [row for run in sorted(RUNS.iterdir()) for row in summarise(RunFolder.open(run / "training"))]
     several = [row.rates for row in rows if row.rates and len(row.rates.by_round) > 1]
-    return np.concatenate([np.log(np.array(list(one.by_round.values())) / one.value) for one in several])
+    return np.concatenate([[], *(np.log(np.array(list(one.by_round.values())) / one.value) for one in several)])
 
 
 def machines(runs: Sequence[dict[str, Any]]) -> dict[str, Machine]:
@@ -76,8 +76,9 @@ def machines(runs: Sequence[dict[str, Any]]) -> dict[str, Machine]:
         "visited": visited,
         "in turns": in_turns,
         "visited often": lambda random, rows, rounds: visited(random, rows, rounds, 0.2),
-        "fixtures": lambda random, rows, rounds: drawn(random, rows, rounds, fixtures),
     }
+    if fixtures.size:  # runs of several processes a case
+        made["fixtures"] = lambda random, rows, rounds: drawn(random, rows, rounds, fixtures)
     if real:
         made[ONE_ROW] = lambda random, rows, rounds: dealt(random, rows, rounds, real)
         made["real, mixed"] = lambda random, rows, rounds: mixed(random, rows, rounds, real)

@@ -116,7 +116,8 @@ CHECKS = (
 def run(check: Check, folder: Path, wait_s: float = 0.0) -> Result:
     """Run a check, as soon as others leave the machine alone, and keep what came of it in `folder`."""
     before = left_alone(wait_s)
-    here = this_host().model_dump()
+    host = this_host()
+    here = {**host.machine._asdict(), "cores": host.cores}
     result: Result = {
         "name": check.name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),

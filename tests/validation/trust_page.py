@@ -75,16 +75,10 @@ def _older(results: Mapping[str, Result]) -> list[str]:
         for method in sorted(set(older.values()), reverse=True)
     ]
     since = [f"- method {method}: {text}" for method, text in _methods() if method > min(older.values())]
-    return [
-        "",
-        f"Results of an older method than the newest, {METHOD}:",
-        "",
-        *named,
-        "",
-        "What methods since then define anew, in short ([in full](record-format.md#method)):",
-        "",
-        *since,
-    ]
+    lines = ["", f"Results of an older method than the newest, {METHOD}:", "", *named]
+    if since:
+        lines += ["", "What methods since then define anew, in short ([in full](record-format.md#method)):", "", *since]
+    return lines
 
 
 def _methods() -> list[tuple[int, str]]:

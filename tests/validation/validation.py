@@ -414,7 +414,7 @@ To make this page again, in an environment with stagebench and simpy, where TRAC
 
 `--measure OUT` first measures what takes long: on a quiet machine, as root, two hours.
 
-Made on {today()}, commit {short(commit())}; {this_host().cpu or "unknown processor"}. What takes long
+Made on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}. What takes long
 was measured before, and names its own date where that is known.
 
 ## Four ranks predicted from two
