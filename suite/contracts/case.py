@@ -71,7 +71,7 @@ class Sampling:
     steps: int = 50  # at least
     seconds: float = 10.0  # at least, per pass and process
     processes: int = 5  # that measure the speed; `breakdowns` of them run the other passes, too
-    breakdowns: int = 2
+    breakdowns: int = 3
     quick: bool = False  # fewer than the design asks for: such rows are marked
 
 

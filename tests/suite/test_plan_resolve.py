@@ -381,7 +381,8 @@ def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -
 
 def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone() -> None:
     """Runs of months are compared by ids: 903bb8c43b02 is what this case had before the first of them came."""
-    case = Case("pytorch", "ddp", "mnist_small", Placement(ranks_per_node=2, hosts=("a", "b")), seed=3)
+    place, sampling = Placement(ranks_per_node=2, hosts=("a", "b")), Sampling(breakdowns=2)
+    case = Case("pytorch", "ddp", "mnist_small", place, seed=3, sampling=sampling)
     assert case.id == "903bb8c43b02"
     assert case.on(schedule=Schedule(1.0)).id != case.id
     assert case.on(placement=replace(case.placement, memory_limit=1)).id != case.id
