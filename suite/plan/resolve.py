@@ -221,7 +221,7 @@ class _Maker:
         batch: int = choice["batch"]
         if choice["batch"] == WHOLE:
             samples = self.fit(choice, workload, graph).samples
-            batch = samples - round(samples * self.plan.training.held_out)  # as suite.worker.split cuts
+            batch = samples - round(samples * self.plan.training.held_out)  # as suite.worker.sources cuts
         elif choice["scaling"] == "weak":
             return batch
         return max(1, batch // devices)

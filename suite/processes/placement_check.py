@@ -14,8 +14,8 @@ from suite.groups import grouped
 from suite.processes.hosts import elsewhere, own_name
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
+from suite.worker.network import boot
 from suite.worker.pass_kinds import EXCHANGING
-from suite.worker.wire import boot
 
 LOOPBACK = "lo"
 LEAST = 1 / 64  # of what `comm` moves, that the busiest host must send: a broadcast has one sender, an all-gather parts

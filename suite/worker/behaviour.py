@@ -16,8 +16,8 @@ from suite.worker.contract import Batch, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
+from suite.worker.network import sent_bytes, since
 from suite.worker.outbox import Outbox
-from suite.worker.sent_bytes import sent_bytes, since
 from suite.worker.shared_memory import changed_since, shared_pages
 from suite.worker.trainer import Trainer
 from workloads.build import Builder

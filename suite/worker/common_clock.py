@@ -13,7 +13,7 @@ import os
 import time
 from typing import Callable
 
-from suite.worker.wire import boot
+from suite.worker.network import boot
 
 TIME_NAMESPACE = "/proc/self/ns/time"  # in one of its own a process may have its own monotonic clock
 

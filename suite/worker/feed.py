@@ -1,19 +1,24 @@
 """What an iteration eats: batches that stay on the device, or a stream that is read."""
 
 import itertools
+import os
 import time
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
 from suite.worker.contract import Batch
-from suite.worker.reading import Reading
+from suite.worker.job import Input
+from suite.worker.page_cache import page_cache
+from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
+from suite.worker.view import InMemory, View
 from workloads.graph import Graph
 
-RESIDENT = 4  # batches in turn: a single one is learnt by heart, and its gradients sink into subnormal numbers
+RESIDENT = 4  # batches in turn: a single one would be overfitted, and its gradients become subnormal
 READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
 FILL_S = 2.0  # at most, for readers to have read ahead what they can
+NAMED = 5  # unreadable samples that a note names
 
 
 class ResidentFeed:
@@ -35,7 +40,7 @@ class ResidentFeed:
         """Nothing is read ahead."""
 
     def fill(self) -> None:
-        """Nobody reads."""
+        """Nothing is read."""
 
     def prepare(self) -> None:
         """Nothing is read."""
@@ -45,6 +50,35 @@ class ResidentFeed:
 
     def notes(self) -> Dict[str, Any]:
         return {}
+
+
+class Reading:
+    """A rank's data set, opened as its case's `input` says: the view, the page cache, skipped samples."""
+
+    def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
+        """`folder` is the job's output."""
+        self._cache, self._source = input.page_cache, source
+        log = os.path.join(folder, "skipped-%d.txt" % rank)
+        if os.path.exists(log):
+            os.remove(log)  # an earlier attempt's
+        if input.mode == "memory":
+            source = InMemory(View(source, input._replace(repeat=1), seed, log))
+        self.view = View(source, input, seed, log)
+
+    def prepare(self) -> None:
+        """Bring the page cache into the state that the case asks for; before every pass."""
+        page_cache(self._source.paths(), self._cache)
+
+    def notes(self) -> Dict[str, Any]:
+        """What is read, and what was skipped so far."""
+        skipped = self.view.skipped()
+        if not skipped:
+            return {"data": self.view.name}
+        names = ["%s (%d times)" % (name, count) for name, count in sorted(skipped.items())]
+        return {
+            "data": self.view.name,
+            "skipped": {"samples": len(names), "reads": sum(skipped.values()), "which": names[:NAMED]},
+        }
 
 
 class StreamFeed:

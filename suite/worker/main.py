@@ -11,14 +11,14 @@ from typing import List, Optional, Union
 
 import numpy as np
 
-from suite.worker import binding, gpus, messages, wire
+from suite.worker import binding, gpus, messages, network
 from suite.worker.communicator import Communicator
-from suite.worker.connections import connections
 from suite.worker.contract import Setup, Unavailable, Unsupported
 from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
 from suite.worker.memory_limit import limit_memory
+from suite.worker.network import connections
 from suite.worker.outbox import Outbox
 from suite.worker.ranks import Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
@@ -41,14 +41,14 @@ def main(argv: List[str]) -> int:
         limit_memory(job.group.memory_limit)
         cores = bind(job, rank)
         outbox.send(hello(rank, cores, job.group.variables))
-        before = wire.counters()
+        before = network.counters()
         made = make(job, rank)
         join(made, job.group, outbox)
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         RUN[type(job.task)](made, job.task, job.output, outbox)
         met = connections() if isinstance(job.task, Train) else []
-        outbox.send(messages.Wire(wire.growth(before, wire.counters()), met))
+        outbox.send(messages.Wire(network.growth(before, network.counters()), met))
         if load is not None:
             outbox.send(messages.Notes({"straggler": load.end()}))
     except BaseException as error:
@@ -81,7 +81,7 @@ def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
         core_of=[cpu.core for cpu in binding.topology(cores)],
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
         settings=settings(os.environ, own),
-        boot=wire.boot(),
+        boot=network.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
         arithmetic=messages.Arithmetic(list(decisive), digest(decisive)),

@@ -10,15 +10,13 @@ from suite.worker import behaviour, evidence, gpus, job, kernels, messages, nois
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
-from suite.worker.feed import ResidentFeed, StreamFeed, own_synthetic
+from suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.outbox import Outbox
 from suite.worker.packed_set import RecordSource
 from suite.worker.pass_kinds import BY_NAME, KERNELS, STAGED, TRAIN
 from suite.worker.passes import Passes
-from suite.worker.reading import Reading
-from suite.worker.sources import Source, open_source
-from suite.worker.split import split
+from suite.worker.sources import Source, open_source, split
 from suite.worker.trainer import Trainer
 from suite.worker.training import Training
 from suite.worker.turns import Turns

@@ -19,7 +19,7 @@ from suite.processes.placement_check import (
 )
 from suite.results.rank_report import Rank
 from suite.worker import messages
-from suite.worker.wire import boot
+from suite.worker.network import boot
 from tests.support.sent import hello
 
 TWO = Placement(nodes=2, ranks_per_node=2, launcher="mpiexec", hosts=("a", "b"))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from suite.worker.connections import connections
+from suite.worker.network import connections
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 

@@ -10,8 +10,7 @@ import pytest
 import toy
 
 from suite.worker.job import DataSet
-from suite.worker.sources import ArraySource, FolderSource, Source, open_source
-from suite.worker.split import split
+from suite.worker.sources import ArraySource, FolderSource, Source, open_source, split
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
 from suite.worker.trainer import Trainer
 from suite.worker.view import View

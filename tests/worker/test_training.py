@@ -8,7 +8,7 @@ from suite.worker import messages
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.job import DataSet, Train
 from suite.worker.schedule import Schedule
-from suite.worker.split import split
+from suite.worker.sources import split
 from suite.worker.training import Training, epoch_ends
 from tests.support import trainers
 from tests.support.jobs import READ_ONCE, graph

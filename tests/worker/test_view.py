@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from suite.worker import view
+from suite.worker.feed import Reading
 from suite.worker.photographs import random_box
-from suite.worker.reading import Reading
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View

@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from suite.worker.messages import Traffic
-from suite.worker.wire import counters, growth
+from suite.worker.network import counters, growth
 
 TABLE = """\
 Inter-|   Receive                            |  Transmit

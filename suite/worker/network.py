@@ -1,0 +1,126 @@
+"""The network as the system counts it: an interface's traffic, InfiniBand too; a process's connections and sent bytes.
+
+From proc(5), sysfs, and TCP_INFO of tcp(7).
+"""
+
+import contextlib
+import glob
+import ipaddress
+import os
+import socket
+import struct
+from typing import Dict, List, Set, Tuple
+
+from suite.worker.messages import Connection, Traffic
+
+NETWORK = "/proc/net/dev"  # of this process's network namespace
+INFINIBAND = "/sys/class/infiniband/*/ports/*/counters"  # its traffic bypasses the system's network
+BOOT = "/proc/sys/kernel/random/boot_id"
+WORD = 4  # bytes; their counters count words
+
+Counters = Dict[str, Tuple[int, int]]  # by interface: bytes received, bytes sent
+
+
+def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
+    """Return the current counters; empty, or without a port, if the system does not report them."""
+    found = {}  # type: Counters
+    if os.path.exists(network):
+        with open(network) as stream:
+            for line in stream.readlines()[2:]:
+                name, _, numbers = line.partition(":")
+                found[name.strip()] = (int(numbers.split()[0]), int(numbers.split()[8]))
+    for folder in glob.glob(infiniband):
+        device, _, port = folder.split(os.sep)[-4:-1]
+        # An adapter without management counts nothing: "N/A (no PMA)". Others may be read by root alone.
+        with contextlib.suppress(OSError, ValueError):
+            received, sent = (_words(os.path.join(folder, "port_%s_data" % way)) for way in ("rcv", "xmit"))
+            found["%s:%s" % (device, port)] = (received * WORD, sent * WORD)
+    return found
+
+
+def boot() -> str:
+    """Return an id of the running kernel; "" if the system has none."""
+    try:
+        with open(BOOT) as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:
+    """Return the traffic between two readings, without interfaces that appeared or disappeared."""
+    return {
+        name: Traffic(received - before[name][0], sent - before[name][1])
+        for name, (received, sent) in sorted(after.items())
+        if name in before
+    }
+
+
+def _words(path: str) -> int:
+    with open(path) as stream:
+        return int(stream.read())
+
+
+TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
+OPEN = "01"  # TCP_ESTABLISHED
+MOST_CONNECTIONS = 1000  # that a record holds
+
+
+def connections(tables: Tuple[str, ...] = TABLES) -> List[Connection]:
+    """Return the TCP connections that this process has open; none if the system does not report them."""
+    found = set()  # type: Set[Connection]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        sockets = _open_sockets()
+        for path in filter(os.path.exists, tables):
+            with open(path) as table:
+                for line in table.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == OPEN and fields[9] in sockets:
+                        found.add(Connection(_address(fields[1]), _address(fields[2])))
+    return sorted(found)[:MOST_CONNECTIONS]
+
+
+def _open_sockets() -> Set[str]:
+    """Return the inodes of this process's sockets."""
+    found = set()
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            kind, _, inode = os.readlink("/proc/self/fd/" + name).partition(":")
+            if kind == "socket":
+                found.add(inode.strip("[]"))
+    return found
+
+
+def _address(written: str) -> str:
+    """Convert `0100007F:1F90`, 32-bit words in the machine's byte order and a port, to 127.0.0.1:8080."""
+    words, port = written.split(":")
+    packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+    address = ipaddress.ip_address(packed)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    shown = "[%s]" if address.version == 6 else "%s"
+    return "%s:%d" % (shown % address, int(port, 16))
+
+
+BYTES_SENT = struct.Struct("200xQ")  # tcpi_bytes_sent in <linux/tcp.h>
+
+
+def sent_bytes() -> Dict[str, int]:
+    """Return the bytes sent on each open TCP connection, by the kernel's name of its socket.
+
+    Linux 4.19 or newer; elsewhere nothing is counted. For shared memory see `shared_memory`.
+    """
+    found = {}
+    for name in os.listdir("/proc/self/fd") if hasattr(socket, "TCP_INFO") else ():
+        with contextlib.suppress(OSError, struct.error):  # closed meanwhile, no TCP, an old kernel
+            called = os.readlink("/proc/self/fd/" + name)
+            if called.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as opened:
+                    about = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                found[called] = BYTES_SENT.unpack_from(about)[0]
+    return found
+
+
+def since(before: Dict[str, int]) -> int:
+    """Return the bytes sent since `sent_bytes` returned `before`, on connections that are still open."""
+    return sum(now - before.get(called, 0) for called, now in sent_bytes().items())
