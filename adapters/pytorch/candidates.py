@@ -160,7 +160,7 @@ class Kept:
 
     def write(self) -> None:
         """Keep what was tried, for later cases; a cache that cannot be written costs them the seconds again."""
-        if not self._tried:
+        if not self._tried or self._path.startswith("~"):  # a user without a home folder
             return
         written = "%s.%d" % (self._path, os.getpid())
         try:

@@ -152,3 +152,13 @@ def test_strategies_train_by_the_same_ways(proven, strategy, options):
     pieces = options.get("microbatches", 1)
     knobs = {"products": "onednn", "pointwise": "product"}
     proven(pointwise(), strategy=strategy, tuning="tuned", precision="float32", pieces=pieces, **options, **knobs)
+
+
+@pytest.mark.usefixtures("times")
+def test_a_user_without_a_home_folder_keeps_nothing(tmp_path, monkeypatch):
+    for name in ("STAGEBENCH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    assert chosen()["fc"] == "onednn"
+    assert not list(tmp_path.iterdir())
