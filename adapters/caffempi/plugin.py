@@ -138,6 +138,7 @@ class CaffeMPI(Adapter):
     package = "adapters.caffempi"
     requires = ("torch", "mpi4py", "lmdb")
     builds_on = ("adapters.pytorch",)  # its operators, and how they are chosen
+    optional = PyTorch.optional
     arithmetic_variables, other_variables = PyTorch.arithmetic_variables, PyTorch.other_variables
     out_of_memory = PyTorch.out_of_memory
     environment = "caffempi"
