@@ -146,7 +146,7 @@ def test_a_command_starts_nothing_and_writes_below_its_folder_alone(tmp_path):
 def test_command_lines_are_of_every_command(tmp_path, monkeypatch):
     seen = set()
     instead(monkeypatch, "line", lambda content, folder: seen.add(content.split(b"\0")[0].decode(errors="replace")))
-    fuzz.fuzz("line", 400, 7, tmp_path)
+    fuzz.fuzz("line", 600, 7, tmp_path)
     assert seen >= {words[0] for words in lines.commands()}
 
 
