@@ -199,7 +199,7 @@ def taught(case: Case, faster: float = 1.0, late: float | None = None) -> list[d
                         {
                             "train_s": length,
                             "test_s": 0.0,
-                            "samples": steps * case.batch,
+                            "samples": steps * case.batch * case.placement.devices,
                             "steps": steps,
                             "accuracy": float(share),
                             "loss": 0.2,
