@@ -9,6 +9,8 @@ Every step leaves its output in OUT/STEP.txt, and a line in the record, on_a_car
 the time may end at any moment, and the next occasion goes on with the first step that no card has passed. Steps whose
 files it needs, data and oracles, are run again where OUT lacks them.
 
+On a machine without a network, carried.sh brings the tree and the wheels that are missing, and runs this program.
+
 `--rehearse` runs the same steps on CPUs, most of them with one small network in the place of the others: what fails
 there for any other reason than a missing GPU would fail on the GPU, too.
 """
