@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.slurm.launcher import PATTERNS
+from suite.contracts.engine_messages import Begun
 from suite.contracts.launcher import Process
 from suite.processes.attempt import Attempt, Limits, run
 
@@ -33,7 +34,7 @@ def engine(folder: Path, program: str, limit: float = 20, **more: Any) -> Attemp
 def test_the_limits_do_not_count_in_the_queue(tmp_path: Path) -> None:
     found = engine(tmp_path, "time.sleep(2); report(Path(), Begun('7'));" + DONE, limit=1, queues=True)
     assert (found.outcome, found.reason) == ("ok", "")
-    assert found.evidence["engine"] == [{"type": "begun", "job": "7", "nodes": ""}]
+    assert found.evidence["engine"] == [Begun("7")]
 
 
 def test_they_count_from_its_end(tmp_path: Path) -> None:

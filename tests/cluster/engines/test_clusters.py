@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from suite.contracts.case import Placement
+from suite.contracts.engine_messages import Begun
 from suite.worker.messages import Hello, Joined, of_type
 from tests.cluster.engines import clusters
 
@@ -48,7 +49,7 @@ def test_ranks_on_two_nodes_meet_and_get_their_variables(launcher, job, launched
         assert (hello.rank, hello.world, joined.world) == (rank, 4, 4)
         assert joined.versions["TINY_WORDS"] == words
         assert joined.versions["OMP_NUM_THREADS"] == "1"
-    assert [each["type"] for each in result.evidence["engine"]] == ["begun"]
+    assert [type(message) for message in result.evidence["engine"]] == [Begun]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from cluster.slurm.private import Node, Private, missing
 from cluster.slurm.requirements import PMI as MPI_TYPE
 from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
+from suite.contracts.engine_messages import Begun
 from suite.errors import Unavailable
 from suite.worker.messages import Hello, Joined, of_type
 from tests.support.control_group import small_group
@@ -143,8 +144,8 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
         assert joined.transport.startswith(f"mpi: {library}")
         assert joined.versions["TINY_WORDS"] == "a b 'c' $d"
         assert int(joined.versions["MASTER_PORT"]) > 1023
-    (begun,) = result.evidence["engine"]
-    assert (begun["type"], begun["nodes"]) == ("begun", "n[1-2]")
+    (begun,) = of_type(Begun, result.evidence["engine"])
+    assert begun.nodes == "n[1-2]"
 
 
 @pytest.mark.parametrize("name", ["openmpi5", "mpich"])
@@ -282,7 +283,7 @@ def test_too_few_nodes_or_cores_are_told_with_what_there_is(placement, reason):
 
 def test_hosts_are_the_nodes(job, submitted):
     result = submitted(job(Placement(hosts=("n2",), launcher="slurm"), HERE, strategy="alone"))
-    assert (result.outcome, result.evidence["engine"][0]["nodes"]) == ("ok", "n2")
+    assert (result.outcome, result.evidence["engine"][0].nodes) == ("ok", "n2")
 
 
 def test_no_sbatch_and_no_controller_are_told(monkeypatch, slurm, tmp_path):
