@@ -48,7 +48,7 @@ def test_a_proof_has_the_threads_and_the_cores_of_its_case(folder, tmp_path, mon
     run(folder, [bound], settings=Settings(proofs=True))
     lines = (folder.attempt(bound.id, "proof") / "rank-0.jsonl").read_text().splitlines()
     (proving,), measuring = of_type(Hello, map(decode, lines)), folder.record(bound.id, 0).ranks[0].hello
-    assert (tuple(proving.cores), proving.threads) == (measuring.cores, measuring.threads)
+    assert (list(proving.cores), proving.threads) == (list(measuring.cores), measuring.threads)
     assert proving.threads["OMP_NUM_THREADS"] == "1"
 
 
