@@ -17,7 +17,7 @@ FORCED = 5.0  # seconds for its guard to end a program that is late
 # controller's interpreter and break another one's.
 FOREIGN = (
     *("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"),
-    *("OMPI_COMM_WORLD_", "PMIX_", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PYTHON"),
+    *("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PYTHON"),
 )  # beginnings of names
 
 

@@ -53,7 +53,7 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
 
 
 def own_pace(name: str) -> bool:
-    """Whether ranks may run different numbers of steps in a pass; unknown names are invalid elsewhere."""
+    """Return whether ranks may run different numbers of steps in a pass."""
     return name in BY_NAME and BY_NAME[name].own_pace
 
 

@@ -213,7 +213,8 @@ def check_format(written: Any, path: Path, remedy: str) -> None:
     if path.name != "run.json":
         raise StoreError(f"{refused}; {remedy}")
     later = isinstance(written, int) and written > FORMAT
-    raise RequestError(f"{refused}; " + ("read it with the version that wrote it" if later else "measure it again"))
+    remedy = "read it with the version that wrote it" if later else "measure it again, into a new folder"
+    raise RequestError(f"{refused}; {remedy}")
 
 
 ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r")  # JSON's, of control characters

@@ -67,6 +67,8 @@ def main(arguments: list) -> None:
 
 def guard(tokens: list, options: dict) -> None:
     """Run the program behind this process to its end, and end as it did."""
+    # Where a parent ignores SIGCHLD, so does what it starts: the kernel then collects the program and reports no end.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if "--parent" in options:

@@ -114,11 +114,13 @@ def _another_layout(path: str, name: Optional[str]) -> str:
         meant = [above]
     if meant:
         return "%s: give %s" % (problem, meant[0])
-    deep = [folder for folder in below if folder != path and _has_images(folder)]
-    if deep and name is not None and os.path.dirname(deep[0]) != path:
-        problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
-        return problem + ": move or link the images of each class into its own folder"
-    return problem + (": sort its images into such folders" if name is None and _has_images(path) else "")
+    if name is not None:
+        deep = [folder for folder in _below(os.path.join(path, name)) if _has_images(folder)]
+        if deep:
+            problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
+            return problem + ": move or link the images of each class into its own folder"
+        return problem + ": put its images into it, or move it out of the set"
+    return problem + (": sort its images into such folders" if _has_images(path) else "")
 
 
 def _below(path: str) -> Iterator[str]:

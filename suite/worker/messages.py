@@ -219,7 +219,7 @@ class Epoch(NamedTuple):
     samples: int  # of this rank
     steps: int
     accuracy: float  # the share of test samples answered right
-    loss: Optional[float]  # of its last step
+    loss: Optional[float] = None  # of its last step; None: not finite
 
 
 class Training(NamedTuple):

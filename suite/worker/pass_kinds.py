@@ -40,7 +40,7 @@ class PassKind(NamedTuple):
     skipped: Callable[[int, bool], Optional[str]] = always  # from all devices and whether data are read: why not to run
     only_stage: str = ""  # the one stage that it measures; a strategy that cannot time that stage has no such pass
     against: str = ""  # the pass with which it is timed in turns
-    exchanges: bool = False  # whether gradients travel in its steps
+    exchanges: bool = False  # whether its steps count as traffic that the hosts must have sent
     has_loss: bool = False  # whether a record's reader gets the loss of its last step
     own_pace: bool = False  # whether ranks may run different numbers of steps
     usual: bool = True  # whether a plan that names no passes has it
@@ -79,7 +79,7 @@ PASS_KINDS = (
     ),
     PassKind(
         COMM_ONLY,
-        "the network's own gradients are exchanged and nothing else, in the same turns",
+        "only the network's own gradients and what else the strategy sends in a step are exchanged, in the same turns",
         "what communication costs alone",
         skipped=if_devices_exchange,
         only_stage="communication",

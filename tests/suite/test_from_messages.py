@@ -1,6 +1,8 @@
 """What ranks report becomes their part of a record, field by field."""
 
+import json
 import math
+from typing import Any, get_args, get_type_hints
 
 from suite.comm.records import comm_rank
 from suite.results.rank_report import training_rank
@@ -62,6 +64,27 @@ def test_a_training_s_rank() -> None:
     assert found.wire["eth0"].sent_bytes == 2
     assert found.failed is None
     assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+def test_an_epoch_whose_loss_is_not_finite_is_read_again() -> None:
+    diverged = messages.Epoch(1.0, 0.1, 8, 2, 0.5, math.nan)
+    found = training_rank(3, [*LIFE, messages.Training([diverged], [0], [math.nan], [0.5])])
+    written = json.dumps(without_nones(json.loads(found.model_dump_json())))
+    assert type(found).model_validate_json(written).training.epochs == [diverged._replace(loss=None)]
+
+
+def without_nones(value: Any) -> Any:
+    """A record's file omits what is None."""
+    if isinstance(value, dict):
+        return {name: without_nones(each) for name, each in value.items() if each is not None}
+    return [without_nones(each) for each in value] if isinstance(value, list) else value
+
+
+def test_a_message_s_value_that_may_be_missing_has_a_default() -> None:
+    """Files omit None: without a default, a record that holds one could not be read again."""
+    for kind in (each for each in vars(messages).values() if hasattr(each, "_field_defaults")):
+        optional = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
+        assert optional <= set(kind._field_defaults), kind
 
 
 def test_a_rank_that_failed_at_once() -> None:

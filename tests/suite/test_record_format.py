@@ -86,9 +86,9 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
         (FORMAT + 1, f"has format {FORMAT + 1}, and .* format {FORMAT}; read it with the version that wrote it"),
         (
             FORMAT - 1,
-            f"has format {FORMAT - 1}, and this stagebench reads format {FORMAT}; measure it again",
+            f"has format {FORMAT - 1}, and this stagebench reads format {FORMAT}; measure it again, into a new folder",
         ),
-        (None, f"names no format, and this stagebench reads format {FORMAT}; measure it again"),
+        (None, f"names no format, and this stagebench reads format {FORMAT}; measure it again, into a new folder"),
     ],
 )
 def test_another_format_is_refused_with_its_remedy(run: Path, written: int | None, words: str) -> None:

@@ -65,6 +65,16 @@ def test_the_program_s_end_becomes_a_shell_s_exit_code(ended, end, code):
     assert process.wait(10) == code
 
 
+def test_a_parent_that_ignores_its_children_s_ends_hides_none(ended):
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # lasts through exec
+    try:
+        process = ended(far_end(TELLS + "sys.exit(7)"))
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+    pid_of(process)
+    assert process.wait(10) == 7
+
+
 @pytest.mark.parametrize("program", [FOR_EVER, STUBBORN], ids=["polite", "stubborn"])
 def test_a_lifeline_that_closes_ends_the_program(ended, program):
     process = ended(far_end(program))

@@ -80,7 +80,8 @@ def test_every_system_name_is_known_in_any_case(tmp_path):
         (("n01/images/1.JPEG", "n02/images/1.JPEG"), "", "lie deeper, in n01/images: move or link the images of each"),
         (("train/n01/images/1.JPEG", "train/n02/images/2.JPEG"), "", "lie deeper, in train/n01/images: move or link"),
         (("train/1.jpg", "test/1.jpg"), "", "{}: test and train are parts of a set, not classes; .* give one part$"),
-        (("a/1.jpg", "b/1.webp"), "", r"no images in b; one level .* images \(\.jpg, \.jpeg, \.png\) per class$"),
+        (("a/1.jpg", "b/1.webp"), "", "no images in b; .* class: put its images into it, or move it out of the set$"),
+        (("a/1.jpg", "b/2.jpg", "c/sub/3.jpg"), "", "no images in c; .* lie deeper, in c/sub: move or link the images"),
         (("left/", ".git/1.jpg"), "", "{} has no class folders; one level of folders is read"),
     ],
 )  # fmt: skip
