@@ -1,7 +1,7 @@
-"""What adapters whose ranks meet by Open MPI ask of it."""
+"""The settings of Open MPI for adapters whose ranks meet by it."""
 
 OPEN_MPI = "Open MPI"  # for `Strategy.mpi` and `Knob.mpi`
 
-# Waiting ranks spin. Where anything else wants their core, the others wait for their time slice to end: 57 ms a step
-# of mnist_small became 10 ms on a machine shared with other jobs.
+# Waiting ranks spin. If another process needs their core, it waits until their time slice ends, and with it the other
+# ranks: on a machine shared with other jobs, this setting cut a step of mnist_small from 57 ms to 10 ms.
 GIVE_WAY = {"OMPI_MCA_mpi_yield_when_idle": "1"}

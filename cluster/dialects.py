@@ -30,17 +30,17 @@ class Dialect:
 
     name: str
     title: str
-    version: str  # regular expression: what `mpiexec --version` says
-    library: str  # regular expression: what MPI_Get_library_version says of a library it can start
-    pmi: str  # what Slurm's `srun --mpi=` must be for it
+    version: str  # a regular expression for the output of `mpiexec --version`
+    library: str  # a regular expression for MPI_Get_library_version of a library whose ranks it can start
+    pmi: str  # the value of Slurm's `srun --mpi=` for such a library
     group: tuple[str, ...]  # the number of ranks, their spreading over nodes, no binding
-    on_hosts: tuple[str, ...]  # where; {hosts} is "a:2,b:2"
-    variable: tuple[str, ...]  # hands one variable to every rank
+    on_hosts: tuple[str, ...]  # the hosts; {hosts} is "a:2,b:2"
+    variable: tuple[str, ...]  # sets one variable for every rank
     agent: tuple[str, ...]  # the only program that logs in to other hosts; daemons stay its children
     numbers: RankVariables
     failures: FailurePatterns
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
-    pair: dict[str, str] = field(default_factory=dict)  # and more of them when there are two ranks in all
+    pair: dict[str, str] = field(default_factory=dict)  # further variables for a total of two ranks
     environ: dict[str, str] = field(default_factory=dict)  # for mpiexec itself
     scratch: tuple[str, ...] = ()  # its variables for the folder in which it makes one of its own, ours first
 

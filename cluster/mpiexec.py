@@ -26,7 +26,7 @@ class Mpiexec(CheckedLauncher):
     order = 20
 
     def check(self, placement: Placement, interpreter: Path) -> None:
-        """An mpiexec must fit the interpreter, and every node have a host that mpiexec can take."""
+        """Raise Unavailable if no mpiexec fits the interpreter, or if mpiexec cannot take or reach the hosts."""
         check_hosts(placement)
         for host in placement.hosts:
             if ":" in host:

@@ -20,8 +20,8 @@ from suite.errors import Unavailable
 from suite.processes.hosts import here
 
 UNSHARED = 66  # exit code
-# $1: the folder, $2: what proves that it is the same; the rest: variables and the command. New files may take some
-# seconds to be seen on a network file system.
+# $1: the folder, $2: the proof that it is shared; the rest: variables and the command. On a network file system new
+# files may appear after some seconds.
 ENTER = f"""n=0
 until cd "$1" 2>/dev/null && grep -qs "$2" {logins.GUARD}; do
   n=$((n + 1))
@@ -44,7 +44,7 @@ class Ssh(CheckedLauncher):
     order = 10
 
     def check(self, placement: Placement, interpreter: Path) -> None:
-        """Every node must have a host, and every host a login and the interpreter."""
+        """Raise Unavailable if a node has no host, or a host no login or no such interpreter."""
         check_hosts(placement)
         far = [host for host in dict.fromkeys(placement.hosts) if not here(host)]
         if far:

@@ -1,4 +1,4 @@
-"""stagebench: what distributed training costs, stage by stage, with the proof beside it.
+"""stagebench: the cost of distributed training, stage by stage, with the proof that the training is right.
 
 Oldest Python of this file: 3.6, since it travels with the worker half.
 """

@@ -1,4 +1,4 @@
-"""The built-in workloads, registered as a third party's would be."""
+"""The built-in workloads, registered like a third party's."""
 
 from suite.contracts.hooks import hookimpl
 from workloads.catalogue import Workload
@@ -7,5 +7,5 @@ from workloads.networks import BUILT_IN
 
 @hookimpl
 def stagebench_workloads() -> list[Workload]:
-    """The networks of `workloads.networks`."""
+    """Return the networks of `workloads.networks`."""
     return BUILT_IN

@@ -1,7 +1,7 @@
-"""The errors that end a command, each with the exit code it means.
+"""The errors that end a command, each with its exit code.
 
-Each message names the value, the place and the remedy. Anything else that escapes is a
-defect of ours and shows its traceback.
+Each message names the value, the place and the remedy. Any other exception is a defect of stagebench and is shown with
+its traceback.
 """
 
 import errno

@@ -9,42 +9,42 @@ from workloads.graph import Graph
 
 
 def gaussian(std: float, bias: float = 0.0) -> dict:
-    """Initialisers: weights from N(0, std), a constant bias."""
+    """Return initialisers: weights from N(0, std), a constant bias."""
     return {"weight": {"kind": "gaussian", "std": std}, "bias": {"kind": "constant", "value": bias}}
 
 
 def xavier(bias: float = 0.0) -> dict:
-    """Caffe's xavier: weights uniform within sqrt(3 / fan_in), a constant bias."""
+    """Return Caffe's xavier: weights uniform within sqrt(3 / fan_in), a constant bias."""
     return {"weight": {"kind": "xavier"}, "bias": {"kind": "constant", "value": bias}}
 
 
 def uniform(fan_in: int) -> dict:
-    """PyTorch's default: weights and biases uniform within 1 / sqrt(fan_in)."""
+    """Return PyTorch's default: weights and biases uniform within 1 / sqrt(fan_in)."""
     drawn = {"kind": "uniform", "bound": fan_in**-0.5}
     return {"weight": drawn, "bias": drawn}
 
 
 class Builder:
-    """Builds a `Graph`; names default to what the network's paper or reference calls them."""
+    """Builds a `Graph`, layer by layer; the built-in networks take a layer's name from their paper or reference."""
 
     def __init__(self, name: str, input_shape: tuple, classes: int) -> None:
         """Start with the input, whose name is "input"."""
         self.graph = Graph(name, input_shape, classes)
 
     def conv(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
-        """A convolution: stride, pad, groups, bias, init as in `workloads.kinds`."""
+        """Add a convolution: stride, pad, groups, bias, init as in `workloads.kinds`."""
         return self.graph.add(name, "conv", (x,), out=out, kernel=kernel, **attrs)
 
     def conv_relu(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
-        """A convolution and its rectifier, named `<name>_relu`."""
+        """Add a convolution and its rectifier, named `<name>_relu`."""
         return self.relu(name + "_relu", self.conv(name, x, out, kernel, **attrs))
 
     def conv_bn(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
-        """A convolution without bias, then batch normalisation named `<name>_bn`."""
+        """Add a convolution without bias, then batch normalisation named `<name>_bn`."""
         return self.graph.add(name + "_bn", "batch_norm", (self.conv(name, x, out, kernel, bias=False, **attrs),))
 
     def dense(self, name: str, x: str, out: int, init: Optional[dict] = None) -> str:
-        """A fully connected layer over a flat input."""
+        """Add a fully connected layer over a flat input."""
         return self.graph.add(name, "dense", (x,), out=out, init=init or {})
 
     def relu(self, name: str, x: str) -> str:
@@ -57,14 +57,14 @@ class Builder:
         return self.graph.add(name, "avg_pool", (x,), kernel=kernel, stride=stride)
 
     def lrn(self, name: str, x: str, **attrs: object) -> str:
-        """Local response normalisation across channels."""
+        """Add local response normalisation across channels."""
         return self.graph.add(name, "lrn", (x,), **attrs)
 
     def dropout(self, name: str, x: str, rate: float) -> str:
         return self.graph.add(name, "dropout", (x,), rate=rate)
 
     def flatten(self, name: str, x: str) -> str:
-        """(channels, height, width) to (features,)."""
+        """Add a layer from (channels, height, width) to (features,)."""
         return self.graph.add(name, "flatten", (x,))
 
     def concat(self, name: str, *xs: str) -> str:

@@ -24,8 +24,8 @@ class Workload(NamedTuple):
     name: str
     graph: Callable[[], Graph]
     optimiser: Optimiser
-    dataset: str  # what real input means here: "imagenet-like" or "digits"
+    dataset: str  # the kind of real data: "imagenet-like" or "digits"
     proof_batch: int  # samples per rank in a proof
-    proof_lr: float  # makes the three updates of a proof large, yet does not blow the loss up
+    proof_lr: float  # makes the three updates of a proof large, without divergence of the loss
     source: str
     preprocessing: Preprocessing = PHOTOGRAPHS  # of photographs; digits are scaled to mean 0 and deviation 1 as a set

@@ -83,7 +83,7 @@ class Graph:
         return sum(layer.macs for layer in self.layers)
 
     def gradient_bytes(self, itemsize: int = 4) -> int:
-        """Bytes of one gradient exchange."""
+        """Return the bytes of one gradient exchange."""
         return sum(layer.gradient_bytes(itemsize) for layer in self.layers)
 
     def without_dropout(self) -> "Graph":
@@ -94,7 +94,7 @@ class Graph:
         return Graph.from_dict(data)
 
     def to_dict(self) -> dict:
-        """A JSON-ready description; `from_dict` reads it back."""
+        """Return a JSON-ready description; `from_dict` reads it back."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),

@@ -94,7 +94,7 @@ class Layer:
         return sum(size(parameter.shape) for parameter in self.parameters)
 
     def gradient_bytes(self, itemsize: int = 4) -> int:
-        """Bytes that this layer adds to a gradient exchange."""
+        """Return the bytes that this layer adds to a gradient exchange."""
         return self.parameter_count * itemsize
 
     def _checked(self, attrs: Dict[str, Any]) -> Dict[str, Any]:

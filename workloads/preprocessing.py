@@ -14,23 +14,23 @@ Box = Tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 class Preprocessing(NamedTuple):
-    """The figures of it."""
+    """The parameters of a workload's preprocessing."""
 
     resize: int  # pixels of the shorter side before the centre crop
     mean: Tuple[float, ...]  # of each channel, of values from 0 to 255
     deviation: Tuple[float, ...]
-    area: Tuple[float, float]  # of a random crop, as shares of the image's
-    ratio: Tuple[float, float]  # of its sides
-    flip: float  # how often
+    area: Tuple[float, float]  # the least and the largest area of a random crop, as shares of the image's
+    ratio: Tuple[float, float]  # the least and the largest ratio of its sides
+    flip: float  # the probability of a flip
 
     def scaled(self, width: int, height: int) -> Tuple[int, int]:
-        """Width and height of an image once its shorter side is `resize`."""
+        """Return the width and height of an image after its shorter side was scaled to `resize`."""
         if width < height:
             return self.resize, height * self.resize // width
         return width * self.resize // height, self.resize
 
     def centre(self, width: int, height: int, crop: int) -> Box:
-        """The part of an image that the scaled image's centre crop shows; whole pixels of the scaled one."""
+        """Return the box of an image that the scaled image's centre crop shows, at whole pixels of the scaled image."""
         across, down = self.scaled(width, height)
         left, top = (across - crop) // 2, (down - crop) // 2
         x, y = width / float(across), height / float(down)

@@ -1,10 +1,9 @@
-"""The ranks that MPI connects, and how a piece of the gradient travels between them.
+"""The ranks that MPI connects, and the transfer of a piece of the gradient between them.
 
-A transfer is a row of steps; each yields the requests that must be done before it goes on. An `InFlight`
-tests the requests and resumes the steps, so that many pieces are on their way at once and no rank waits
-inside. Messages go from rank to rank, tagged with the piece's number, wherever a wire is between the ranks:
-Open MPI's non-blocking all-reduce on two ranks sends everything one way and then the sum the other way, and
-so at half the wire's rate.
+A transfer is a generator of steps; each yields the requests that must be done before the next one. An `InFlight` tests
+the requests and resumes the steps, so that many pieces travel at once and no rank waits inside. If a network is between
+the ranks, messages go from rank to rank, tagged with the piece's number: Open MPI's non-blocking all-reduce on two
+ranks sends everything in one direction, then the sum in the other, and so uses half of the wire's rate.
 """
 
 from typing import Any, Callable, Iterator, List, Optional

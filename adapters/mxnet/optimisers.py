@@ -79,7 +79,7 @@ def change_rate(optimiser: Any, updaters: Sequence[Any], rate: float) -> None:
 
 
 class Operators:
-    """One `sgd_mom_update` or `adam_update` per parameter: faster than the operator for several."""
+    """An optimiser that calls `sgd_mom_update` or `adam_update` per parameter: faster than the operator for several."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
         """Make moments of zero for every weight."""

@@ -29,9 +29,9 @@ class Lifelines:
     """The port to which each task connects; both sides give signs of life as long as they live."""
 
     def __init__(self, proof: str, on_loss: Callable[[str], None]) -> None:
-        """`on_loss` is called, in another thread, with a sentence that names the first node that is lost.
+        """Listen; `on_loss` is called, in another thread, with a sentence that names the first lost node.
 
-        A connection that does not begin with `proof` is none of the gang's.
+        A connection that does not begin with `proof` is not the gang's.
         """
         self._proof, self._listener = proof, socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -83,7 +83,7 @@ class Node:
     """A task's end of its lifeline."""
 
     def __init__(self, task: socket.socket, name: str) -> None:
-        """`name` is "HOST (ADDRESS)"."""
+        """Take a task's connection; `name` is "HOST (ADDRESS)"."""
         self.task, self.name = task, name
         self.left = self.ended = False
         self._unanswered = 0

@@ -58,7 +58,7 @@ class GangLauncher(CheckedLauncher):
         """Unavailable names what the cluster lacks for a placement, with the remedy; `python` has the package."""
 
     def check(self, placement: Placement, interpreter: Path) -> None:
-        """A Python must have the engine's package, and a cluster answer that has enough nodes."""
+        """Raise Unavailable if no Python has the engine's package, or no cluster with enough nodes answers."""
         self.check_cluster(placement, self._python())
         self._wait()
 

@@ -28,13 +28,13 @@ class Gang(TypedDict):
     """The task of all nodes: a plain dictionary, which JSON and every engine can carry."""
 
     folder: str  # the attempt's, which all nodes share
-    proof: str  # in the first line of GUARD there; what a task says first to the driver
+    proof: str  # in the first line of GUARD there; a task's first words to the driver
     guard: list[str]  # the tokens before a program's own, which end it when this task ends
     command: list[str]  # a rank's
     environ: dict[str, str]  # of every rank and sidecar
     foreign: list[str]  # beginnings of variables that they must not inherit from the engine
     ranks: list[list[dict[str, str]]]  # by node, then by rank: the variables that say who it is
-    sidecars: list[tuple[str, list[str]]]  # what each is called, and its tokens, for the first node
+    sidecars: list[tuple[str, list[str]]]  # each one's name and its tokens, for the first node
     cores: int  # of a node that its ranks compute with
     gpus: int  # of a node
     hosts: list[str]  # one a node; empty where the engine may choose
@@ -127,7 +127,7 @@ def report_begun(gang: Gang, places: list[Place]) -> None:
 
 
 def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) -> subprocess.Popen[bytes]:
-    """A program behind its guard, whose standard input is its lifeline."""
+    """Start a program behind its guard, whose standard input is its lifeline; RuntimeError if that fails."""
     with open(os.path.join(gang["folder"], log), "wb") as output:
         try:
             return subprocess.Popen(
@@ -146,7 +146,7 @@ def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) 
 
 
 def reached(driver: Driver, own: Place, proof: str) -> socket.socket:
-    """A connection to the driver, which learns whose it is, and by the proof that it is of this gang."""
+    """Return a connection to the driver, which was sent the proof, host and address; RuntimeError if that fails."""
     try:
         lifeline = socket.create_connection(driver, REACHED)
         lifeline.sendall(f"{proof} {own[0]} ({own[1]})\n".encode())
@@ -183,7 +183,7 @@ def heed(lifeline: socket.socket) -> None:
 
 
 def failed(gang: Gang, ranks: Programs, servers: Programs) -> None:
-    """RuntimeError names the ranks and sidecars that have ended badly.
+    """Raise RuntimeError with the names of the ranks and sidecars that have ended badly, if any.
 
     A rank that misses another one may end at once, while the other one's guard still ends what that has left behind. If
     the other one is on another node, the task there must be the first that fails.

@@ -19,7 +19,7 @@ done
 """
 Yaml = dict[str, Any]
 RUN = {"cleanPodPolicy": "Running", "backoffLimit": 0}
-NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide what failed
+NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide the failure
 
 
 def documents(job: Inside, settings: Settings, plan: str, folder: str) -> list[Yaml]:
@@ -70,7 +70,7 @@ def replicas(count: int, template: Yaml) -> Yaml:
     return {"replicas": count, "restartPolicy": NEVER, "template": template}
 
 
-# By kind: the version of its schema, and what makes its specification.
+# By kind: the version of its schema, and the function that makes its specification.
 KINDS: dict[str, tuple[str, Callable[[Inside, Settings, Yaml], Yaml]]] = {
     "Job": ("batch/v1", plain),
     "MPIJob": ("kubeflow.org/v2beta1", mpi),

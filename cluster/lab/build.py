@@ -48,7 +48,7 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
 
 
 def check_free(layout: Layout) -> None:
-    """RequestError if a laboratory of this name exists, or a namespace that belongs to no laboratory."""
+    """Raise RequestError if a laboratory of this name exists, or a namespace that belongs to no laboratory."""
     if folder(layout.name).exists():
         raise taken(layout.name)
     foreign = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]

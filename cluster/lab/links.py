@@ -13,14 +13,14 @@ from suite.errors import RequestError, Unavailable
 
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 SLOWEST, FASTEST = 1e5, 1e11  # bits/s; below, a burst of one packet would be most of a second
-# Two buckets. The large one, which every link has, holds the rate over time, and makes up for what a busy machine's
-# timers lose. The small one, where the switch sends to a host, is a little faster and paces: only so much passes at
-# once, and what is larger takes as long as on a wire. With the large one alone 16 KiB took an eighth of their time. A
-# small one of half this size needs packets of half the size, which cost the hosts' own cores twice the processor time.
+# Two buckets. The large one, which every link has, keeps the rate over time, and makes up for late timers of a busy
+# machine. The small one, where the switch sends to a host, is a little faster and paces: only its size passes at once,
+# and larger messages take as long as on a wire. With the large one alone 16 KiB took an eighth of their time. A small
+# one of half this size needs packets of half the size, which cost the hosts' own cores twice the processor time.
 BURST_SECONDS, BURST_BYTES = 0.002, 32768
 PACE, PACE_SECONDS, PACE_BYTES = 1.05, 1.31e-4, 16384
 FULL = 0.75  # of the small bucket is the largest packet that a host makes: the rest is for timers that come late
-PACKET, LARGEST_PACKET = 1514, 65536  # bytes: on the wire; what a host hands to its card to be cut, at most
+PACKET, LARGEST_PACKET = 1514, 65536  # bytes: on the wire; the most that a host hands to its card to be cut
 LATENCY = "50ms"  # of waiting in the queue before packets are dropped
 WIRE = "eth0"
 # Linux's usual congestion control, whatever this kernel's default: bbr stops sending for 200 ms every ten seconds to

@@ -59,14 +59,14 @@ class State:
         return Private(self.folder / "slurm")
 
     def kept(self, host: str) -> dict[str, Path]:
-        """The mounts that keep a host's other namespaces, by kind."""
+        """Return the mounts that keep a host's other namespaces, by kind."""
         return {kind: self.folder / f"{host}.{kind}" for kind in ("uts", "ipc")}
 
     def save(self) -> None:
         write_whole(self.folder / FILE, JSON.dump_json(self, indent=1) + b"\n")
 
 
-JSON = TypeAdapter(State)  # what FILE says
+JSON = TypeAdapter(State)  # the content of FILE
 
 
 def folder(name: str) -> Path:

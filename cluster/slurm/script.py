@@ -118,7 +118,7 @@ def text(request: Request, pmi: str) -> str:
         *resources(request.placement),
     ]
     for option in options:
-        if not option.isprintable():  # a line's end would make a command of what follows
+        if not option.isprintable():  # after a line's end the rest would be a command
             raise Unavailable(f"{option!r} cannot stand in a batch script; correct it in `hosts` or {SETTING}")
     blocks = [
         "#!/bin/bash\n" + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in options),

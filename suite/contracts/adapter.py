@@ -1,7 +1,7 @@
-"""What an adapter's `plugin.py` declares: the controller's view of a framework.
+"""The contract of an adapter's `plugin.py`: the controller's view of a framework.
 
-The declaration is data and two questions; nothing here imports the framework. A whole
-plan is checked against it before anything starts.
+Most of it is data. The controller calls the methods in its own Python, so `plugin.py` must not import the framework. A
+plan is checked against the declaration, every case of it, before anything starts.
 """
 
 from abc import ABC, abstractmethod
@@ -20,139 +20,153 @@ Pieces = Annotated[int, Between(1)]  # devices, microbatches
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the training is spread over devices."""
+    """A way to spread training over devices, as a plan names it.
+
+    `trainer` is "module:class", such as "adapters.pytorch.strategies.ddp:DDP": each rank imports it from the bundle.
+    """
 
     __pydantic_config__ = DEEP
 
-    name: str
-    trainer: str  # "adapters.pytorch.strategies.ddp:DDP": its class, imported inside the bundle
-    help: str
-    # Names of the only launchers that can start it, the first for a plan's "auto"; (): all that have what it wants.
+    name: str  # for plans and records: letters, digits, ".", "_" and "-", 64 at most
+    trainer: str  # a subclass of suite.worker.trainer.Trainer
+    help: str  # a sentence for `stagebench list strategies`
+    # Names of the only launchers that can start it, the first for a plan's "auto"; (): every launcher that fits `mpi`.
     launchers: tuple[str, ...] = ()
-    distributed: bool = True  # False: one rank only
+    distributed: bool = True  # False: a case has one rank
     several_devices: bool = False  # True: a rank may drive several devices
     synchronous: bool = True  # its result equals one device with the joined batch; False: asynchronous, quantised, ...
-    # Stages that can be separated: a missing one happens inside another one, its own method
-    # does nothing; without "communication" there is no comm_only pass, without "io" no io_only pass.
+    # Stages that can be timed separately. A stage that is missing here happens inside another one, and its method does
+    # nothing; without "communication" there is no comm_only pass, without "io" no io_only pass.
     separable: tuple[str, ...] = ("io", "h2d", "forward", "backward", "communication", "update")
-    # True: all its devices hold one network together, each a part; a knob's name: so many of them in a row do.
+    # True: all devices of a case hold one network together, each a part; a knob's name: the knob's value is the number
+    # of consecutive devices that do.
     model_parallel: bool | str = False
-    # What one network is cut into for the devices that hold it, so that a plan refuses one with too few of them:
-    # stages of layers (one behind the other), or branches of blocks (side by side); "": every network can be cut.
+    # The pieces into which a network is cut for the devices that hold it: stages of layers (in sequence) or branches
+    # of blocks (in parallel). A plan refuses a network with too few of them; "": every network can be cut.
     cut: Literal["", "layers", "layers where one value crosses", "branches"] = ""
-    microbatches: str = ""  # the knob that says in how many pieces a network takes its batch
+    microbatches: str = ""  # the knob whose value is the number of microbatches per step; "": the batch is not split
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
-    keeps_rate: str = ""  # why it may not, for the refusal: "its servers update by optimisers of their own"
-    periodic: bool = False  # its devices exchange only every so many steps: a short pass may end before
-    # True: its ranks meet by MPI, and want a launcher that brings it; a name, "Open MPI": by that library, where no
-    # mpi4py of the environment tells which.
+    keeps_rate: str = ""  # the reason why it may not, for the refusal: "its servers update by optimisers of their own"
+    periodic: bool = False  # True: devices exchange once in several steps, so a short pass may contain no exchange
+    # True: its ranks meet by MPI and need a launcher that provides it. The library's name, "Open MPI": the same, if no
+    # mpi4py of the environment shows which library it is.
     mpi: bool | str = False
-    # Why it cannot train so, by (knob or "device", value): {("device", "cpu"): "it knows no CPU devices; ..."}.
+    # Reasons for combinations that it cannot do, by (a knob, "device" or "precision"; value):
+    # {("device", "cpu"): "it knows no CPU devices; ..."}.
     refuses: dict[tuple[str, Any], str] = field(default_factory=dict)
 
 
-KINDS = {"folder": "image folders", "arrays": "array files"}  # of data sets, in words
+KINDS = {"folder": "image folders", "arrays": "array files"}  # the kinds of data sets, in words
 
 
 @dataclass(frozen=True)
 class Format:
-    """A record format that the framework's own reader takes; its trainer packs it (`stagebench data convert`)."""
+    """A record format for the framework's own reader; the adapter packs data sets in it (`stagebench data convert`)."""
 
     __pydantic_config__ = DEEP
 
-    name: str  # "tfrecord"
+    name: str  # "tfrecord"; also the name of a folder
     help: str
-    kinds: tuple[str, ...] = ("folder",)  # of the data sets it can hold: "folder" (of images), "arrays"
-    ordered: bool = False  # samples can be had in the order asked for; else the reader shuffles in its own way
-    scaling: str = ""  # why its reader scales images by another filter than workloads.preprocessing's, where it must
-    whole: bool = True  # images are whole, so that random crops can be cut; False: they were cut when packed
+    kinds: tuple[str, ...] = ("folder",)  # the kinds of data sets it can hold: "folder" (of images), "arrays"
+    ordered: bool = False  # True: the reader yields samples in a given order; False: it shuffles, so no pass `train`
+    scaling: str = ""  # the reason why its reader scales images unlike workloads.preprocessing; "": it scales alike
+    whole: bool = True  # True: images are packed whole, so random crops are possible; False: packed as centre crops
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """All that a plan may ask of an adapter."""
+    """Everything that a plan may ask of an adapter; any other value makes a case `unsupported`."""
 
     __pydantic_config__ = DEEP
 
-    strategies: tuple[Strategy, ...]
-    devices: tuple[str, ...] = ("cpu",)
-    precisions: tuple[str, ...] = ("float32",)
-    # What it does beside them on devices of a kind: {"cuda": ("tf32", "float16")}.
+    strategies: tuple[Strategy, ...]  # one at least, the preferred ones first
+    devices: tuple[str, ...] = ("cpu",)  # kinds of devices: "cpu", "cuda"
+    precisions: tuple[str, ...] = ("float32",)  # on every kind of device
+    # Further precisions on one kind of device: {"cuda": ("tf32", "float16")}.
     device_precisions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tunings: tuple[str, ...] = ("default", "tuned")
-    layer_kinds: tuple[str, ...] = ()  # empty: every kind of workloads.kinds
-    knobs: dict[str, Knob] = field(default_factory=dict)
-    real_data: bool = True
-    optimisers: tuple[str, ...] = ("sgd",)
-    # Why it does not do a value that others do: {("device", "cuda"): "it keeps its weights in host memory"}.
+    layer_kinds: tuple[str, ...] = ()  # the kinds of workloads.kinds that it can build; (): all
+    knobs: dict[str, Knob] = field(default_factory=dict)  # its own settings, by name
+    real_data: bool = True  # False: synthetic data only
+    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.optimisers.NAMES
+    # The reason why it lacks a value, by ("device", "precision", "tuning" or "optimiser"; value):
+    # {("device", "cuda"): "it keeps its weights in host memory"}.
     refuses: dict[tuple[str, str], str] = field(default_factory=dict)
-    formats: tuple[Format, ...] = ()  # beside the files as they stand; the first that holds a set is its "best"
+    formats: tuple[Format, ...] = ()  # in addition to unpacked files; "best" is the first that fits a case and machine
 
     def precisions_on(self, device: str) -> tuple[str, ...]:
-        """All that it does on a kind of device."""
+        """Return all precisions on one kind of device."""
         return (*self.precisions, *self.device_precisions.get(device, ()))
 
     def all_precisions(self) -> tuple[str, ...]:
-        """What it does on any device."""
+        """Return the precisions on any kind of device, each once."""
         more = (name for found in self.device_precisions.values() for name in found)
         return tuple(dict.fromkeys((*self.precisions, *more)))
 
     def strategy(self, name: str) -> Strategy | None:
-        """The strategy of that name, or None."""
+        """Return the strategy of that name, or None."""
         return next((strategy for strategy in self.strategies if strategy.name == name), None)
 
     def format(self, name: str) -> Format | None:
-        """The record format of that name, or None."""
+        """Return the record format of that name, or None."""
         return next((form for form in self.formats if form.name == name), None)
 
 
 class Adapter(ABC):
-    """A framework as the controller sees it; one instance is registered per adapter."""
+    """A framework as the controller sees it. A plugin returns one instance from the hook `stagebench_adapters`.
+
+    Attributes and signatures are checked when the adapter is loaded. Its methods must be quick and return equal values
+    for equal arguments: several commands call them, some more than once for a case.
+    """
 
     contract: int  # the version of suite.contracts.versions that it was written for
-    name: str  # also its folder and its tox environment
+    name: str  # in plans and records, and in `--python NAME=PATH`: no two adapters have one name
     title: str  # "PyTorch"
-    package: str  # "adapters.pytorch": its worker half, which the bundle holds
-    requires: tuple[str, ...] = ()  # modules that its interpreter must have
-    optional: tuple[str, ...] = ()  # modules that it may have; what imports one raises Unavailable where it is missing
-    environment: str | None = None  # tox environment; None: any interpreter with NumPy does
-    remedy: str = ""  # the command that makes its environment, and behind "  # " what to know of it
-    builds_on: tuple[str, ...] = ()  # packages of other adapters whose worker half its own uses: they travel with it
-    oracle: bool = False  # whether it is the one, in float64, that every other is proven against
-    # Phrases by which its framework says that memory ran out, in any case of letters; those of Python, C++, CUDA and
-    # MPI are known (suite.processes.oom). An error with one of them is the outcome `oom`, not a crash.
+    package: str  # its worker half, "adapters.pytorch": copied into its bundles, except `plugin.py`
+    requires: tuple[str, ...] = ()  # modules that its interpreter must have, in addition to NumPy
+    optional: tuple[str, ...] = ()  # modules that it may have; the importing code raises Unavailable without them
+    environment: str | None = None  # its tox environment; None: the Python that runs stagebench, if it has `requires`
+    remedy: str = ""  # the command that makes its environment, then optionally "  # " and advice
+    builds_on: tuple[str, ...] = ()  # packages of other adapters that its worker half imports; the bundle has them too
+    oracle: bool = False  # True: every other adapter is proven against it, in float64; exactly one adapter is
+    # Phrases, upper or lower case, by which its framework reports that memory ran out; an error with one of them has
+    # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (suite.processes.oom).
     out_of_memory: tuple[str, ...] = ()
-    # Beginnings of the names of its framework's variables, beside those of common libraries (suite.worker.variables):
-    arithmetic_variables: tuple[str, ...] = ()  # what is computed; their values are part of a proof's key
-    exchange_variables: tuple[str, ...] = ()  # how ranks exchange; every rank reports both
-    other_variables: tuple[str, ...] = ()  # among both: where, or how many, and not how
-    backends: tuple[Backend, ...] = ()  # its libraries that `stagebench comm` measures by themselves
-    # The kind of job by which Kubernetes' training operator starts its ranks on several nodes; "": MPI's, for all.
+    # Prefixes of its framework's environment variables; those of common libraries are known (suite.worker.variables).
+    arithmetic_variables: tuple[str, ...] = ()  # they change what is computed; their values are part of a proof's key
+    exchange_variables: tuple[str, ...] = ()  # they change how ranks exchange; every rank reports both groups
+    other_variables: tuple[str, ...] = ()  # exceptions from both groups: they change places or numbers only
+    backends: tuple[Backend, ...] = ()  # its communication libraries, for `stagebench comm`
+    # The kind of job by which Kubernetes' training operator starts its ranks on several nodes; "": an MPIJob.
     kubernetes_job: str = ""
 
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What it can do, whatever the machine."""
+        """The adapter's declaration, read for every case: constant, and the same on every machine."""
 
     def strategy(self, case: Configuration) -> Strategy:
-        """What is declared of the case's strategy; KeyError where the adapter has none of that name."""
+        """Return the declaration of the case's strategy; KeyError if the adapter has none of that name."""
         found = self.capabilities.strategy(case.strategy)
         if found is None:
             raise KeyError(f"{self.name} has no strategy {case.strategy!r}")
         return found
 
     def synchronous(self, case: Configuration) -> bool:
-        """Whether its devices together do what one does with the joined batch; a knob may take it from a strategy."""
+        """Return whether the case's devices together compute what one device does with the joined batch.
+
+        The strategy declares it; a value in some knob's `relaxing` makes it False.
+        """
         relaxing = {name: knob.relaxing for name, knob in self.capabilities.knobs.items() if knob.relaxing}
         relaxed = any(case.knobs[name] in values for name, values in relaxing.items())
         return self.strategy(case).synchronous and not relaxed
 
     def model_parallel_size(self, case: Configuration) -> Pieces:
-        """Devices that hold one network together, each a part of it: 1, or a divisor of all that the case has.
+        """Return the number of devices that hold one network together, each a part of it; 1: each holds a whole one.
 
-        As the strategy's `model_parallel` says. A rank's devices count as one network's when there are parts.
-        `case.batch` is per device all the same: a network held by n devices takes n batches at once.
+        The strategy's `model_parallel` declares it; a plan refuses a case whose devices do not divide by it. If it is
+        more than 1, all devices of a rank count as one network's. `case.batch` is per device even so: a network on n
+        devices takes n batches per step.
         """
         held = self.strategy(case).model_parallel
         if isinstance(held, str):
@@ -160,12 +174,12 @@ class Adapter(ABC):
         return case.placement.device_count if held else 1
 
     def microbatches(self, case: Configuration) -> Pieces:
-        """Equal pieces in which a network takes its batch, one after the other, each normalised by itself."""
+        """Return the number of equal pieces of a network's batch, computed in sequence, each normalised separately."""
         knob = self.strategy(case).microbatches
         return int(case.knobs[knob]) if knob else 1
 
     def mpi(self, case: Configuration) -> str:
-        """The MPI library by which the ranks meet, as a knob or the strategy declares it; "": none that it knows of."""
+        """Return the MPI library by which the ranks meet, by name; "" if no knob's value and no strategy names one."""
         for name, knob in self.capabilities.knobs.items():
             if knob.mpi and case.knobs[name] == knob.mpi[0]:
                 return knob.mpi[1]
@@ -173,47 +187,59 @@ class Adapter(ABC):
         return library if isinstance(library, str) else ""
 
     def unsupported(self, case: Configuration) -> str | None:
-        """Why this case cannot be done by this adapter, beyond what capabilities say; None when it can."""
+        """Return why the adapter cannot do this case although its capabilities allow it; None if it can.
+
+        Called last, for each case that passed all other checks; a reason makes the case `unsupported`.
+        """
         return None
 
     def missing(self, interpreter: Path) -> str | None:
-        """What this machine lacks beyond Python modules (a library, a driver), with the remedy; None: nothing."""
+        """Return what this machine lacks beyond Python modules (a library, a driver), with the remedy; None: nothing.
+
+        Called for an interpreter that has all of `requires`; a reason makes the adapter's cases `unavailable`.
+        """
         return None
 
     def unreadable(self, form: Format) -> str | None:
-        """What this machine lacks for the reader of one of `formats`, with the remedy; None: nothing.
+        """Return what this machine lacks for the reader of one of `formats`, with the remedy; None: nothing.
 
-        Cases in that format are unavailable here, and "best" never is that one.
+        Called while a plan with real data is resolved, and by `stagebench data` and `doctor`. With a reason, cases in
+        that format are `unavailable`, and "best" is another format.
         """
         return None
 
     def decoding(self, case: Configuration) -> str:
-        """Why image files are decoded by other rules than libjpeg-turbo's; "": they are not.
+        """Return why image files are decoded by other rules than libjpeg-turbo's; "" if they are not.
 
-        Their pixels are then held to a looser bound, which this is the reason for.
+        Called when the adapter's reader is compared with stagebench's: a reason loosens the bound on pixels, and is
+        printed with it.
         """
         return ""
 
     def environ(self, case: Configuration, interpreter: Path) -> Environ:
-        """Environment variables that its processes need, beyond thread counts."""
+        """Return environment variables for all processes of a case, in addition to thread counts.
+
+        Called for every launch, and for the key of a proof; `interpreter` is the path of the framework's Python.
+        """
         return {}
 
     def wire_share(self, case: Configuration) -> Share:
-        """The least part of the gradients' bytes that every host must send to others in a step; 0: nobody can tell.
+        """Return the least share of the gradients' bytes that each host must send to other hosts per step; 0: unknown.
 
-        Ranks on several hosts that send less have met elsewhere than on the wire: a crash. A ring's hosts send
-        all of them, so this is generous, and more so where gradients are quantised.
+        Called after the ranks have ended well. If ranks on several hosts sent less, they did not exchange over the
+        network, and the case's outcome is `crash`. In a ring each host sends all gradients, so the default is
+        generous, and more so for asynchronous and quantised strategies.
         """
         if self.model_parallel_size(case) > 1 or self.strategy(case).periodic:
             return 0.0
         return 1 / 64 if self.synchronous(case) else 1 / 4096
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
-        """Programs that run beside the ranks (parameter servers, schedulers): a file of the bundle, its arguments.
+        """Return the programs to run alongside the ranks (parameter servers, schedulers).
 
-        The launcher starts each with the framework's interpreter on the placement's first host,
-        where the ranks meet; some launchers want this machine to be that. Each has the ranks' variables (MASTER_ADDR
-        and MASTER_PORT among them). They are ended when the ranks are done; one that fails before
-        that ends the case.
+        Each is a tuple: a file of the bundle, then its arguments. Called for every launch. The launcher starts each
+        program with the framework's interpreter on the placement's first host, where the ranks meet; some launchers
+        require that host to be this machine. Each program has the ranks' variables, MASTER_ADDR and MASTER_PORT among
+        them. It is ended when the ranks are done; if it fails before, the case ends.
         """
         return ()

@@ -1,4 +1,4 @@
-"""What a tuned CPU process asks of the C library's allocator; it is read once, when a process starts."""
+"""The C library allocator's variables for tuned CPU processes, which read them once, when they start."""
 
 from suite.contracts.case import Configuration
 
@@ -10,16 +10,16 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
 }
 
-# Threads but the first have heaps of 64 MiB, and give back what is larger all the same: one heap for all. JAX, whose
-# steps run in a thread of XLA, AlexNet, batch 8: 105,000 page faults a step fall to none, 0.57 s of CPU to 0.38 s.
-# Which heap a thread of MXNet's engine gets is luck: AlexNet's step took 0.52 s in some processes, 0.55 s in others.
+# All threads but the first have heaps of 64 MiB, and return larger blocks in spite of KEEP_MEMORY: make one heap for
+# all. JAX, whose steps run in a thread of XLA, AlexNet, batch 8: 105,000 page faults a step fall to none, 0.57 s of CPU
+# to 0.38 s. The heap of an MXNet engine's thread is chance: AlexNet's step took 0.52 s or 0.55 s, by process.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
 def keep_memory(case: Configuration, other_threads: bool = False) -> dict[str, str]:
-    """The variables for a case's processes: none in `default` tuning, and none where tensors lie on a GPU.
+    """Return the variables for a case's processes, for use in `Adapter.environ`: none unless it is tuned and on CPUs.
 
-    `other_threads`: large blocks are taken by others than the process's first thread.
+    `other_threads`: threads other than the process's first one allocate large blocks.
     """
     if case.tuning != "tuned" or case.placement.device != "cpu":
         return {}

@@ -1,4 +1,4 @@
-"""What an adapter's `plugin.py` says of communication by itself: its backends, for `stagebench comm`."""
+"""The communication backends that an adapter's `plugin.py` declares, for `stagebench comm`."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ DTYPES = (FLOAT32, "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Backend:
-    """One library that exchanges; its processes are started as those of one of the adapter's strategies."""
+    """A communication library; its processes are started like those of one of the adapter's strategies."""
 
     __pydantic_config__ = DEEP
 
-    name: str  # "gloo"
+    name: str  # "gloo"; no two adapters have backends of one name
     help: str
-    communicator: str  # "adapters.pytorch.comm:TorchCommunicator", in the adapter's package
-    strategy: str  # whose variables and sidecars its processes get
+    communicator: str  # "module:class" in the adapter's package: "adapters.pytorch.comm:TorchCommunicator"
+    strategy: str  # the adapter's strategy whose environment variables and sidecars its processes get
     operations: tuple[str, ...] = OPERATIONS
-    dtypes: tuple[str, ...] = (FLOAT32,)  # of the numbers that it exchanges, in every one of its operations
-    device: str = "cpu"
-    # Instead of the adapter's environment, one of its own, with what that must have and how it is made:
+    dtypes: tuple[str, ...] = (FLOAT32,)  # the types of numbers that every one of its operations can exchange
+    device: str = "cpu"  # the kind of device that holds the numbers
+    # An environment of its own in place of the adapter's, the modules it must have, and the command that makes it:
     environment: str | None = None
     requires: tuple[str, ...] = ()
     remedy: str = ""
-    programs: tuple[str, ...] = ()  # that must stand beside its interpreter: an mpiexec of another library would not do
+    programs: tuple[str, ...] = ()  # that its environment must have next to the interpreter: its own library's mpiexec

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from suite.worker.pass_kinds import NATIVE, USUAL
 
-MOST = 10**9  # of anything that a case counts
-AUTO = "auto"  # for a launcher: the first of the strategy's
+MOST = 10**9  # the upper bound of every count in a case
+AUTO = "auto"  # a launcher's name in a plan: the first that can start the strategy
 
 
 @dataclass(frozen=True)
@@ -18,32 +18,32 @@ class Placement:
     nodes: int = 1
     ranks_per_node: int = 1
     device: str = "cpu"  # "cpu" or "cuda"
-    devices: int = 1  # per rank: one process drives them all
+    devices: int = 1  # per rank, all driven by one process
     threads: int = 1  # per device
-    launcher: str = AUTO  # a launcher's name, or the first of the strategy's
+    launcher: str = AUTO  # a launcher's name, or AUTO
     binding: str = "none"  # "none" or "cores": each rank has cores of its own (suite.worker.binding)
-    hosts: tuple[str, ...] = ()
-    share_devices: bool = False  # ranks may drive the same GPU; without it that is an error
+    hosts: tuple[str, ...] = ()  # one for each node, in order; (): this machine, or those that the launcher chooses
+    share_devices: bool = False  # True: several ranks may drive one GPU; False: that is an error
     memory_limit: int = 0  # bytes that a process of a rank or server may allocate (RLIMIT_DATA); 0: no limit
 
     @property
     def ranks(self) -> int:
-        """All ranks of the case."""
+        """The number of ranks on all nodes."""
         return self.nodes * self.ranks_per_node
 
     @property
     def device_count(self) -> int:
-        """All devices of the case."""
+        """The number of devices of all ranks."""
         return self.ranks * self.devices
 
     @property
     def devices_per_node(self) -> int:
-        """Devices of all ranks on a node."""
+        """The number of devices of all ranks on one node."""
         return self.ranks_per_node * self.devices
 
     @property
     def words(self) -> str:
-        """1 rank, 2 ranks, 2 devices, 2 ranks of 4 devices."""
+        """The size in words: 1 rank, 2 ranks, 2 devices, 2 ranks of 4 devices."""
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
         if self.devices == 1:
             return ranks
@@ -51,7 +51,7 @@ class Placement:
 
 
 def check_counts(place: Placement, *more: int) -> None:
-    """ValueError for counts that are impossible, a placement's, each or multiplied, and `more`: samples, processes."""
+    """Raise ValueError if a placement's counts, all its devices, or `more` (samples, processes) are not 1 to MOST."""
     counts = (place.nodes, place.ranks_per_node, place.devices, place.threads)
     if min(counts) < 1 or max(*counts, place.device_count) > MOST:
         raise ValueError(
@@ -70,22 +70,22 @@ class Sampling:
     warmup_limit: float = 30.0  # seconds, after which a warm-up that still gets quicker ends and its row is marked
     steps: int = 50  # at least
     seconds: float = 10.0  # at least, per pass and process
-    processes: int = 5  # that measure the speed; `breakdowns` of them run the other passes, too
-    breakdowns: int = 3
-    quick: bool = False  # fewer than the design asks for: such rows are marked
+    processes: int = 5  # process groups per case, started one after the other; each measures the speed
+    breakdowns: int = 3  # the number of them that run the other passes, too
+    quick: bool = False  # True: less than a full measurement, whose rows are marked
 
 
 @dataclass(frozen=True)
 class Input:
     """How real data are read."""
 
-    mode: str = "disk"  # "disk": decoded as training goes; "memory": decoded once before it begins
+    mode: str = "disk"  # "disk": decoded during training; "memory": decoded once, before it begins
     page_cache: str = "as is"  # before every pass: "cold" drops the files from it, "warm" reads them into it
     prefetch: int = 2  # batches read ahead, per reader
-    repeat: int = 1  # times that the data set counts in an epoch
-    augment: str = "centre"  # the centre crop, or "random" resized crops and flips (image folders)
-    on_error: str = "fail"  # or "skip": an unreadable sample is replaced by the next one, and counted
-    format: str = "files"  # the set as it stands, or packed for a framework's own reader: "tfrecord", ...
+    repeat: int = 1  # passes over the data set per epoch
+    augment: str = "centre"  # "centre": the centre crop; "random": resized crops and flips (image folders)
+    on_error: str = "fail"  # "fail", or "skip": an unreadable sample is replaced by the next one, and counted
+    format: str = "files"  # "files": unpacked; else packed for the framework's own reader: "tfrecord", ...
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Training:
     """What the pass `train` does."""
 
     epochs: int = 10
-    held_out: float = 0.2  # the share of the data set that accuracy is tested with
-    target: float = 0.98  # the accuracy whose epoch and time are looked for
-    patience: int = 0  # epochs without a better accuracy, after which training stops early; 0: never
+    held_out: float = 0.2  # the share of the data set on which accuracy is tested, which is not trained on
+    target: float = 0.98  # an accuracy; the first epoch that reaches it, and its time, are reported
+    patience: int = 0  # the number of epochs without a better accuracy after which training stops early; 0: never
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Schedule:
 
     @property
     def words(self) -> str:
-        """What a label adds to the optimiser: "" for one rate throughout."""
+        """The addition to the optimiser in a label; "" for a constant rate."""
         rising = f"warm-up of {self.warmup_epochs:g} epochs" if self.warmup_epochs else ""
         falling = f"{self.decay} decay" if self.decay != "none" else ""
         return ", ".join(filter(None, (rising, falling)))
@@ -115,9 +115,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Configuration:
-    """How trainers are set up and placed: what an adapter is asked about, and what its worker half is given.
+    """The set-up and the placement of trainers: the argument of an adapter's methods.
 
-    A case has one, and so has every other launch: a proof, a trial start, a measurement of communication.
+    A case is one, and every other launch has one: a proof, a trial start, a measurement of communication.
     """
 
     adapter: str
@@ -127,35 +127,35 @@ class Configuration:
     batch: int = 8  # samples per device
     precision: str = "float32"
     tuning: str = "default"
-    optimiser: str = "sgd"  # or "adam"
+    optimiser: str = "sgd"  # "sgd" or "adam"
     lr: float = 0.01  # resolved: the workload's, scaled to the global batch; Adam's is not scaled
-    momentum: float = 0.9  # of SGD
-    beta1: float = 0.0  # of Adam; so are the next two
+    momentum: float = 0.9  # SGD only
+    beta1: float = 0.0  # Adam only, like `beta2` and `epsilon`
     beta2: float = 0.0
     epsilon: float = 0.0
     weight_decay: float = 0.0
-    schedule: Schedule = field(default_factory=Schedule)  # of the rate
-    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load beside it
+    schedule: Schedule = field(default_factory=Schedule)  # changes of the rate in the pass `train`
+    straggler: float = 0.0  # the share of its cores' time that the last rank loses to a concurrent load
     seed: int = 1
-    readers: int = 1
+    readers: int = 1  # processes or threads per rank that decode; 0: the training process does
     input: Input = field(default_factory=Input)
-    knobs: dict[str, Any] = field(default_factory=dict)  # every one of the adapter's (suite.contracts.knobs.values)
+    knobs: dict[str, Any] = field(default_factory=dict)  # a value for every knob of the adapter, defaults too
 
     @property
     def global_batch(self) -> int:
-        """Samples of one iteration over all devices."""
+        """The number of samples of one iteration over all devices."""
         return self.batch * self.placement.device_count
 
     def on(self, **changes: Any) -> Self:
-        """The same with some values changed."""
+        """Return a copy with these fields changed."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
+        """Return the values of all fields by name, ready for JSON."""
         return asdict(self)
 
 
-# Younger than the rest: a case that has these values keeps the id that it had before they came.
+# Fields added later: at these values they are left out of the hash, so the ids of older cases stay valid.
 YOUNGER: dict[str, Any] = {"schedule": asdict(Schedule()), "scaling": "weak", "straggler": 0.0}
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
@@ -167,11 +167,12 @@ YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
 class Case(Configuration):
     """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
 
-    data: str = "synthetic"  # or a data set's name, or the full path of one of your own
+    data: str = "synthetic"  # "synthetic", a data set's name, or the full path of one of the user's
     passes: tuple[str, ...] = USUAL
     sampling: Sampling = field(default_factory=Sampling)
     training: Training = field(default_factory=Training)
-    # "strong": made from a batch for all devices together, which a sweep over devices keeps; one device is "weak".
+    # "strong": the plan gives one batch for all devices together, the same for every number of devices. A case on one
+    # device is "weak".
     scaling: Literal["weak", "strong"] = "weak"
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
@@ -179,7 +180,7 @@ class Case(Configuration):
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits over every value."""
+        """A hash of every value, in twelve hexadecimal digits."""
         values = self.to_dict()
         within = {name: _but(values[name], younger) for name, younger in YOUNGER_WITHIN.items()}
         kept = {**_but(values, YOUNGER), **within}
@@ -187,10 +188,11 @@ class Case(Configuration):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def passes_of(self, repeat: int) -> tuple[str, ...]:
-        """What its process number `repeat` runs: a speed wants many processes, a breakdown a few.
+        """Return the passes of process group `repeat`, from 0: a speed needs many groups, a breakdown a few.
 
-        The first has the speed alone, so that every case soon has one; the second has the first breakdown, and the
-        last ones have the others: a run whose time is up early lacks these, and not speeds.
+        Unless every group has a breakdown, the first one measures only the speed, so that every case soon has one; the
+        second has the first breakdown, and the last ones have the others. A run that is stopped early thus lacks
+        breakdowns rather than speeds.
         """
         of = self.sampling
         soon = 1 if of.processes > of.breakdowns > 0 else None
@@ -200,13 +202,13 @@ class Case(Configuration):
 
     @property
     def label(self) -> str:
-        """What a person reads: adapter/strategy, workload, where, how much."""
+        """The case in words, for a person: adapter/strategy, workload, size, batch and data."""
         where = self.placement.words
         return f"{self.adapter}/{self.strategy} {self.workload} {where} batch {self.batch} {self.data_name}"
 
     @property
     def data_name(self) -> str:
-        """The data set's short name: a named set's own, the last part of a path."""
+        """The data set's short name: its name, or the last component of its path."""
         return self.data.rstrip("/").rsplit("/", 1)[-1]
 
 

@@ -1,38 +1,37 @@
-"""How pydantic holds the contracts against their types. It is not imported here: a plugin is also read without it."""
+"""Annotations by which pydantic checks the contracts; it is not imported here, since plugins are also read without."""
 
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-# A dataclass's `__pydantic_config__`: one that stands in another is looked into however it was made, and nothing is
-# taken for another type.
+# A dataclass's `__pydantic_config__`: instances inside others are validated again, and no value is converted.
 DEEP: dict[str, Any] = {"arbitrary_types_allowed": True, "revalidate_instances": "always", "strict": True}
 
 
 @dataclass(frozen=True)
 class Between:
-    """A number's bounds, both allowed, beside its type: Annotated[float, Between(0, 1)]."""
+    """A number's bounds, both inclusive, in its annotation: Annotated[float, Between(0, 1)]."""
 
     least: float
     most: float | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
-        """The type's schema with the bounds; pydantic asks for it by this name."""
+        """Return the type's schema with the bounds; pydantic calls this method."""
         bounds = {"ge": self.least, **({} if self.most is None else {"le": self.most})}
         return {**handler(source), **bounds}
 
 
 @dataclass(frozen=True)
 class Spelled:
-    """A text's pattern, beside its type.
+    """A text's pattern, in its annotation; the whole text has to match.
 
-    Python's: pydantic's own refuses whatever is no UTF-8, and a folder's name may be none.
+    Python's `re` checks it: pydantic's own engine rejects text that is not UTF-8, which folder names may contain.
     """
 
     pattern: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """The type's schema, then the pattern; pydantic asks for it by this name."""
+        """Return the type's schema with the pattern's check after it; pydantic calls this method."""
         from pydantic import AfterValidator
 
         return handler.generate_schema(Annotated[source, AfterValidator(self._checked)])
@@ -43,5 +42,5 @@ class Spelled:
         return text
 
 
-# Variables of a process's environment by name, as a shell and the kernel take them.
+# A process's environment variables by name; the patterns are the limits of shells and of the kernel.
 Environ = dict[Annotated[str, Spelled("[A-Za-z_][A-Za-z0-9_]*")], Annotated[str, Spelled(r"[^\x00]*")]]

@@ -1,6 +1,6 @@
-"""What an engine reports of itself, in the attempt's engine.jsonl: one message a line, as the ranks write theirs.
+"""The messages of an engine about itself, in the attempt's engine.jsonl: one per line, like the ranks' messages.
 
-A launcher whose engine has more to report than an exit code appends them with `report`. Standard library only.
+A launcher whose engine has more to report than an exit code appends messages with `report`. Standard library only.
 """
 
 from pathlib import Path
@@ -21,10 +21,10 @@ class Begun(NamedTuple):
 class EngineFailed(NamedTuple):
     """Why the engine ended badly."""
 
-    kind: str  # an outcome
-    message: str  # a whole sentence
+    kind: str  # an outcome of suite.results.records.Outcome
+    message: str  # the reason, a complete sentence
     time_s: float  # seconds since the epoch
-    certain: bool = False  # it explains whatever the ranks reported, as when their job was cancelled from outside
+    certain: bool = False  # True: it caused whatever the ranks reported, as when their job was cancelled from outside
 
 
 class OomKills(NamedTuple):
@@ -42,6 +42,6 @@ CODEC = LineCodec({"begun": Begun, "failed": EngineFailed, "oom kills": OomKills
 
 
 def report(folder: Path, message: EngineMessage) -> None:
-    """Append one message to the attempt's file."""
+    """Append one message to the file in `folder`, the attempt's (`Request.folder`)."""
     with (folder / FILE).open("a") as stream:
         stream.write(CODEC.encode(message) + "\n")

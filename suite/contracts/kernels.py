@@ -1,4 +1,4 @@
-"""The vendors' kernels, as knobs of every adapter whose framework computes by cuDNN on GPUs and by oneDNN on CPUs."""
+"""Knobs for the vendors' kernels, for adapters whose framework computes with cuDNN on GPUs and with oneDNN on CPUs."""
 
 from suite.contracts.case import Configuration
 from suite.contracts.knobs import Knob, Need
@@ -29,12 +29,16 @@ KERNEL_KNOBS = {
 }
 
 
-# Without a workspace of a fixed size cuBLAS may add up in another order, and PyTorch refuses to be deterministic.
+# Without a workspace of fixed size, cuBLAS may add in another order, and PyTorch refuses its deterministic mode.
 FIXED_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def variables(case: Configuration, autotune: str, onednn: str, deterministic: str = "") -> dict[str, str]:
-    """The settings as a framework's environment variables of those names; none for what is left as it comes."""
+    """Return the kernel knobs of a case as environment variables, for `Adapter.environ`; defaults set none.
+
+    `autotune`, `onednn` and `deterministic` are the framework's names for these variables; with `deterministic` "", the
+    knob sets none. Deterministic kernels are not autotuned.
+    """
     found = {}
     if case.knobs.get("cudnn_autotune", "auto") != "auto":
         found[autotune] = "1" if case.knobs["cudnn_autotune"] == "on" else "0"

@@ -1,4 +1,4 @@
-"""Knobs: an adapter's own settings, declared as data. What a plan may ask of one follows from its declaration."""
+"""Knobs: an adapter's own settings, declared as data, against which plans are checked."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,35 +9,38 @@ from suite.contracts.deep import DEEP
 
 @dataclass(frozen=True)
 class Need:
-    """What a knob's values need elsewhere in the case: without it they would do nothing, or cannot be done."""
+    """A requirement of a knob's values: without it they would have no effect, or are impossible.
+
+    A case that does not meet it is `unsupported`.
+    """
 
     __pydantic_config__ = DEEP
 
-    name: str  # another knob, "device" or "precision"
-    values: tuple[Any, ...]  # of these one
-    why: str  # a clause by itself: "NCCL exchanges between GPUs only"
-    of: tuple[Any, ...] = ()  # the knob's values that need it; empty: all but its default
+    name: str  # the required setting: another knob of the adapter, "device" or "precision"
+    values: tuple[Any, ...]  # its values that meet the requirement
+    why: str  # the reason, a complete clause: "NCCL exchanges between GPUs only"
+    of: tuple[Any, ...] = ()  # this knob's values that have the requirement; (): all but its default
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting of an adapter."""
+    """A setting of an adapter; plans give its value in [cases.knobs], and the trainer finds it in `Setup.knobs`."""
 
     __pydantic_config__ = DEEP
 
-    values: tuple[Any, ...] | type  # the values allowed, or a type such as int; a type may stand among values
+    values: tuple[Any, ...] | type  # the allowed values, or a type such as int; the tuple may contain types, too
     default: Any  # the value of a case whose plan does not name the knob
-    help: str
-    strategies: tuple[str, ...] = ()  # those that it changes; empty: all
-    least: float | None = None  # of its numbers: the smallest one allowed
-    most: float | None = None  # likewise the largest
-    above: float | None = None  # likewise what each must be larger than
-    needs: tuple[Need, ...] = ()
-    relaxing: Collection[Any] = ()  # values that take from a strategy that it is synchronous
-    mpi: tuple[Any, str] | None = None  # a value with which ranks meet by MPI, and the library
+    help: str  # a sentence for `stagebench list`, and for messages
+    strategies: tuple[str, ...] = ()  # the names of the strategies that it affects; (): all
+    least: float | None = None  # the smallest number allowed
+    most: float | None = None  # the largest number allowed
+    above: float | None = None  # an exclusive lower bound of its numbers
+    needs: tuple[Need, ...] = ()  # all have to be met
+    relaxing: Collection[Any] = ()  # values with which a synchronous strategy no longer is one
+    mpi: tuple[Any, str] | None = None  # (a value with which ranks meet by MPI, the library's name)
 
     def problem(self, value: Any) -> str | None:
-        """Why a value is not allowed, or None; a clause that follows the knob's name."""
+        """Return why a value is not allowed, a clause that follows the knob's name; None if it is allowed."""
         allowed = (self.values,) if isinstance(self.values, type) else self.values
         if not any(_fits(value, each) for each in allowed):
             if isinstance(self.values, type):
@@ -58,7 +61,10 @@ class Knob:
         return None
 
     def unmet(self, value: Any, case: Mapping[str, Any]) -> str | None:
-        """What a value needs and a case (its knobs, "device" and "precision") has not, or None; follows the value."""
+        """Return the first requirement of a value that a case does not meet, a clause that follows the value, or None.
+
+        `case` has the values of all its knobs, "device" and "precision".
+        """
         for need in self.needs:
             if (value in need.of if need.of else value != self.default) and case[need.name] not in need.values:
                 return f"needs {need.name} = {' or '.join(map(repr, need.values))}: {need.why}"
@@ -66,12 +72,15 @@ class Knob:
 
 
 def values(knobs: Mapping[str, Knob], asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Every knob's value: what a plan asks for, else the default."""
+    """Return the value of every knob: the one in `asked`, a plan's, or the default."""
     return {name: (asked or {}).get(name, knob.default) for name, knob in knobs.items()}
 
 
 def refusal(adapter: str, knobs: Mapping[str, Knob], strategy: str, asked: Mapping[str, Any]) -> str | None:
-    """Why a case cannot have these knobs, or None: a value that is not allowed, or one that would change nothing."""
+    """Return why a case of `strategy` cannot have the knobs `asked`: a value is not allowed, or has no effect; or None.
+
+    Every name in `asked` must be one of `knobs`.
+    """
     for name, value in asked.items():
         knob = knobs[name]
         problem = knob.problem(value)
@@ -84,7 +93,10 @@ def refusal(adapter: str, knobs: Mapping[str, Knob], strategy: str, asked: Mappi
 
 
 def unmet(knobs: Mapping[str, Knob], case: Mapping[str, Any]) -> str | None:
-    """The first need of a knob's value that a case (all its knobs, "device" and "precision") does not meet, or None."""
+    """Return the first requirement of any knob's value that a case does not meet, a whole clause; None if all are met.
+
+    `case` has the values of all its knobs, "device" and "precision".
+    """
     for name, knob in knobs.items():
         problem = knob.unmet(case[name], case)
         if problem:
@@ -93,6 +105,6 @@ def unmet(knobs: Mapping[str, Knob], case: Mapping[str, Any]) -> str | None:
 
 
 def _fits(value: Any, allowed: Any) -> bool:
-    if isinstance(allowed, type):  # to Python True is an int; here it is not
+    if isinstance(allowed, type):  # Python takes True for an int
         return isinstance(value, allowed) and not (allowed is not bool and isinstance(value, bool))
     return bool(value == allowed)

@@ -1,4 +1,4 @@
-"""What a launcher is: it turns a placement into token lists, and starts nothing itself."""
+"""The contract of a launcher: it turns a placement into token lists, and starts nothing itself."""
 
 import re
 from abc import ABC, abstractmethod
@@ -10,46 +10,46 @@ from suite.contracts.adapter import Strategy
 from suite.contracts.case import Placement
 from suite.contracts.deep import DEEP, Environ
 
-LIMITED = "suite/worker/memory_limit.py"  # of a bundle: starts another one of its files with a limit of memory
-LOGINS = "logins.jsonl"  # in an attempt's folder: how an engine's logins on other hosts ended, a line each
+LIMITED = "suite/worker/memory_limit.py"  # a file of the bundle that starts another one with a memory limit
+LOGINS = "logins.jsonl"  # in the attempt's folder: one line for each of an engine's logins on other hosts that ended
 
 
 @dataclass(frozen=True)
 class RankVariables:
-    """The environment variables by which an engine gives each rank its numbers; `environ` is for every rank.
+    """The names of the environment variables in which an engine gives each rank its numbers.
 
     A launcher that starts each rank itself sets STAGEBENCH_RANK, STAGEBENCH_WORLD and STAGEBENCH_LOCAL_RANK instead.
     """
 
-    rank: str
-    world: str
-    local_rank: str  # among the ranks of a host
+    rank: str  # the rank's number, from 0
+    world: str  # the number of ranks
+    local_rank: str  # the rank's number among those of its host, from 0
 
     @property
     def environ(self) -> dict[str, str]:
-        """What makes `suite.worker.ranks` read them."""
+        """The variable, to be set for every rank, by which `suite.worker.ranks` knows these names."""
         return {"STAGEBENCH_RANK_VARIABLES": f"{self.rank},{self.world},{self.local_rank}"}
 
 
 @dataclass(frozen=True)
 class FailurePatterns:
-    """How an engine names, in what it prints, a rank that ended without a report of its own.
+    """Patterns of an engine's output that name a rank which ended without a message of its own.
 
-    They are searched for, the first pattern first, in the last 100 lines of the engine's log, all lines at once.
+    They are searched for in the last 100 lines of the engine's log, joined by newlines, the first pattern first.
     """
 
     __pydantic_config__ = DEEP
 
-    # Of a rank that died: the group `rank`, or `pid` (as the rank knows it); and one or more of `code`, `signal`
+    # A rank that died. Groups: `rank`, or `pid` (as the rank reported it); and one or more of `code`, `signal`
     # (numbers) and `strsignal` (the words of strsignal(3)).
     deaths: tuple[re.Pattern[str], ...] = ()
-    any_order: bool = False  # hosts are reported as they answer: a rank that was killed goes before one that left
-    masks_signals: str = ""  # words beside which `code` may be a signal's number
-    # Of a rank that others missed first: the group `host`, where it was, or `by`, the rank that missed it.
+    any_order: bool = False  # True: the engine names ranks in any order; a killed one is then blamed before others
+    masks_signals: str = ""  # words in the log that mean that a `code` may be a signal's number
+    # A rank that other ranks lost. Groups: `host`, the lost rank's host, or `by`, the number of the rank that lost it.
     losses: tuple[re.Pattern[str], ...] = ()
 
     def __post_init__(self) -> None:
-        """ValueError for a pattern that names nobody."""
+        """Raise ValueError for a pattern without a group that names a rank."""
         for patterns, groups in ((self.deaths, {"rank", "pid"}), (self.losses, {"host", "by"})):
             for pattern in patterns:
                 if groups.isdisjoint(pattern.groupindex):
@@ -60,24 +60,24 @@ class FailurePatterns:
 
 @dataclass(frozen=True)
 class Process:
-    """One process to start: tokens (no shell), variables to add, the rank if it is one."""
+    """A process to start on this machine: a rank, an engine that starts ranks, or a sidecar."""
 
     __pydantic_config__ = DEEP
 
-    tokens: tuple[str, ...]
-    environ: Environ = field(default_factory=dict)
-    rank: int | None = None  # None: an engine that starts the ranks, or a sidecar
-    sidecar: bool = False  # runs beside the ranks and is ended when they are done
-    known_by: tuple[str, ...] = ()  # tokens to call an engine or sidecar by, where others start it
-    queues: bool = False  # its ranks wait for their turn until it says that they have begun; no limit counts before
-    patience: float = 3.0  # seconds that it gets to end by itself, once it is asked to
-    failures: FailurePatterns = FailurePatterns()  # by which it names ranks, where it is an engine
-    undo: tuple[str, ...] = ()  # tokens that end what it holds elsewhere: run where it was killed, and could not
-    scratch: Path | None = None  # a folder that it may make, and that goes with it
+    tokens: tuple[str, ...]  # the program and its arguments; there is no shell
+    environ: Environ = field(default_factory=dict)  # variables to add to stagebench's own
+    rank: int | None = None  # the rank's number, from 0; None: an engine or a sidecar
+    sidecar: bool = False  # True: it runs alongside the ranks and is ended when they are done
+    known_by: tuple[str, ...] = ()  # tokens to name an engine or sidecar by, if `tokens` begin with another program
+    queues: bool = False  # True: its ranks wait in a queue; time limits count from its message `Begun`
+    patience: float = 3.0  # seconds between SIGTERM and SIGKILL, to end cleanly
+    failures: FailurePatterns = FailurePatterns()  # an engine's
+    undo: tuple[str, ...] = ()  # tokens that end whatever it started elsewhere; run if a signal killed it
+    scratch: Path | None = None  # a folder that it may make; removed when all processes have ended
 
 
 def sidecar_name(tokens: Sequence[str]) -> str:
-    """Its file and arguments, without the interpreter, its switches, and a limit of memory."""
+    """Return a sidecar's file and arguments, without the interpreter, its switches and a memory limit."""
     files = (at for at, token in enumerate(tokens) if token.endswith(".py") and not token.endswith(LIMITED))
     begin = next(files, 0)
     return " ".join((Path(tokens[begin]).name, *tokens[begin + 1 :]))
@@ -85,45 +85,54 @@ def sidecar_name(tokens: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be launched."""
+    """An attempt to be launched: the argument of `Launcher.processes`."""
 
     placement: Placement
-    command: tuple[str, ...]  # the worker's tokens, the same on every rank
-    interpreter: Path  # the framework's Python; engines of the same environment stand beside it
-    environ: dict[str, str]  # variables that every rank must see
-    folder: Path  # the attempt's folder, for hostfiles and batch scripts
-    port: int = 0  # a free port on the first host, for rendezvous
-    sidecars: tuple[tuple[str, ...], ...] = ()  # tokens of programs to start beside the ranks
-    seconds: float = 1800.0  # the case's time limit, for engines that must know one
-    mpi: str = ""  # the library by which the ranks meet, where the adapter names it (suite.contracts.adapter.Strategy)
+    command: tuple[str, ...]  # the worker's tokens, equal for all ranks
+    interpreter: Path  # the framework's Python; an engine of its environment is in the same folder
+    environ: dict[str, str]  # variables that every rank and every sidecar must have
+    folder: Path  # the attempt's folder, for hostfiles and batch scripts; it exists
+    port: int = 0  # a TCP port at which ranks can meet on the first host; free on this machine
+    sidecars: tuple[tuple[str, ...], ...] = ()  # the tokens of each program to start alongside the ranks
+    seconds: float = 1800.0  # the case's time limit, for engines that need one
+    mpi: str = ""  # the MPI library by which the ranks meet, if the adapter names it (`Adapter.mpi`)
 
 
 class Launcher(ABC):
-    """Starts the ranks of a case.
+    """A program that starts the ranks of a case. A plugin returns one instance from the hook `stagebench_launchers`.
 
-    An engine that has more to report than an exit code does so with `suite.contracts.engine_messages`.
+    Attributes and signatures are checked when the launcher is loaded. An engine that has more to report than an exit
+    code does so with `suite.contracts.engine_messages`.
     """
 
-    name: str
-    title: str
-    several_hosts: bool = True  # False: it starts processes on this machine, and on no other
-    chooses_hosts: bool = False  # True: where no host is named it takes some that may be elsewhere
-    sidecars_on_first_host: bool = False  # True: wherever that is; False: they run on this machine
-    mpi: bool = False  # True: its ranks can meet by MPI
-    nodes_in_order: bool = True  # False: it numbers the nodes as it likes, however the hosts were named
-    order: float = 100  # where a plan says "auto", the least is taken of those that fit; stagebench's own have 0 to 30
+    name: str  # in plans and records: no two launchers have one name
+    title: str  # "Slurm"
+    several_hosts: bool = True  # False: it starts processes on this machine only
+    chooses_hosts: bool = False  # True: if a case names no hosts, its ranks may run on other machines
+    sidecars_on_first_host: bool = False  # True: sidecars run on the first host, whichever it is; False: here
+    mpi: bool = False  # True: ranks that it starts can meet by MPI
+    nodes_in_order: bool = True  # False: the nodes' numbers may differ from the order of the hosts
+    order: float = 100  # "auto" takes the launcher of the least number among those that fit; stagebench's have 0 to 30
 
     @abstractmethod
     def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """What this machine lacks for it, with the remedy; None when it can be used."""
+        """Return what this machine lacks to start such a placement, with the remedy; None if it can.
+
+        Called before anything starts, for every case, and by `stagebench doctor`; `interpreter` is the framework's
+        Python. A reason makes the case `unavailable`.
+        """
 
     @abstractmethod
     def processes(self, request: Request) -> list[Process]:
-        """The processes to start, as token lists."""
+        """Return the processes to start, on this machine: ranks, or engines that start them; and the sidecars.
+
+        Called once for each attempt, immediately before they are started. Files that an engine reads belong in
+        `request.folder`. RequestError if the placement is impossible.
+        """
 
 
 def starters(strategy: Strategy, launchers: Mapping[str, Launcher]) -> tuple[str, ...]:
-    """The names of the launchers that can start a strategy's ranks, the first for a plan's "auto"."""
+    """Return the names of the launchers that can start a strategy's ranks, the first one for a plan's "auto"."""
     if strategy.launchers:
         return strategy.launchers
     fitting = [each for each in launchers.values() if each.mpi or not strategy.mpi]
@@ -131,5 +140,5 @@ def starters(strategy: Strategy, launchers: Mapping[str, Launcher]) -> tuple[str
 
 
 def usual(strategy: Strategy, launchers: Mapping[str, Launcher]) -> str:
-    """The first of its `starters`; "auto" where there is none."""
+    """Return the first of a strategy's `starters`; "auto" if there is none."""
     return next(iter(starters(strategy, launchers)), Placement.launcher)

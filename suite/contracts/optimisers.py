@@ -1,4 +1,4 @@
-"""What a case's optimiser is set to, from its name and its workload."""
+"""The settings of a case's optimiser, from its name and its workload."""
 
 from typing import Any
 
@@ -16,7 +16,10 @@ ADAM = {
 
 
 def settings(name: str, workload: Workload, global_batch: int, lr: float | None = None) -> dict[str, Any]:
-    """The case's fields. Without `lr` SGD takes the workload's, scaled linearly with the global batch; Adam 0.001."""
+    """Return the optimiser's fields of a `Configuration`, by name.
+
+    Without `lr`, SGD has the workload's rate, scaled linearly with the global batch (in samples), and Adam has 0.001.
+    """
     usual = workload.optimiser
     if name == "adam":
         values = {**ADAM, "weight_decay": usual.weight_decay}
@@ -27,5 +30,8 @@ def settings(name: str, workload: Workload, global_batch: int, lr: float | None 
 
 
 def for_proof(case: Configuration, workload: Workload) -> float:
-    """The learning rate of a proof: Adam's steps are as long as its rate, whatever the gradients."""
+    """Return the learning rate of a case's proof: the workload's, for Adam 0.001 at most.
+
+    The length of Adam's steps is its rate, whatever the gradients are.
+    """
     return min(ADAM["lr"], workload.proof_lr) if case.optimiser == "adam" else workload.proof_lr

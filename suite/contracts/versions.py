@@ -1,11 +1,12 @@
 """The version of the contract that plugins are written against, and what each version changed.
 
-An adapter names the version that it was written for. One of an older version is refused with what to change, by name.
+An adapter names the version that it was written for. An adapter of an older version is refused, with the list of the
+necessary changes.
 """
 
 CONTRACT = 2
 
-# What a plugin imports, by the place where version 1 had it.
+# The present names of modules that a plugin may import, by their names in version 1.
 MOVED = {
     "suite.adapter": "suite.contracts.adapter",
     "suite.allocator": "suite.contracts.allocator",
@@ -39,6 +40,6 @@ CHANGES = {
 
 
 def changes_since(version: int) -> str:
-    """What to change in a plugin that was written for an older version, a numbered list."""
+    """Return the changes that a plugin written for an older version needs, as a numbered list."""
     found = [change for newer in range(version + 1, CONTRACT + 1) for change in CHANGES[newer]]
     return "\n".join(f"  {number}. {change}" for number, change in enumerate(found, 1))

@@ -119,7 +119,7 @@ KINDS: tuple[type[ResultFolder[Any, Any]], ...] = (RunFolder, CommFolder, Foreig
 
 
 def opened(path: Path, as_: type[Found]) -> Found:
-    """A run folder, measured or imported; RequestError when it is none of that kind."""
+    """Open a run folder, measured or imported; RequestError if it is not of a kind that `as_` includes."""
     kind = about_of(path).kind
     return next((each for each in KINDS if each.kind == kind and issubclass(each, as_)), as_).open(path)
 

@@ -16,10 +16,10 @@ from suite.plan.problems import KeyPath
 from suite.processes.hosts import refused
 from suite.worker.pass_kinds import NAMES, USUAL
 
-MOST_RANKS = 1024  # on one node: beyond it somebody meant all nodes together
+MOST_RANKS = 1024  # on one node: a larger number was meant for all nodes together
 MOST_READERS = 1024  # of a rank
-MOST_SLOWED = 0.95  # of a straggler's time that a load takes: it is twenty times slower then
-MOST_CASES = 10_000  # of a plan: more are seldom meant
+MOST_SLOWED = 0.95  # the share of a straggler's time that a load takes: it is then twenty times slower
+MOST_CASES = 10_000  # of a plan: more are seldom intended
 LONGEST_TITLE = 500  # characters
 WHOLE = "all"  # a batch: every sample that a training learns from, over all devices together
 
@@ -59,7 +59,7 @@ HostName = Annotated[str, AfterValidator(_host)]
 
 
 class Strict(BaseModel):
-    """No unknown key, no silent conversion."""
+    """A table of a plan: it has no unknown keys, and its values are not converted silently."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -117,7 +117,7 @@ class SamplingBlock(Strict):
     quick: bool = Sampling.quick
 
     def below_design(self) -> list[str]:
-        """The keys that ask for less than a full measurement, as `key = value (full: n)`."""
+        """Return the keys with less than a full measurement's values, as `key = value (full: n)`."""
         keys = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
         asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
         return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
@@ -133,7 +133,7 @@ class TrainingBlock(Strict):
 
 
 class Heading(Strict):
-    """What a plan says of itself."""
+    """The keys of a plan before its tables: its name, its title and its limit of cases."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     title: Annotated[str, Field(max_length=LONGEST_TITLE)] = ""
@@ -142,16 +142,16 @@ class Heading(Strict):
 
 @dataclass(frozen=True)
 class Written:
-    """One block as it was written, and where."""
+    """A block as it was written, and its place in the file."""
 
     block: Block
     index: int  # among the [[cases]]
-    keys: frozenset[str]  # those that stand in the block itself; others come from [defaults]
-    block_knobs: frozenset[str]  # likewise, for its knobs
+    keys: frozenset[str]  # the keys in the block itself; others come from [defaults]
+    block_knobs: frozenset[str]  # the knobs in the block itself
     broken: frozenset[str]  # keys whose values were refused: nothing may be concluded from them
 
     def path(self, key: str, *more: str | int) -> KeyPath:
-        """Where a key of this block stands in the file."""
+        """Return the place of a key of this block in the file: in the block itself, or in [defaults]."""
         if key == "knobs" and more and more[0] not in self.block_knobs:
             return ("defaults", key, *more)
         return ("cases", self.index, key, *more) if key in self.keys else ("defaults", key, *more)
@@ -166,10 +166,10 @@ SWEPT = tuple(name for name in Block.model_fields if name not in ("hosts", "pass
 
 @dataclass(frozen=True)
 class Choice:
-    """One value for every swept key of a block."""
+    """A combination of values, one for every swept key and knob of a block."""
 
-    written: Written  # where it stands in the file
-    block: Block  # what is swept: the written one, or what a scale leaves of it
+    written: Written  # the block in the file
+    block: Block  # the block that is swept: the written one, or the rest that a scale leaves of it
     values: dict[str, Any]
     knobs: dict[str, Any]
 
@@ -183,7 +183,7 @@ def count(block: Block) -> int:
 
 
 def choices(written: Written, block: Block) -> Iterator[Choice]:
-    """Every choice of a block, the first swept key varying slowest."""
+    """Yield every choice of a block, the first swept key varying slowest."""
     columns = [getattr(block, key) or [None] for key in SWEPT]
     for row in product(*columns, *block.knobs.values()):
         values = dict(zip(SWEPT, row, strict=False))

@@ -49,9 +49,9 @@ def resolve(
 ) -> list[Resolved]:
     """Return every case of the plan, in its order, each id once; RequestError lists all problems of the plan.
 
-    `hosts` are for the blocks that name none: a case on n nodes takes the first n. `launcher` starts
-    the cases that leave it open. `told` hears at once how many cases the plan spells, and how many seconds their
-    passes take at least.
+    `hosts` are for the blocks that name none: a case on n nodes takes the first n. `launcher` starts the cases that
+    leave it open. `told` is called before the cases are resolved, with their number and the least seconds of their
+    passes.
     """
     if not adapters or not workloads:
         raise RequestError(

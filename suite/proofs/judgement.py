@@ -13,11 +13,11 @@ from suite.worker.messages import of_type
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
-FORWARD = ("logits", "statistics")  # what no gradient has touched yet
+FORWARD = ("logits", "statistics")  # the results of the forward pass, independent of gradients
 
 
 def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd", device: str = "cpu") -> Verdict:
-    """The verdict on one run; a proof that could not be run has not passed, and says why."""
+    """Return the verdict on one run of a proof; a run that failed has not passed, and its `reason` is the failure's."""
     sent = [message for rank in attempt.messages.values() for message in rank]
     proofs, joined = of_type(messages.Proof, sent), of_type(messages.Joined, sent)
     hellos = of_type(messages.Hello, sent)
@@ -27,7 +27,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     bounds, graph = tolerance(precision, workload.name, optimiser, device), workload.graph()
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
-    # The layers first: a wrong one makes every loss wrong.
+    # Tensors before losses: a wrong layer makes every loss wrong.
     findings = [*_tensor_findings(errors, bounds, graph), *_loss_findings(losses, bounds)]
     worst = max(findings, key=lambda found: found.error / found.tolerance)
     wrong = {what: why for proof in proofs for what, why in proof.wrong.items()}
@@ -66,12 +66,12 @@ def _models(hellos: Sequence[messages.Hello], device: str) -> set[str]:
 
 
 def _environments(hellos: Sequence[messages.Hello]) -> tuple[Environment, ...]:
-    """What the ranks saw themselves: a login on another host has variables of its own."""
+    """Return the variables as ranks reported them, each set once: a login on another host may have other values."""
     return tuple({each.digest: each for hello in hellos if (each := environment_of(hello))}.values())
 
 
 def environment_of(hello: messages.Hello) -> Environment | None:
-    """Of one rank; None where it does not say."""
+    """Return one rank's variables that change what is computed; None if it did not report them."""
     if hello.arithmetic is None:
         return None
     values = {name: hello.settings.get(name, "") for name in hello.arithmetic.names}
@@ -79,9 +79,9 @@ def environment_of(hello: messages.Hello) -> Environment | None:
 
 
 def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Identity | None]:
-    """The measured precision's verdict, which float64's may change, and float64's in short.
+    """Return the verdict of both precisions together, and float64's in short (None: not run).
 
-    Looser bounds hold only where float64 proved the network to be the same one.
+    Looser bounds are valid only if float64 proved that the network is the same, so without that the proof fails.
     """
     reasons, passed = [measured.reason], measured.passed
     if in_float64 is None and measured.looser_because:
@@ -108,9 +108,10 @@ def _loss_findings(losses: dict[str, list[float]], bounds: Tolerance) -> list[Fi
 
 
 def _tensor_findings(errors: dict[str, dict[str, float]], bounds: Tolerance, graph: Graph) -> list[Finding]:
-    """What the forward left comes first, the first layer's before the others'.
+    """Return a finding for each tensor, sorted so that a likely cause precedes its consequences.
 
-    Then gradients and parameters, those nearest to the loss first: a wrong backward makes all layers before it wrong.
+    Results of the forward pass come first, from the first layer on. Gradients and parameters follow, from the last
+    layer back: a wrong backward pass of one layer makes all layers before it wrong.
     """
     order = {layer.name: number for number, layer in enumerate(graph.layers)}
 
@@ -153,6 +154,6 @@ def _worst_over_ranks(ranks: list[dict[str, dict[str, float]]]) -> dict[str, dic
         for what, tensors in errors.items():
             into = worst.setdefault(what, {})
             for tensor, error in tensors.items():
-                # Infinitely far travels as no number.
+                # JSON has no infinity: an infinite error arrives as NaN.
                 into[tensor] = max(into.get(tensor, 0.0), math.inf if math.isnan(error) else error)
     return worst

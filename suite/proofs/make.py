@@ -1,9 +1,8 @@
-"""The gate: every adapter trains exactly the workload it claims to, or its rows say otherwise.
+"""The proofs: every adapter trains exactly the workload that it claims to, or its rows are marked.
 
-A proof compares one adapter's losses, logits, gradients and updated parameters, by its
-staged and by its native step, with those of the float64 oracle (the `reference`
-adapter). Proofs are kept in the cache, keyed by everything that could change them, and a
-run keeps a copy of the proofs that its records name.
+A proof compares one adapter's losses, logits, gradients and updated parameters, from its staged and its native step,
+with those of the float64 oracle (the `reference` adapter). Proofs are kept in the cache, keyed by everything that could
+change them, and a run keeps a copy of the proofs that its records name.
 """
 
 import hashlib
@@ -39,23 +38,23 @@ PATIENCE = 1800.0  # seconds for a proof
 
 
 class Proofs:
-    """Makes proofs, once each, and remembers them."""
+    """Makes each proof once, and keeps it in the cache."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """`interpreters` are the explicit settings (adapter: path) that `suite.processes.interpreters.find` honours."""
+        """Take the explicit interpreters ({adapter: path}), for `suite.processes.interpreters.find`."""
         self._folder, self._oracles = cache_folder("proofs"), Oracles(interpreters)
-        self._died: dict[tuple[str, float], Proof] = {}  # by key and silence limit; for as long as this one lives
+        self._died: dict[tuple[str, float], Proof] = {}  # failed proofs by (key, silence limit), not kept in the cache
         self._under_way: set[str] = set()  # keys
         self._host = this_machine()
 
     def prove(self, case: Case, launch: Launch, scratch: Path) -> Proof:
-        """As `proving` makes it, with none beside it."""
+        """Run `proving` to its end, without concurrent proofs."""
         return in_one_go(self.proving(case, launch, scratch))
 
     def proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
-        """The proof that a case's records name: remembered, or made now with its evidence in `scratch`.
+        """Return the proof that a case's records name: from the cache, or made now with its evidence in `scratch`.
 
-        What keeps a proof from being made is its reason: the measurement goes on without.
+        An error that prevents the proof becomes its reason: the case is measured in any case.
         """
         try:
             return (yield from self._proving(case, launch, scratch))
@@ -63,18 +62,18 @@ class Proofs:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
     def forget(self, proof: Proof) -> None:
-        """Have it made again: it was made where ranks saw other variables than now, as no key of ours can tell."""
+        """Remove a proof from the cache, to have it made again: its ranks saw variables that its key does not cover."""
         (self._folder / f"{proof.key}.json").unlink(missing_ok=True)
 
     def _proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
-        # A compiler says nothing for minutes; until it begins, a rank is as patient as the case.
+        # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits)
         key = self._key(launch)
         path, once = self._folder / f"{key}.json", (key, case.silence_limit)
         scope = _scope(case, launch.adapter)
-        while key in self._under_way:  # for another case
+        while key in self._under_way:  # another case is waiting for it
             yield True
         found = _remembered(path) or self._died.get(once)
         if found is not None:
@@ -82,7 +81,7 @@ class Proofs:
         self._under_way.add(key)
         try:
             proof, ran = yield from self._made(launch, key, scope, scratch)
-            if not proof.errors:  # what dies or hangs would do so again
+            if not proof.errors:  # a run that died or hung would do so again
                 self._died[once] = proof
             elif ran:
                 write_whole(path, proof.text)
@@ -91,7 +90,7 @@ class Proofs:
             self._under_way.remove(key)
 
     def _made(self, launch: Launch, key: str, scope: str, scratch: Path) -> Proving[tuple[Proof, bool]]:
-        """In the precision that is asked for, and in float64 where the adapter has it; whether all of that ran."""
+        """Make a proof, with a run in float64 if the adapter has it; return it, and whether every run gave figures."""
         proven = launch.configuration
         results, precision = self._oracles.of(launch), proven.precision
         measured = yield from _verdict(launch, results, scratch)
@@ -104,7 +103,7 @@ class Proofs:
         return proof, bool(measured.errors) and (identity is None or bool(identity.errors))
 
     def _key(self, launch: Launch) -> str:
-        """Everything that could change the verdict."""
+        """Return the proof's key, a hash of everything that could change the verdict."""
         proven, workload = launch.configuration, launch.workload
         values = proven.to_dict()
         environ = {**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}
@@ -121,7 +120,7 @@ class Proofs:
         return _digest(parts)
 
     def _machine(self, launch: Launch) -> list[Any]:
-        """What computes: this machine, or others by their names, or whichever the launcher chooses."""
+        """Return the key's part for the machine: this one's processors, or the launcher's name and the hosts' names."""
         if launch.here:
             return [self._host.cpu, self._host.gpus if launch.configuration.placement.device != "cpu" else []]
         return [launch.launcher.name, *launch.configuration.placement.hosts]
@@ -136,7 +135,7 @@ def _verdict(launch: Launch, results: Path, scratch: Path) -> Proving[Verdict]:
 
 
 def _remembered(path: Path) -> Proof | None:
-    """A proof from the cache; one that cannot be read, or is another one's, is made again."""
+    """Return a proof from the cache; None if it cannot be read, is not the file's, or was changed."""
     try:
         text = path.read_bytes()
         found = Proof.model_validate_json(text, strict=True)
@@ -146,17 +145,20 @@ def _remembered(path: Path) -> Proof | None:
 
 
 def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> Configuration:
-    """What proves a case: the same strategy, threads and cores, a small batch, a learning rate of its own."""
+    """Return the configuration that proves a case: equal in strategy, threads and cores, with its own batch and rate.
+
+    An asynchronous strategy is proven on one device.
+    """
     placement = case.placement
     if not adapter.synchronous(case):
-        # What it does between devices is another thing by design; what one of them computes is not.
+        # Several devices differ from the joined batch by design; one device does not.
         placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
     microbatches = adapter.microbatches(case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     samples += -samples % microbatches
-    # What cannot change the verdict keeps its default, so that plans share their proofs. Threads and cores can: how a
-    # library cuts a matrix or a sum into pieces, and with which kernel it goes over them, depends on their number.
-    changing = Schedule(warmup_epochs=1.0) if case.schedule != Schedule() else Schedule()  # all are proven by one
+    # Fields that cannot change the verdict keep their defaults, so that plans share proofs. Threads and cores can: by
+    # their number a library chooses its kernels, and the pieces into which it cuts a matrix or a sum.
+    changing = Schedule(warmup_epochs=1.0) if case.schedule != Schedule() else Schedule()  # one schedule proves all
     return Configuration(
         case.adapter,
         case.strategy,
@@ -172,19 +174,22 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 
 
 def _readers(case: Case) -> int:
-    """Readers for which a rank that has cores of its own has some more: a proof has those too, and reads nothing."""
+    """Return the readers of a case whose ranks are bound to cores, else 0.
+
+    Such a rank has more cores, for its readers; the proof needs equally many, although it reads nothing.
+    """
     reads = case.data != "synthetic" and case.input.mode != "memory"
     return case.readers if reads and case.placement.binding == "cores" else 0
 
 
 def networks(adapter: Adapter, case: Configuration) -> int:
-    """How many networks are trained side by side, each with a batch of its own."""
+    """Return the number of networks that are trained in parallel, each with its own batch."""
     held = max(adapter.model_parallel_size(case), case.placement.devices)
     return case.placement.device_count // held
 
 
 def _scope(case: Case, adapter: Adapter) -> str:
-    """What the proof leaves open."""
+    """Return the part of a case that its proof does not cover, in words; "" if it covers all."""
     strategy = adapter.capabilities.strategy(case.strategy)
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
     if adapter.synchronous(case) or not several:
@@ -194,7 +199,7 @@ def _scope(case: Case, adapter: Adapter) -> str:
 
 
 def subject(case: Configuration) -> Subject:
-    """What of a case a proof names."""
+    """Return the fields of a case that its proof names."""
     return Subject(
         adapter=case.adapter,
         strategy=case.strategy,

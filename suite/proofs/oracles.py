@@ -1,7 +1,7 @@
-"""The oracle's float64 results in the cache: made once, and used only as they were made.
+"""The oracle's float64 results in the cache: made once, and used only if they are unchanged.
 
-A folder there that lacks a file would let a proof pass that compared less, and one that was changed would blame the
-adapter. So each holds the digests of its files, which are checked before it is used.
+With a missing file, a proof would pass that compared less; with a changed file, the adapter would be blamed. So each
+folder holds the digests of its files, which are checked before it is used.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from suite.results.stored import SMALL, object_of, text_of
 from suite.worker.job import MakeOracle
 
 PATIENCE = 1800.0  # seconds for an oracle
-DIGESTS = "digests.json"  # of every other file
-# What of a configuration decides an update.
+DIGESTS = "digests.json"  # the digest of every other file
+# The fields of a configuration that decide an update.
 UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "schedule")
 
 
@@ -35,12 +35,12 @@ class Oracles:
     """Makes oracles, or finds them in the cache."""
 
     def __init__(self, interpreters: dict[str, str]) -> None:
-        """`interpreters` are the explicit settings (adapter: path) that `suite.processes.interpreters.find` honours."""
+        """Take the explicit interpreters ({adapter: path}), for `suite.processes.interpreters.find`."""
         self._interpreters = interpreters
         self._checked: set[Path] = set()
 
     def of(self, proven: Launch) -> Path:
-        """The folder of the results that a proof is compared with; StagebenchError when they cannot be made."""
+        """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made."""
         adapter, configuration = oracle(), configuration_of_oracle(proven)
         parts = {
             "bundle": bundle.digest(adapter),
@@ -71,14 +71,14 @@ class Oracles:
                 )
             (results / DIGESTS).write_text(json.dumps(digests(results), indent=1) + "\n")
             with contextlib.suppress(OSError):
-                if not intact(folder):  # another run may have made it meanwhile: the same results, so either will do
+                if not intact(folder):  # else another run has just made it, with equal results
                     folder.rename(Path(scratch) / "broken")
             with contextlib.suppress(OSError):
                 results.rename(folder)
 
 
 def configuration_of_oracle(proven: Launch) -> Configuration:
-    """How the oracle trains what is to be proven."""
+    """Return the configuration in which the oracle trains the joined batch of a proof, on all cores."""
     adapter, case = oracle(), proven.configuration
     mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
     found = plain(
@@ -92,14 +92,18 @@ def configuration_of_oracle(proven: Launch) -> Configuration:
 
 
 def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
-    """The oracle's knobs: batch statistics are every device's own, or every microbatch's of a network in parts."""
+    """Return the oracle's knobs for batch statistics, which each network's every microbatch has of its own.
+
+    `shards` is the number of these pieces of the joined batch; `observed`, how many of them a network's running
+    statistics see.
+    """
     microbatches = adapter.microbatches(case)
     alone = case.placement.device_count // adapter.model_parallel_size(case)
     return {"shards": alone * microbatches, "observed": microbatches}
 
 
 def intact(folder: Path) -> bool:
-    """Whether a folder holds an oracle, whole and as it was made."""
+    """Return whether a folder holds an oracle's results, complete and unchanged."""
     try:
         text = text_of(folder / DIGESTS, "it is made again", SMALL)
         return object_of(text, folder / DIGESTS, "it is made again") == digests(folder)
@@ -108,7 +112,7 @@ def intact(folder: Path) -> bool:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of each file but DIGESTS."""
+    """Return the digest of each file but DIGESTS, by name."""
     found = {}
     for path in sorted(folder.iterdir()):
         if path.name != DIGESTS and path.is_file():

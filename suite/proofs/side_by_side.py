@@ -1,4 +1,4 @@
-"""Proofs side by side: nobody times them, so as many at a time as have cores and memory of their own."""
+"""Concurrent proofs: they are not timed, so as many run at once as the cores and the memory allow."""
 
 import math
 import os
@@ -13,25 +13,25 @@ from suite.contracts.case import Configuration
 from workloads.graph import Graph
 
 Made = TypeVar("Made")
-Proving = Generator[bool, None, Made]  # goes on when it is asked to, and returns what it has made
-# Of a rank, beside its network: a framework and its libraries. The network is there in float64 some nine times over
-# (AlexNet: 2.8 to 4.5 GB of 0.49): as it was given, in gradients, state and updates, and the oracle's.
+Proving = Generator[bool, None, Made]  # works for a while at each `next`, and returns its result
+# A rank's memory: FRAMEWORK bytes for the framework and its libraries, and TIMES the network in float64, which exists
+# some nine times (AlexNet: 2.8 to 4.5 GB of 0.49): the initial weights, gradients, state, updates, and the oracle's.
 FRAMEWORK, TIMES = 1 << 30, 10
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of this machine: cores and bytes of memory."""
+    """A share of this machine: cores and memory."""
 
     cores: float
-    memory: float
+    memory: float  # bytes
 
     def and_(self, other: "Share") -> "Share":
-        """Both."""
+        """Return the sum of two shares."""
         return Share(self.cores + other.cores, self.memory + other.memory)
 
     def within(self, other: "Share") -> bool:
-        """Whether it is no more, in both."""
+        """Return whether neither its cores nor its memory exceed the other's."""
         return self.cores <= other.cores and self.memory <= other.memory
 
 
@@ -39,7 +39,10 @@ NOTHING, ALL = Share(0, 0), Share(math.inf, math.inf)
 
 
 def share(proven: Configuration, graph: Graph, here: bool) -> Share:
-    """What a proof takes. One on a GPU, or that may not run `here`, is alone: nobody knows what there is."""
+    """Return the share that a proof takes.
+
+    A proof on a GPU, or one that may not run `here`, takes all: the free capacity is unknown there.
+    """
     placement = proven.placement
     if not here or placement.device != "cpu":
         return ALL
@@ -48,14 +51,15 @@ def share(proven: Configuration, graph: Graph, here: bool) -> Share:
 
 
 def room() -> Share:
-    """What this process may use now."""
+    """Return the cores that this process may use, and the memory that is available now."""
     return Share(len(os.sched_getaffinity(0)), psutil.virtual_memory().available)
 
 
 def side_by_side(wanted: Iterable[tuple[Share, Proving[Made]]], whole: Share) -> Iterator[Made]:
-    """What each makes, as it is made; begun in order, each as soon as there is room for it, or alone.
+    """Yield each proof's result as soon as it is made.
 
-    What one raises ends all.
+    Proofs start in order, each as soon as its share fits into `whole` next to those that run, or when none runs. An
+    exception of one ends all.
     """
     working: list[tuple[Share, Proving[Made]]] = []
     with ExitStack() as stack:
@@ -76,7 +80,7 @@ def _taken(working: list[tuple[Share, Proving[Made]]]) -> Share:
 
 
 def _looked_at(working: list[tuple[Share, Proving[Made]]]) -> Iterator[Made]:
-    """Let each go on once; what those made that have ended, which are taken out."""
+    """Resume each proof once; remove those that have ended, and yield their results."""
     for each in list(working):
         try:
             next(each[1])

@@ -1,4 +1,4 @@
-"""How far a framework may be from the float64 oracle, and why where it is further than usual.
+"""The largest distances of a framework from the float64 oracle, and the reasons for those above the usual ones.
 
 Relative errors: |a - b| / |b| on the loss, ‖a - b‖ / ‖b‖ per tensor.
 
@@ -14,7 +14,7 @@ only when its float64 run is within the strict ones. mnist_large has a few milli
 samples together: one flip, the same in every framework, moved its gradients by 1e-3.
 
 **Losses** are as exact as a library's exponential and logarithm. MXNet's softmax is off by 1.6e-6 of a loss of 0.7,
-from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); everybody else's by 8e-8.
+from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); the other frameworks' by 8e-8.
 
 **Adam** divides a gradient by its own size: where a flip changed a small gradient, the step is as wrong as if it had
 been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of the oracle on GoogLeNet) by, at worst:
@@ -26,9 +26,9 @@ been a large one. PyTorch's float32 differs from its own float64 (within 4e-8 of
 | ResNet-50 | 1e-1 | 7e-2 | 7e-4 | 4e-5 |
 | mnist_small | 5e-6 | 2e-6 | 6e-7 | 6e-8 |
 
-Without millions of kinks nothing flips: mnist_small and mnist_stated keep everybody's bounds.
+Without millions of kinks nothing flips: mnist_small and mnist_stated keep the usual bounds.
 
-**Short formats** flip far more of them. On one CPU core PyTorch's were off by, at worst:
+**Short formats** flip far more kinks. On one CPU core PyTorch's were off by, at worst:
 
 | workload | bfloat16: gradient | movement | float16: gradient | movement |
 |---|---|---|---|---|
@@ -37,9 +37,9 @@ Without millions of kinks nothing flips: mnist_small and mnist_stated keep every
 | ResNet-50 | 7e-1 | 7e-1 | 3e-1 | 4e-1 |
 | mnist_small | 9e-2 | 8e-2 | 2e-2 | 2e-2 |
 
-ResNet-50's parameters by 8e-2: the shifts of its normalisations begin at 0 and are all movement. What these proofs say
-in themselves is that the losses are right, the logits nearly so, and that the gradients point the same way: half a
-gradient would keep such bounds, and is for float64 to find. CPUs have no TF32: its bounds are float16's.
+ResNet-50's parameters by 8e-2: the shifts of its normalisations begin at 0 and are all movement. Without float64 these
+proofs show only that the losses are right, the logits nearly so, and that the gradients have the same direction: half a
+gradient would be within such bounds, and only float64 finds it. CPUs have no TF32: its bounds are float16's.
 
 **Devices.** All of this was found on CPUs. On GPUs cuDNN's Winograd convolutions and sums by atomics round in other
 ways. On an H100 the bounds held for PyTorch, JAX and the Caffe-MPI-style trainer (ResNet-50, AlexNet, GoogLeNet).
@@ -54,19 +54,19 @@ from suite.errors import RequestError
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds of one precision (and, where it needs more, one workload)."""
+    """The bounds of one precision, or of one workload in it, as relative errors."""
 
     loss: float  # of the first iteration
     later_loss: float  # after an update and after two
     tensor: float  # logits
     gradient: float
     parameter: float
-    movement: float  # what the updates added: a small learning rate cannot hide there
-    reason: str = ""  # why it is looser than its precision asks; then float64 must prove identity
-    evidence: str = ""  # what is not known of it; "": it was measured on this kind of device, in this precision
+    movement: float  # the sum of the updates: there a small learning rate hides no error
+    reason: str = ""  # why it is looser than its precision requires; float64 must then prove identity
+    evidence: str = ""  # a caveat; "": the bounds were measured on this kind of device, in this precision
 
     def of(self, what: str) -> float:
-        """The bound of one kind of finding, such as "native parameter"."""
+        """Return the bound of one kind of finding, such as "native parameter"."""
         kind = what.split()[-1]
         if kind == "predict":  # after the updates: a flip among them shows in its logits, too
             return self.movement if self.reason else 10 * self.tensor
@@ -110,7 +110,7 @@ ADAM = "Adam makes steps of gradients that a flip changed as long as the others"
 
 
 def tolerance(precision: str, workload: str, optimiser: str = "sgd", device: str = "cpu") -> Tolerance:
-    """The bounds for a proof; RequestError for a precision that nobody has given any."""
+    """Return the bounds for a proof; RequestError for a precision without bounds."""
     found = _tolerance(precision, workload)
     if precision not in MEASURED.get(device, ()):
         unmeasured = f"the bounds were found on CPUs: nobody has measured {precision} on {device} yet"

@@ -1,4 +1,4 @@
-"""Which proofs there are to make: every adapter x workload x strategy x tuning, each as a case.
+"""The proofs of `stagebench verify`: every adapter x workload x strategy x tuning, each as a case.
 
 An asynchronous strategy is proven on one device: see `suite.proofs.make.configuration_of_proof`.
 """
@@ -21,25 +21,25 @@ from workloads.catalogue import Workload
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be proven, and where."""
+    """A selection of proofs, and the devices on which they are made."""
 
-    adapters: list[str] = field(default_factory=list)  # empty: all of them; so below
+    adapters: list[str] = field(default_factory=list)  # empty: all, also for the next three
     workloads: list[str] = field(default_factory=list)
     strategies: list[str] = field(default_factory=list)
     tunings: list[str] = field(default_factory=list)
-    devices: int = 2  # of the distributed strategies
+    devices: int = 2  # for strategies of several devices
     device: str = "cpu"
-    threads: int = 1  # of each device, as a plan has them by default: a proof vouches for its own number alone
+    threads: int = 1  # per device, a plan's default: a proof holds only for its own number of threads
     precisions: list[str] = field(default_factory=lambda: ["float32"])
     optimiser: str = "sgd"
     changing_rate: bool = False
-    knobs: dict[str, Any] = field(default_factory=dict)  # for the adapters that have them; defaults where none is named
+    knobs: dict[str, Any] = field(default_factory=dict)  # by name; each for the adapters that have it
 
 
 def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
-    """The cases, each with why its adapter refuses it (None: it does not).
+    """Return the cases, each with the reason if its adapter refuses it, or None.
 
-    RequestError for a name that is unknown or a choice that leaves nothing.
+    RequestError for an unknown name, or a selection without any case.
     """
     # The oracle is proven against finite differences by its own tests, not against itself.
     names = chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
@@ -65,7 +65,10 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
-    """RequestError for a knob that none of them has, or a value that none allows; `refusal` says what one does not."""
+    """Raise RequestError for a knob that no chosen adapter has, or a value that none allows.
+
+    `refusal` reports a value that only some allow, case by case.
+    """
     having = sorted({name for adapter in chosen for name in adapter.capabilities.knobs})
     for name, value in asked.items():
         if name not in having:
@@ -102,6 +105,6 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         graph_digest=workload.graph().digest,
     )
-    # As the proof's own batch: refused would be what the proof does not train.
+    # The proof's own batch, which divides into microbatches: another one might be refused.
     whole = workload.proof_batch + -workload.proof_batch % adapter.microbatches(case)
     return case.on(batch=whole, lr=for_proof(case, workload))

@@ -1,4 +1,4 @@
-"""Joins run folders of different cases into one: what ran apart, in a cluster's jobs, is reported on together."""
+"""Joins run folders of different cases into one, so that cases from separate jobs of a cluster share a report."""
 
 import os
 import shutil
@@ -17,15 +17,15 @@ from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
 from suite.results.stored import SMALL, text_of
 
-# As they stand; all else is read and written again, so that one folder has one format.
+# Folders that are copied unchanged; other files are read and written again, so that one folder has one format.
 COPIED = ("attempts", "bundles", "networks")
 
 
 def collect(runs: Sequence[Path], into: Path) -> int:
-    """Copy the runs into a new run folder; how many records there are.
+    """Copy the runs into a new run folder; return the number of records.
 
-    RequestError, before anything is written, when they were not made by the same stagebench and the same code of their
-    adapters, give figures of different methods, hold the same case, or measured it by other rules.
+    RequestError, before anything is written, if the runs differ in stagebench's version, an adapter's code, the method,
+    [sampling] or the network of a name, or if two of them hold one case.
     """
     if (into / "run.json").exists():
         raise RequestError(f"{into} is a run folder already; name a new one with -o")
@@ -50,14 +50,14 @@ def collect(runs: Sequence[Path], into: Path) -> int:
             joined.write_cases(every)
             joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
             count = sum(copied(folder, joined) for folder in folders)
-            os.sync()  # what was copied, too, before it has its name
+            os.sync()  # all copies, before the folder has its name
             joined.path.rename(place)  # whole or not at all
             flush_folder(place.parent)
     return count
 
 
 def copied(folder: RunFolder, into: RunFolder) -> int:
-    """Write a folder's hosts, proofs and records into another one, as that one's; how many records there are."""
+    """Write a folder's hosts, proofs and records into another one, as that one's; return the number of records."""
     for name in (name for name in COPIED if (folder.path / name).is_dir()):
         shutil.copytree(folder.path / name, into.path / name, ignore=links, dirs_exist_ok=True)
     for host in folder.hosts().values():
@@ -65,18 +65,18 @@ def copied(folder: RunFolder, into: RunFolder) -> int:
     for proof in folder.proofs().values():
         into.write_proof(proof)
     count = 0
-    for count, record in enumerate(folder.records(), 1):  # noqa: B007 - how many there were
+    for count, record in enumerate(folder.records(), 1):  # noqa: B007 - the number of records
         into.write_record(record)
     return count
 
 
 def links(folder: str, names: list[str]) -> list[str]:
-    """The symbolic links among these: a run has none, and what is written through one leaves the folder."""
+    """Return the names that are symbolic links: a run has none, and writing through one would leave the folder."""
     return [name for name in names if os.path.islink(os.path.join(folder, name))]
 
 
 def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
-    """RequestError when the folders were not measured in the same way."""
+    """Raise RequestError if the folders were measured in different ways, or one has an invalid record."""
     first = folders[0]
     about, rules = first.about, entries[0][0].case.sampling
     for folder, several in zip(folders, entries, strict=True):
@@ -95,7 +95,7 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
 
 
 def check_same(folders: Sequence[RunFolder], what: str, of: Callable[[RunFolder], dict[str, Any]]) -> None:
-    """RequestError when two folders hold, by one name, not the same."""
+    """Raise RequestError if two folders have different values under one name; `of` returns a folder's values."""
     found: dict[str, tuple[Any, RunFolder]] = {}
     for folder in folders:
         for name, own in of(folder).items():
@@ -114,7 +114,7 @@ def _networks(folder: RunFolder) -> dict[str, Any]:
 
 
 def check_apart(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
-    """RequestError when two folders hold the same case: which one counts is not ours to say."""
+    """Raise RequestError if two folders hold the same case: only the user can choose one."""
     found: dict[str, RunFolder] = {}
     for folder, several in zip(folders, entries, strict=True):
         for entry in several:

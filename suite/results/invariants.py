@@ -1,4 +1,4 @@
-"""What holds of every record, whatever was measured: one that breaks it is invalid, and no figure comes of it."""
+"""The invariants of every record, whatever was measured: a record that breaks one is invalid and gives no figure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from suite.results.records import AnyRecord, Record
 from suite.worker.messages import Noise, Pass, Training
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, NATIVE, TRAIN
 
-CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor, and by so many seconds more
-# What a pass may take beside its steps: the wait for its device. Where steps are timed on the host, a GPU may be busy
-# with all of them: so many times what they took one by one, in the warm-up, and so many seconds more.
+CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor plus these seconds
+# The time of a pass in addition to its steps: the wait for its device. If steps are timed on the host, a GPU may still
+# have to compute all of them: each takes up to WAITS times the warm-up's median step, and all WAIT_S seconds more.
 WAITS, WAIT_S = 5, 1.0
-# A CPU has done its steps by the last mark, though some updates of the last one may be open. There is a wait of
-# OPEN_STEPS steps in each part that is timed behind its own barrier, of PART_S seconds or more (suite.worker.loop).
+# A CPU has done its steps by the last mark, though some updates of the last one may be open: a wait of OPEN_STEPS steps
+# in each part that is timed behind its own barrier, of PART_S seconds or more (suite.worker.loop).
 PART_S, OPEN_STEPS = 0.5, 2
 
 
 def broken(record: AnyRecord) -> str | None:
-    """The first invariant that a record breaks, in words; None when all hold."""
+    """Return the first invariant that a record breaks, in words; None if all hold."""
     ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
     every = (problem for rank in record.ranks for problem in (*_of_connections(rank), *_of_noise(rank)))
     return next(
@@ -40,7 +40,7 @@ def _of_counts(record: AnyRecord) -> Iterator[str]:
 
 
 def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
-    """Ranks go through the same passes side by side; who trains and waits for nobody takes as many steps as it can."""
+    """Check that ranks trained for equal numbers of epochs and steps; asynchronous ones may differ in steps."""
     trained = [rank.training for rank in ranks if rank.training]
     paced = isinstance(record, Record) and record.declared is not None and not record.declared.synchronous
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
@@ -58,7 +58,7 @@ def own_pace(name: str) -> bool:
 
 
 def _of_passes(record: AnyRecord, rank: Rank) -> Iterator[str]:
-    """Every process of a case with a speed has one."""
+    """Check that a rank has the native pass if its process group was to measure the speed."""
     expected = isinstance(record, Record) and record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
     if expected and not rank.training and NATIVE not in rank.passes:
         yield f"rank {rank.rank}: its outcome is ok, and it has no pass {NATIVE!r}"
@@ -109,14 +109,14 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
 
 
 def _of_samples(learnt: Training, per_step: int) -> Iterator[str]:
-    """`per_step`: samples that a rank consumes in a step."""
+    """Check each epoch's samples; `per_step` is the number that a rank consumes in a step."""
     for epoch in learnt.epochs:
         if epoch.samples != per_step * epoch.steps:
             yield f"{epoch.samples} samples in an epoch of {epoch.steps} steps of {per_step}"
 
 
 def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
-    """Seconds of one of a rank's passes, with its warm-up, what was set aside, and the native steps beside it."""
+    """Return the seconds of a pass, its warm-up, steps set aside, and the native steps with which it alternates."""
     shared = measured.name == COMM_ONLY and COMPUTE_ONLY in passes  # the same native steps, counted there
     pairs = () if shared else measured.pairs_s or ()
     turns = sum(native for native, _ in pairs) * len(measured.step_s) / max(1, len(pairs))
@@ -139,7 +139,7 @@ def _of_noise(rank: AnyRank) -> Iterator[str]:
 
 
 def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
-    """`per_step`: samples that a rank consumes in a step."""
+    """Check a pass's name, counts and signs; `per_step` is the number of samples that a rank consumes in a step."""
     steps, wall = measured.step_s, measured.wall_s
     if measured.name != name:
         yield f"it calls itself {measured.name!r}"
@@ -156,7 +156,7 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
 
 
 def _of_wall(record: AnyRecord, measured: Pass) -> Iterator[str]:
-    """A pass is not much longer than its steps, and as long as it is from its begin to its end."""
+    """Check that a pass is not much longer than its steps, and as long as the time from its begin to its end."""
     steps, wall, warm = measured.step_s, measured.wall_s, sorted(measured.warmup_s)
     usual = warm[len(warm) // 2] if warm else 0.0
     on_cpu = record.case.placement.device == "cpu"
@@ -170,14 +170,20 @@ def _of_wall(record: AnyRecord, measured: Pass) -> Iterator[str]:
 
 
 def _parts(measured: Pass, usual: float) -> int:
-    """In how many parts a pass was timed, at most: a block a round in turns, else as its warm-up's steps tell."""
+    """Return the largest possible number of separately timed parts of a pass.
+
+    A pass in alternation has one part per round; otherwise `usual`, the warm-up's median step, limits the number.
+    """
     if measured.pairs_s:
         return len(measured.pairs_s)
     return max(1, len(measured.step_s) // math.ceil(PART_S / usual)) if usual > 0 else 1
 
 
 def _of_times(measured: Pass) -> Iterator[str]:
-    """What a pass consists of is not longer than the pass. Where stages leave much of it out, its row is marked."""
+    """Check that the components of a pass are not longer than the pass.
+
+    Stages that are much shorter are no error: the analysis marks the row.
+    """
     steps, waits, stages, wall = measured.step_s, measured.io_s, measured.stage_s or {}, measured.wall_s
     spent = {"steps": sum(steps), "waits for input": sum(waits or ()), "stages": sum(map(sum, stages.values()))}
     if max(spent.values()) > CLOCKS * wall + CLOCKS_S:

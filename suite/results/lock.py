@@ -1,4 +1,4 @@
-"""One session in a run folder at a time: two would write the same records and disturb each other's times."""
+"""The lock of a run folder, held by one session at a time: two would write the same records and disturb the times."""
 
 import fcntl
 import os
@@ -10,15 +10,15 @@ from pathlib import Path
 from suite.errors import RequestError
 from suite.files import flush_folder, real, usable
 
-_OURS: set[Path] = set()  # what this process holds: its session may hold again what the command line holds
-LOCK = ".lock"  # in the run folder; it stays there, and the kernel frees it with the process that held it
+_OURS: set[Path] = set()  # the folders that this process holds: its session may hold one that the command line holds
+LOCK = ".lock"  # in the run folder, where it stays; the kernel releases it when the process that held it ends
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run folder, made when needed.
+    """Hold a run folder, which is made if necessary; a process may hold it repeatedly.
 
-    RequestError when another process holds it (its id is in the message), or when no folder can stand there.
+    RequestError if another process holds it (its id is in the message), or if the folder cannot be made or locked.
     """
     place = real(folder)
     if place in _OURS:
@@ -47,7 +47,7 @@ def _take(descriptor: int, folder: Path) -> None:
             f"{folder} is in use by another session (process {holder}); wait for it, end it, "
             "or name another folder with -o"
         ) from None
-    except OSError as error:  # of some file systems over a network
+    except OSError as error:  # some network file systems have no locks
         raise RequestError(
             f"{folder} cannot be locked: {error.strerror}; name one with -o on a file system that has locks"
         ) from error

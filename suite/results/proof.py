@@ -13,7 +13,7 @@ class Finding(Stored):
 
     what: str
     tensor: str
-    error: float  # 1e300 for one that is not finite
+    error: float  # 1e300 if it is not finite
     tolerance: float
 
 
@@ -21,7 +21,7 @@ class Environment(Stored):
     """The variables that change what is computed, as ranks of a proof found them."""
 
     values: dict[str, str]  # without home folders
-    digest: str  # of the true values
+    digest: str  # of the values as they were
 
 
 class Verdict(Stored):
@@ -29,20 +29,20 @@ class Verdict(Stored):
 
     passed: bool
     reason: str = ""
-    outcome: str | None = None  # of a run that failed
+    outcome: str | None = None  # the failed run's; None if it did not fail
     worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
     losses: Kept[ProofLosses] | None = None  # the mean over ranks
     errors: Mapping[str, Mapping[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
     parameter_count: int | None = None
     macs: int | None = None  # multiply-accumulates of one sample's forward pass
-    graph: str = ""  # digests
-    weights: str = ""
-    versions: dict[str, str] = {}
+    graph: str = ""  # the digest of the layer graph
+    weights: str = ""  # the digest of the initial weights
+    versions: dict[str, str] = {}  # as one rank reported them
     processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on
-    environments: tuple[Environment, ...] = ()  # of the ranks, each once
-    memory: tuple[Kept[Memory], ...] = ()  # of each rank
-    tolerance: dict[str, float] = {}
-    looser_because: str = ""
+    environments: tuple[Environment, ...] = ()  # the ranks', each once
+    memory: tuple[Kept[Memory], ...] = ()  # the ranks'
+    tolerance: dict[str, float] = {}  # the bounds
+    looser_because: str = ""  # the reason of bounds that are looser than usual
 
 
 class Identity(Stored):
@@ -61,7 +61,7 @@ class Subject(Stored):
     strategy: str
     workload: str
     ranks: int
-    devices: int = 1  # of each rank
+    devices: int = 1  # per rank
     device: str = "cpu"
     precision: str
     tuning: str
@@ -74,13 +74,13 @@ class Proof(Subject, Verdict):
 
     format: Format = FORMAT
     key: FileName | None  # None: it could not be made, and is stored nowhere
-    scope: str = ""  # what it leaves open
+    scope: str = ""  # the part of the case that is not proven, in words; "": none
     identity: Identity | None = None  # None: the adapter has no float64, or was proven in it
-    digest: str = ""  # of the file, without this
+    digest: str = ""  # of the file's text with "" here
 
     @property
     def text(self) -> str:
-        """What its file holds."""
+        """The text of its file, with its digest."""
         return sealed(self.but(digest="").model_dump_json(indent=1) + "\n")
 
     def misfit(self, path: Path, text: bytes) -> str | None:

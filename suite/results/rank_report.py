@@ -87,7 +87,7 @@ def models(cpu: str | None, gpus: Iterable[str], device: str) -> set[str]:
 
 
 def is_end(text: str) -> bool:
-    """Whether a connection's end is an address and a port, as "10.0.0.1:80" or "[::1]:80"."""
+    """Return whether a connection's end is an address and a port, such as "10.0.0.1:80" or "[::1]:80"."""
     address, _, port = text[:100].rpartition(":")
     try:
         parsed, number = ipaddress.ip_address(address.strip("[]")), int(port)

@@ -1,7 +1,7 @@
-"""What a run folder holds, one definition each, with units in the names; docs/record-format.md.
+"""The types of a run folder's files, one definition each, with units in the names; docs/record-format.md.
 
-A type's fields are the file's: `suite.results.run_folder` reads and writes them, and nothing else does. What the ranks
-report is in `suite.results.rank_report`. Times are seconds. null is what was not measured, not reported, or no number.
+A type's fields are the file's: only `suite.results.run_folder` reads and writes them. The ranks' reports are in
+`suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or not finite.
 """
 
 from datetime import datetime
@@ -17,20 +17,20 @@ from suite.results.rank_report import AnyRank, Rank
 from suite.results.stored import FORMAT, FileName, Format, Kept, Stored
 from suite.worker.messages import Machine
 
-METHOD = 8  # what the figures mean. Another definition of a pass or of a stage is another method: never compared
+METHOD = 8  # the definition of the figures; another definition of a pass or a stage is another method: never compared
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
-CANCELLED: Outcome = "cancelled"  # the outcome of what a person stopped: measured when the run goes on
+CANCELLED: Outcome = "cancelled"  # the outcome if a person stopped it: measured again when the run is resumed
 
 
 def _moment(text: str) -> str:
-    if text and datetime.fromisoformat(text).year < 1970:  # ValueError names what is none
+    if text and datetime.fromisoformat(text).year < 1970:  # a malformed text raises ValueError
         raise ValueError(f"{text} is before the year in which computers begin to count, 1970")
     return text
 
 
-Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, UTC; "" where nobody wrote it down
+Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601, UTC; "": unknown
 
 
 class About(Stored):
@@ -39,14 +39,14 @@ class About(Stored):
     format: Format = FORMAT
     method: int = METHOD
     kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING  # see suite.comm.records
-    id: str = ""  # of this run, which its records name
+    id: str = ""  # the run's id, which its records name
     stagebench: str = ""  # the version that began it
     created: Moment = ""
     command: tuple[str, ...] = ()
-    plan: str = ""  # as asked for: a ready-made plan's name, or a file
-    commit: str = ""  # of the git repository that the command ran in, "-dirty" after it where files had changed
-    until: float | None = None  # half-width of an interval at which it ended; None: with the plan's processes
-    collected: tuple[str, ...] = ()  # the run folders that it was joined from
+    plan: str = ""  # as given to the command: a ready-made plan's name, or a file
+    commit: str = ""  # of the git repository in which the command ran, with "-dirty" after it if files had changed
+    until: float | None = None  # relative half-width of an interval (`--until`); None: the plan's processes
+    collected: tuple[str, ...] = ()  # the run folders from which it was joined
 
 
 def _possible(case: Case) -> Case:
@@ -58,11 +58,11 @@ PossibleCase = Annotated[Case, AfterValidator(_possible)]
 
 
 class AnyEntry(Stored):
-    """A case of a run, and why it cannot run, if so."""
+    """A case of a run, with the reason if it cannot run."""
 
     id: FileName
-    case: Any  # its subclasses say of what type
-    outcome: Literal["unsupported", "unavailable"] | None = None
+    case: Any  # typed by the subclasses
+    outcome: Literal["unsupported", "unavailable"] | None = None  # None: it can run
     reason: str = ""
 
 
@@ -79,7 +79,7 @@ class Cases(Stored, Generic[Entry]):
     """cases.json: the plan as resolved."""
 
     format: Format = FORMAT
-    scale: str | None = None  # of the plan; None: the plan itself
+    scale: str | None = None  # the plan's scale profile (`--scale`); None: the plan itself
     cases: tuple[Entry, ...]
 
 
@@ -89,7 +89,7 @@ class Host(Stored):
     format: Format = FORMAT
     host: FileName  # its name
     machine: Kept[Machine]
-    cores: int | None = None  # that a process may use
+    cores: int | None = None  # cores that a process may use
     cores_installed: int | None = None
     python: str | None = None  # the controller's
 
@@ -107,10 +107,10 @@ class Declared(Stored):
     """What the adapter declared for a case when it was measured, whatever is installed when the record is read."""
 
     knob_defaults: dict[str, Any]
-    synchronous: bool  # all devices together do what one does with the joined batch
-    separable: tuple[str, ...]  # the stages that can be told apart
+    synchronous: bool  # all devices together compute what one does with the joined batch
+    separable: tuple[str, ...]  # the stages that can be timed separately
     model_parallel_size: int  # devices that hold one network together
-    microbatches: int  # equal pieces in which a network takes its batch
+    microbatches: int  # equal pieces of a network's batch
 
 
 class Load(Stored):
@@ -125,32 +125,32 @@ class Evidence(Stored):
 
     exit_codes: dict[str, int] = {}
     stopped: Stopped | None = None
-    engine: tuple[Kept[EngineMessage], ...] = ()  # its messages
+    engine: tuple[Kept[EngineMessage], ...] = ()  # the engine's messages
     lost_logins: tuple[Login, ...] = ()
-    oom_kills: int = 0  # of the kernels, meanwhile
-    logs: dict[str, tuple[str, ...]] = {}  # the last lines
+    oom_kills: int = 0  # processes that the hosts' kernels killed for lack of memory during the attempt
+    logs: dict[str, tuple[str, ...]] = {}  # the last lines of each log
     unreadable_lines: int = 0
     limits: Limits | None = None
 
 
 class AnyRecord(Stored):
-    """What a record of a training and one of communication have in common."""
+    """The fields that records of trainings and of communication have in common."""
 
     format: Format = FORMAT
     digest: str = ""  # of the file's text with "" here
-    run: str = ""  # the id of the run
-    plan: str = ""  # the digest of its plan.toml
+    run: str = ""  # the run's id
+    plan: str = ""  # the digest of the run's plan.toml
     method: int = METHOD
     stagebench: str = ""  # the version that wrote it
     case_id: FileName
-    case: Any  # its subclasses say of what type
+    case: Any  # typed by the subclasses
     repeat: int
     outcome: Outcome
     reason: str = ""
     started: Moment
-    seconds: float  # from the first process's start until all had ended, without what others had between its turns
-    turns_with: tuple[str, ...] = ()  # the ids of the cases that were measured side by side with it
-    session: str = ""  # the id of the command that measured it, a new one each time that a run goes on; "": not kept
+    seconds: float  # from the first process's start until all had ended, without the turns of other cases
+    turns_with: tuple[str, ...] = ()  # the ids of the cases with which it was interleaved
+    session: str = ""  # the id of the command that measured it: each resumption has a new one; "": unknown
     interpreter: Interpreter
     bundle: str  # the digest of the code that ran
     load: Load
@@ -167,5 +167,5 @@ class Record(AnyRecord):
     case: PossibleCase
     declared: Declared | None = None
     proof: str | None = None  # the key of a proof
-    proof_reason: str = ""  # why there is none, or it failed
+    proof_reason: str = ""  # the reason why the proof does not exist or failed
     ranks: tuple[Rank, ...]

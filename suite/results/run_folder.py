@@ -8,7 +8,7 @@
       hosts/NAME.json          what each host is
       bundles/ADAPTER/         exactly the code that ran in the framework's interpreter
       records/ID-rN.json       case ID, repeat N
-      invalid/                 what stood in a record's place and was none of this run, kept aside when it was replaced
+      invalid/                 files in a record's place that were no record of this run, moved here when replaced
       proofs/KEY.json          the proofs that records name
       .lock                    held by the process that measures; see suite.results.lock
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
@@ -41,9 +41,9 @@ from suite.suggest import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")
-EVIDENCE = ("attempts", "bundles")  # in folders of their own, which are made anew
-LATER = ("invalid", "networks")  # made when something belongs there
-# What a person does about a file that cannot be read.
+EVIDENCE = ("attempts", "bundles")  # each attempt or bundle has a folder, which is made again
+LATER = ("invalid", "networks")  # made when first needed
+# Remedies for files that cannot be read.
 OF_THE_RUN = "put a copy of it back: without it the folder cannot be read, and it is not made again"
 OF_CASES = "remove it and give the run's own command again, which writes it anew"
 OF_A_RECORD = "it is measured again when the run goes on"
@@ -61,7 +61,7 @@ class Identity(NamedTuple):
 
 
 class ResultFolder(Generic[Entry, Measured]):
-    """One run's results on disk, of trainings or of communication."""
+    """The results of one run on disk, of trainings or of communication."""
 
     kind: str
     entry_type: type[Entry]
@@ -69,13 +69,13 @@ class ResultFolder(Generic[Entry, Measured]):
     record_type: type[Measured]
 
     def __init__(self, path: Path) -> None:
-        """`path` need not exist yet."""
+        """Represent the folder at `path`, which need not exist yet."""
         self.path = path
-        self.invalid: dict[str, str] = {}  # record files that hold none of this run's, of those read so far: why
+        self.invalid: dict[str, str] = {}  # the reason for each record file read so far that is no record of this run
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """An existing run; RequestError when it is none, of another kind, or of a format that is not known here."""
+        """Open an existing run; RequestError for no run folder, a run of another kind, or an unknown format."""
         kind = about_of(path).kind
         if kind != cls.kind:
             raise RequestError(
@@ -86,8 +86,8 @@ class ResultFolder(Generic[Entry, Measured]):
     def create(self, about: About) -> None:
         """Make the folders and write run.json, unless this run has records already (a resume).
 
-        RequestError when no run folder can stand there, or one that is measured in another way, or whose records are
-        another run's.
+        RequestError if no folder can be made there, or if it holds a run of another kind or method, or records of
+        another run.
         """
         with usable(self.path):
             if (self.path / "run.json").exists():
@@ -97,14 +97,14 @@ class ResultFolder(Generic[Entry, Measured]):
             self._write("run.json", about.but(id=about.id or uuid4().hex))
 
     def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
-        """Make it, or go on with it; RequestError when it belongs to another plan, or to another scale of it."""
+        """Create the run, or resume it; RequestError if it belongs to another plan, or another scale of the plan."""
         self.create(about)
         self._forget_half_written()
         self.adopt_plan(plan, scale)
         return self
 
     def _forget_half_written(self) -> None:
-        """Remove what a session left that was killed while it wrote; of attempts it is evidence."""
+        """Remove the partial files of a session that was killed while writing; those of EVIDENCE stay."""
         for name in (".", *FOLDERS, *LATER):
             if name not in EVIDENCE:
                 for left in (self.path / name).glob("*.partial"):
@@ -112,7 +112,7 @@ class ResultFolder(Generic[Entry, Measured]):
                         left.unlink()
 
     def make_folders(self) -> None:
-        """All of the run's folders; OSError when the disk refuses, RequestError when one lies elsewhere."""
+        """Make all of the run's folders; OSError if the disk refuses, RequestError if one of them is a link."""
         for name in FOLDERS:
             (self.path / name).mkdir(parents=True, exist_ok=True)
         for name in (*FOLDERS, *LATER):
@@ -132,9 +132,9 @@ class ResultFolder(Generic[Entry, Measured]):
         self._check_whose()
 
     def _check_whose(self) -> None:
-        """RequestError where several whole records are of one other run, and none of that which run.json names.
+        """Raise RequestError if several intact records belong to one other run, and none to the run of run.json.
 
-        All would be measured again. A single one may be a stranger's: it is invalid, and kept aside.
+        All of them would be measured again. A single record of another run may be a stray copy: it is only invalid.
         """
         own, others = self.about.id, Counter[str]()
         for name in self.record_names():
@@ -155,11 +155,11 @@ class ResultFolder(Generic[Entry, Measured]):
 
     @property
     def begun(self) -> bool:
-        """Whether anything was measured: until then a run may still become another one."""
+        """True if anything was measured; until then the folder may still become another run's."""
         return bool(self.record_names())
 
     def adopt_plan(self, text: str, scale: str | None = None) -> None:
-        """Keep the plan as given; RequestError when this run has records of another one, or of another scale of it."""
+        """Store the plan as given; RequestError if the run has records of another plan, or another scale of it."""
         path = self.path / "plan.toml"
         before = text_of(path, OF_THE_RUN).decode(errors="replace") if path.is_file() else None
         same = before == text
@@ -180,13 +180,13 @@ class ResultFolder(Generic[Entry, Measured]):
             write_whole(path, text)
 
     def keep_network(self, graph: Graph) -> None:
-        """Keep a network that the plan names by its file: the file may change."""
+        """Store the graph of a network that the plan names by its file, since the file may change."""
         with usable(self.path):
             (self.path / "networks").mkdir(exist_ok=True)
         write_whole(self.path / "networks" / f"{graph.name}.json", json.dumps(graph.to_dict(), indent=1) + "\n")
 
     def own_networks(self) -> set[str]:
-        """Names of the networks that the plan names by their files."""
+        """Return the names of the stored networks, which the plan names by their files."""
         return {path.stem for path in (self.path / "networks").glob("*.json")}
 
     @property
@@ -195,7 +195,7 @@ class ResultFolder(Generic[Entry, Measured]):
 
     @property
     def scale(self) -> str | None:
-        """The scale of the plan that was resolved; None: the plan itself."""
+        """The scale profile under which the plan was resolved; None: the plan itself."""
         return self._cases().scale
 
     @property
@@ -204,7 +204,7 @@ class ResultFolder(Generic[Entry, Measured]):
         return self._cases().cases
 
     def attempt(self, case_id: str, repeat: int | str) -> Path:
-        """The folder of an attempt, made when needed, without links; StoreError when the disk refuses, or is full."""
+        """Return an attempt's folder, made if necessary, links removed; StoreError if the disk refuses or is full."""
         folder = self.path / "attempts" / f"{case_id}-r{repeat}"
         with disk(f"cannot make {folder}", ROOM):
             for other in irregular(folder):
@@ -214,14 +214,14 @@ class ResultFolder(Generic[Entry, Measured]):
         return folder
 
     def record(self, case_id: str, repeat: int) -> Measured | None:
-        """A record, or None when it has not been measured, or what stands in its place is `invalid`."""
+        """Return a record; None if it has not been measured, or the file in its place is `invalid`."""
         path = self._place(case_id, repeat)
         return self._valid(path) if os.path.lexists(path) else None
 
     def records(self, of: Collection[str] | None = None, names: Sequence[str] | None = None) -> Iterator[Measured]:
-        """Every record (of these case ids, when given) by file name, one at a time; `invalid` names the others.
+        """Yield every valid record in the order of file names; `invalid` has the reason for each of the others.
 
-        `names`: those of `record_names` that are read; None: all.
+        `of`: the case ids whose records are read; `names`: the file names, of `record_names`; None: all.
         """
         for name in self.record_names() if names is None else names:
             if of is None or case_of(name) in of:
@@ -230,18 +230,18 @@ class ResultFolder(Generic[Entry, Measured]):
                     yield record
 
     def unusable(self) -> list[str]:
-        """Why each of the invalid records is none; reads all."""
+        """Return the reason for each invalid record; reads all records."""
         for _ in self.records():
             pass
         return list(self.invalid.values())
 
     def strays(self) -> list[str]:
-        """Names of the record files that belong to no case of cases.json, such as those of an older resolution."""
+        """Return the names of record files whose case is not in cases.json, such as those of an older resolution."""
         known = {entry.id for entry in self.cases}
         return [name for name in self.record_names() if case_of(name) not in known]
 
     def proofs(self) -> dict[str, Proof]:
-        """By key; StoreError for a file that holds another one, or was changed."""
+        """Return the proofs by key; StoreError for a file that holds another proof or was changed."""
         proofs = {}
         for path in sorted((self.path / "proofs").glob("*.json")):
             text = text_of(path, OF_A_PROOF, SMALL)
@@ -253,7 +253,7 @@ class ResultFolder(Generic[Entry, Measured]):
         return proofs
 
     def hosts(self) -> dict[str, Host]:
-        """By name; StoreError for a file that holds another one."""
+        """Return the hosts by name; StoreError for a file that holds another host."""
         hosts = {}
         for path in sorted((self.path / "hosts").glob("*.json")):
             hosts[path.stem] = host = read(path, Host, OF_A_HOST, SMALL)
@@ -265,14 +265,14 @@ class ResultFolder(Generic[Entry, Measured]):
         self._write("run.json", about)
 
     def write_cases(self, entries: Collection[Entry], scale: str | None = None) -> None:
-        """RequestError where they are so many that they could not be read back."""
+        """Write cases.json; RequestError if the cases are too many to be read again."""
         self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
 
     def write_record(self, record: Measured) -> None:
-        """Write a record as this run's, and what its ranks reported of hosts that are not known yet.
+        """Write a record as this run's, and the hosts that its ranks reported if they are not known yet.
 
-        What stands in its place and is invalid is kept in `invalid/`. Outsized for a record that is too large to be
-        read again.
+        An invalid file in its place is moved to `invalid/`. Outsized for a record that is too large to be read again;
+        StoreError if the disk refuses or the folder is gone.
         """
         path = self._place(record.case_id, record.repeat)
         if not stands(path.parent):
@@ -304,9 +304,9 @@ class ResultFolder(Generic[Entry, Measured]):
         return self.path / "records" / f"{case_id}-r{repeat}.json"
 
     def _valid(self, path: Path) -> Measured | None:
-        """The record of a file; None, and the reason in `invalid`, where it holds none of this run's.
+        """Return a file's record; None, with the reason in `invalid`, if it holds no record of this run.
 
-        StoreError where a disk that fails does not let it be read: that says nothing of the record.
+        StoreError if the disk fails for now: the record may be valid.
         """
         try:
             found, text = self._written(path)
@@ -323,23 +323,23 @@ class ResultFolder(Generic[Entry, Measured]):
         return found
 
     def _written(self, path: Path) -> tuple[Measured, bytes]:
-        """A file's record, whosever it is, and the file's text; StoreError where it holds none."""
+        """Return a file's record, of any run, and the file's text; StoreError if it holds no record."""
         text = text_of(path, OF_A_RECORD)
         return understood(text, path, self.record_type, OF_A_RECORD, free=True), text
 
     def refuse(self, record: Measured, why: str) -> None:
-        """Name a record as invalid that fits its place, and of which whoever reads it can make nothing."""
+        """Add a valid record that its reader cannot use to `invalid`, with the reason."""
         self._refuse(self._place(record.case_id, record.repeat), why)
 
     def _refuse(self, path: Path, why: str) -> None:
         self.invalid[path.name] = f"records/{path.name}: {why}; {OF_A_RECORD}"
 
     def broken(self, record: Measured) -> str | None:
-        """The first invariant that a record breaks; None when all hold."""
+        """Return the first invariant that a record breaks; None if all hold."""
         return broken(record)
 
     def _keep_aside(self, path: Path) -> None:
-        """Move what is no record out of the way; StoreError when the disk refuses."""
+        """Move a file that is no record of this run to `invalid/`; StoreError if the disk refuses."""
         aside = self.path / "invalid"
         with disk(f"cannot move {path} into {aside}", "move it away"):
             aside.mkdir(exist_ok=True)
@@ -349,7 +349,7 @@ class ResultFolder(Generic[Entry, Measured]):
                 flush_folder(folder)
 
     def record_names(self) -> list[str]:
-        """File names: they sort ten times as fast as paths, and a run may have tens of thousands."""
+        """Return the names of the record files, sorted: ten times as fast as paths, for tens of thousands of them."""
         folder = self.path / "records"
         return sorted(name for name in os.listdir(folder) if name.endswith(".json")) if folder.is_dir() else []
 
@@ -370,7 +370,7 @@ class ResultFolder(Generic[Entry, Measured]):
 
     @cached_property
     def _identity(self) -> Identity:
-        """Read once, and again when one of its files is written."""
+        """The run's identity, read once, and again after one of its files was written."""
         plan, cases = self.path / "plan.toml", {}
         digest = hashlib.sha256(text_of(plan, OF_THE_RUN)).hexdigest()[:32] if plan.is_file() else ""
         if (self.path / "cases.json").exists():
@@ -378,11 +378,14 @@ class ResultFolder(Generic[Entry, Measured]):
         return Identity(self.about.id, digest, cases)
 
     def _write(self, name: str, content: BaseModel) -> None:
-        """Write one JSON file whole or not at all; StoreError when the disk refuses."""
+        """Write one JSON file completely or not at all.
+
+        StoreError if the disk refuses, RequestError if the file would be too large to be read again.
+        """
         if name in ("run.json", "cases.json"):
             self.__dict__.pop("_identity", None)
         text, path = (content.model_dump_json(indent=1) + "\n").encode(), self.path / name
-        if outsized(text, CASES):  # no other file grows so
+        if outsized(text, CASES):  # only cases.json grows so large
             raise RequestError(
                 f"{path} would have {len(text)} bytes, and {CASES} are read; make several runs of its cases"
             )
@@ -399,7 +402,7 @@ class RunFolder(ResultFolder[CaseEntry, Record]):
 
 
 def about_of(path: Path) -> About:
-    """run.json of a folder; RequestError when there is none, or of a format that is not known here."""
+    """Return a folder's run.json; RequestError without one or for an unknown format, StoreError if it is broken."""
     if not (path / "run.json").is_file():
         raise RequestError(
             f"{path} is not a run folder (no run.json); name one that `stagebench run` or `stagebench comm` has written"
@@ -412,9 +415,9 @@ def about_of(path: Path) -> About:
 
 
 def irregular(folder: Path) -> list[Path]:
-    """What is neither a folder nor a regular file, at a place or below it.
+    """Return the paths that are neither folders nor regular files: `folder` itself, and all below it.
 
-    What is written through a link leaves the folder, and whoever opens a pipe waits for ever.
+    Writing through a link would leave the folder, and opening a pipe would wait forever.
     """
     below = (Path(root) / name for root, folders, files in os.walk(folder) for name in (*folders, *files))
     return [

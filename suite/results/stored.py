@@ -28,19 +28,19 @@ from suite.worker.typed_json import to_json
 Part = TypeVar("Part", bound=BaseModel)
 Format = Literal[5]
 FORMAT: Format = 5  # of every file of a run folder; open to changes until release 1.0.0
-# The beginning of a file that names today's format first, as all that are written do.
+# The beginning of a file that names the present format first, as written files do.
 TODAYS = re.compile(rf'{{\s*"format":\s*{FORMAT},'.encode())
 
 
 class Stored(BaseModel):
-    """A part of a file in a run folder; it can be made of whatever has attributes of the same names."""
+    """A part of a file in a run folder; it can be made from any object with attributes of the same names."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, from_attributes=True, revalidate_instances="never", allow_inf_nan=False
     )
 
     def but(self, **changes: Any) -> Self:
-        """The same with some values changed, validated."""
+        """Return a copy with these fields changed, validated."""
         return type(self).model_validate({**dict(self), **changes})
 
 
@@ -68,12 +68,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Bytes of a file in a run folder.
+# The largest files of a run folder, in bytes.
 LARGEST = 1 << 28  # a record of an hour of half-millisecond steps has 100 MB
 CASES = 1 << 26  # cases.json: 30,000 cases
-SMALL = 1 << 24  # the others: a proof of a network of a thousand layers has 1 MB
+SMALL = 1 << 24  # other files: a proof of a network of a thousand layers has 1 MB
 
-MEMORY = 1_000_000_000  # bytes that the values of a file may take: those of a record of 230 MB
+MEMORY = 1_000_000_000  # bytes of memory that a file's values may take: those of a record of 230 MB
 DIGITS = 30  # of a whole number, with its sign
 
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
@@ -98,14 +98,14 @@ def _ready(value: Any) -> Any:
     return ANYTHING.dump_python(value, mode="json")
 
 
-# What a file is called by: it cannot leave its folder.
+# A file's name without its folder: no such name can lead to another folder.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 # A loss, or a distance: None (null in the file) when it was infinite or no number.
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
 def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
-    """A file's text; StoreError when it cannot be read, or has more bytes than `largest`."""
+    """Return a file's text; StoreError if it cannot be read, or is too large (see `outsized`)."""
     with disk(f"cannot read {path}", remedy):
         if not path.is_file():  # reading from a pipe would never end
             raise StoreError(f"{path} is no file; {remedy}")
@@ -118,11 +118,11 @@ def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
 
 
 class Outsized(StoreError):
-    """A record that could be written and not be read again."""
+    """A record is too large to be read again."""
 
 
 def readable(text: str) -> str:
-    """The same text; Outsized when `text_of` would refuse it."""
+    """Return the text unchanged; Outsized if `text_of` would refuse it."""
     written = text.encode()
     if outsized(written, LARGEST):
         raise Outsized(f"it has {len(written)} bytes, more than are read again", "lower `steps`, `seconds` or `epochs`")
@@ -130,9 +130,9 @@ def readable(text: str) -> str:
 
 
 def outsized(text: bytes, largest: int) -> bool:
-    """Whether a JSON text has more bytes than `largest`, or its values may take more than MEMORY.
+    """Return whether a JSON text has more bytes than `largest`, or its values may take more than MEMORY.
 
-    Roughly: an object takes 240 bytes, another value 64.
+    A rough estimate: an object takes 240 bytes, any other value 64.
     """
     if len(text) > largest:
         return True
@@ -143,7 +143,7 @@ def outsized(text: bytes, largest: int) -> bool:
 
 
 def object_of(text: bytes, path: Path, remedy: str) -> dict[str, Any]:
-    """The JSON object in a file's text; StoreError when it is none."""
+    """Parse a file's text as a JSON object; StoreError if it is none, or has a very long whole number."""
     try:
         found = json.loads(text, parse_constant=_refused, parse_int=_whole)
     except (ValueError, RecursionError) as error:
@@ -158,22 +158,22 @@ def _refused(constant: str) -> Any:
 
 
 def _whole(digits: str) -> int:
-    """What is longer no division takes."""
+    """Parse a whole number; ValueError for more than DIGITS characters, since divisions of huge numbers overflow."""
     if len(digits) > DIGITS:
         raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)
 
 
 def parsed(kind: type[Part], text: bytes | str, path: Path, remedy: str) -> Part:
-    """The JSON as that type; StoreError names the file, the first field that does not fit, and the remedy."""
+    """Parse JSON as a value of `kind`; StoreError names the file, the first field that does not fit, and the remedy."""
     try:
-        return kind.model_validate_json(text, strict=True)  # strictly: no word is turned into a number
+        return kind.model_validate_json(text, strict=True)  # strict: no text is converted to a number
     except ValidationError as error:
         raise StoreError(f"{path}: {misfit(error)}; {remedy}") from error
 
 
 def misfit(error: ValidationError) -> str:
-    """The first field that does not fit, why, and how many more there are."""
+    """Return the first field that does not fit, the reason, and the number of further ones, in words."""
     problems = error.errors(include_url=False, include_input=False)
     first = problems[0]
     place = cut(".".join(map(str, first["loc"])), 200) or "the whole"
@@ -196,7 +196,7 @@ def understood(text: bytes, path: Path, kind: type[Part], remedy: str, free: boo
         if coded(text) or (not free and LONG.search(text)):
             text = json.dumps(cleaned(object_of(text, path, remedy))).encode()
         if TODAYS.match(text):
-            with suppress(StoreError):  # `object_of` words it better
+            with suppress(StoreError):  # the message of `object_of` is better
                 return parsed(kind, text, path, remedy)
         check_format(object_of(text, path, remedy).get("format"), path, remedy)
         return parsed(kind, text, path, remedy)
@@ -222,7 +222,7 @@ LONG = re.compile(rb"[ :\[,-][1-9][0-9]{%d}" % DIGITS)  # a whole number that st
 
 
 def coded(text: bytes) -> bool:
-    """Whether a JSON text may hold characters that `without_codes` removes; nearly no file does."""
+    """Return whether a JSON text may contain characters that `without_codes` removes; nearly no file does."""
     if b"\\" in text and any(escape in text for escape in ESCAPES):  # one byte is found ten times as fast as two
         return True
     if text.isascii():
@@ -239,17 +239,17 @@ def cleaned(value: Any) -> Any:
     return [cleaned(item) for item in value] if isinstance(value, list) else value
 
 
-UNSEALED = b'"digest": ""'  # a sealed text's first field of that name, as the digest is taken
+UNSEALED = b'"digest": ""'  # a sealed text's first field of that name while its digest is computed
 
 
 def sealed(text: str) -> str:
-    """A JSON text that has `"digest": ""` with the digest of itself in it."""
+    """Return a JSON text that contains `"digest": ""`, with its own digest filled in there."""
     digest = _digest(text.encode())
     return text.replace(UNSEALED.decode(), f'"digest": "{digest}"', 1)
 
 
 def intact(text: bytes, digest: str) -> bool:
-    """Whether a text is as `sealed` wrote it."""
+    """Return whether a text is unchanged since `sealed` wrote it with this digest."""
     return _digest(text.replace(f'"digest": "{digest}"'.encode(), UNSEALED, 1)) == digest
 
 

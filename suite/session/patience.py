@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The wait for a disk to take one thing."""
+    """The wait for a disk until one operation succeeds."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` is called once, before the first wait."""
+        """Take a function that is called once, with a sentence, before the first wait."""
         self._say = say
         self._until: float | None = None
 
     def wait(self, error: StoreError) -> None:
-        """Return when it is time to try again; raise the error if waiting cannot help or did not for PATIENCE."""
+        """Return when it is time to try again; raise the error if waiting cannot help, or PATIENCE is over."""
         if not may_pass(error):
             raise error
         first, now = self._until is None, monotonic()
@@ -40,7 +40,7 @@ class Patience:
 
 
 def patiently(do: Callable[[], T], say: Callable[[str], None]) -> T:
-    """Call `do` until the disk lets it, and return its value; raises its StoreError as `Patience.wait` does."""
+    """Call `do` until the disk accepts it, and return its value; a StoreError is raised as by `Patience.wait`."""
     patience = Patience(say)
     while True:
         try:

@@ -38,7 +38,7 @@ from suite.session.turns import Room, Turned, take_turns
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
-RETRIED = (*FAILURES, "unavailable")  # the machine may have by now what it lacked
+RETRIED = (*FAILURES, "unavailable")  # the missing part may be installed by now
 
 
 C = TypeVar("C", bound=Measurable)

@@ -34,7 +34,7 @@ OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[s
 
 
 def none_open(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
-    """The plan's processes are enough."""
+    """Return no case: the plan's processes are enough."""
     return set()
 
 
@@ -43,8 +43,8 @@ class Settings:
     """The settings that the command line adds to a plan."""
 
     proofs: bool = True
-    retry: bool = False  # measure again what failed or was unavailable
-    scale: str | None = None  # the plan's, for the record
+    retry: bool = False  # measure cases again that failed or were unavailable
+    scale: str | None = None  # the plan's scale profile, for the record
     end: EndRule = PLANNED
     open_cases: OpenCases = none_open  # called if the end rule allows further rounds
 
@@ -60,7 +60,7 @@ class TrainingSession(Session[Case]):
         observer: Observer,
         settings: Settings,
     ) -> None:
-        """`interpreters` are the explicit settings (adapter: path)."""
+        """Take a plan's resolved cases and the explicit interpreters ({adapter: path})."""
         super().__init__(folder, resolved, observer, settings.retry, settings.end)
         self.scale, self._interpreters = settings.scale, interpreters
         self._run, self._open_cases = folder, settings.open_cases

@@ -20,5 +20,5 @@ BUILT_IN = [
 
 
 def by_name() -> Dict[str, Workload]:
-    """The built-in workloads, keyed by name."""
+    """Return the built-in workloads by name."""
     return {workload.name: workload for workload in BUILT_IN}

@@ -11,7 +11,7 @@ from workloads.graph import Graph
 
 
 def alexnet() -> Graph:
-    """227 x 227 images, 1000 classes."""
+    """Build AlexNet for 227 x 227 images and 1000 classes."""
     b = Builder("alexnet", (3, 227, 227), 1000)
     zero, tenth = gaussian(0.01), gaussian(0.01, 0.1)
     x = b.conv_relu("conv1", "input", 96, 11, stride=4, init=zero)

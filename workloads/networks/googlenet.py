@@ -23,7 +23,7 @@ INIT = xavier(0.2)
 
 
 def inception(b: Builder, name: str, x: str, widths: tuple) -> str:
-    """Four branches joined along channels."""
+    """Add four branches, joined along channels."""
     one, reduce3, three, reduce5, five, project = widths
     p = "inception_%s_" % name
     branches = [
@@ -36,14 +36,14 @@ def inception(b: Builder, name: str, x: str, widths: tuple) -> str:
 
 
 def auxiliary(b: Builder, name: str, x: str) -> None:
-    """A classifier on an inner block, weighted 0.3."""
+    """Add a classifier on an inner block, weighted 0.3."""
     x = b.conv_relu(name + "_conv", b.avg_pool(name + "_ave_pool", x, 5, 3), 128, 1, init=INIT)
     x = b.relu(name + "_fc_relu", b.dense(name + "_fc", b.flatten(name + "_flat", x), 1024, INIT))
     b.head(b.dense(name + "_classifier", b.dropout(name + "_drop_fc", x, 0.7), 1000, xavier()), 0.3)
 
 
 def googlenet() -> Graph:
-    """224 x 224 images, 1000 classes, three heads: the last one is the network's answer."""
+    """Build GoogLeNet for 224 x 224 images and 1000 classes, with three heads: the last one is the main classifier."""
     b = Builder("googlenet", (3, 224, 224), 1000)
     x = b.conv_relu("conv1", "input", 64, 7, stride=2, pad=3, init=INIT)
     x = b.lrn("norm1", b.max_pool("pool1", x, 3, 2, ceil=True))

@@ -11,7 +11,7 @@ HE = {"weight": {"kind": "he_fan_out"}}
 
 
 def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: bool) -> str:
-    """1x1, 3x3, 1x1, in parallel with an identity or a projection."""
+    """Add a block of 1x1, 3x3, 1x1, in parallel with an identity or a projection."""
     y = b.relu(name + "_a_relu", b.conv_bn(name + "_a", x, width, 1, init=HE))
     y = b.relu(name + "_b_relu", b.conv_bn(name + "_b", y, width, 3, stride=stride, pad=1, init=HE))
     y = b.conv_bn(name + "_c", y, 4 * width, 1, init=HE)
@@ -21,17 +21,20 @@ def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: 
 
 
 def resnet50() -> Graph:
-    """224 x 224 images, 1000 classes."""
+    """Build ResNet-50 for 224 x 224 images and 1000 classes."""
     return resnet("resnet50", (3, 4, 6, 3))
 
 
 def resnet152() -> Graph:
-    """224 x 224 images, 1000 classes."""
+    """Build ResNet-152 for 224 x 224 images and 1000 classes."""
     return resnet("resnet152", (3, 8, 36, 3))
 
 
 def resnet(name: str, depths: tuple) -> Graph:
-    """Blocks of each stage; they are named as in the authors' models: a to f, or a, b1, b2, ... where they are more."""
+    """Build a ResNet from each stage's number of blocks.
+
+    Blocks are named as in the authors' models: a to f, or a, b1, b2, ... in a stage of more than six.
+    """
     b = Builder(name, (3, 224, 224), 1000)
     x = b.relu("conv1_relu", b.conv_bn("conv1", "input", 64, 7, stride=2, pad=3, init=HE))
     x = b.max_pool("pool1", x, 3, 2, pad=1)
