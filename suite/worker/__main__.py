@@ -1,4 +1,4 @@
-"""`python -m suite.worker JOB`: what launchers start."""
+"""The program that launchers start: `python -m suite.worker JOB`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Images and labels from an .npz file, or from MNIST's original files; what cannot train is refused.
+"""Images and labels from an .npz file, or from MNIST's original files; data that cannot train a network are refused.
 
 A file is not trusted: no pickle is read, and nothing is allocated that the file cannot hold.
 """
@@ -13,13 +13,13 @@ from suite.worker import idx
 from suite.worker.unpacking import refuse_bomb
 
 NAMES = ("images", "labels")
-LAST = 2**31 - 1  # label: frameworks take 32 bits
+LAST = 2**31 - 1  # the largest label: frameworks take 32 bits
 IMAGES, LABELS = "uif", "iu"  # NumPy's kinds of numbers
-RATIO = 1100  # no deflated file grows more
+RATIO = 1100  # bytes that one byte of a deflated file unpacks to, at most
 
 
 def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
-    """(images N x H x W, labels N), both whole; OSError or ValueError names the file and what is wrong with it."""
+    """Return (images N x H x W, labels N), read completely; OSError or ValueError names the file and the problem."""
     images, labels = _read(path, _whole)
     refuse(path, images.shape, labels)
     if images.dtype.kind == "f" and not np.isfinite(images).all():
@@ -32,14 +32,14 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def described(path: str) -> Tuple[Tuple[int, ...], np.ndarray]:
-    """(shape of the images, labels): what a plan must know, without reading the images; errors as `loaded`."""
+    """Return (shape of the images, labels), as a plan needs them, without reading the images; errors as of `loaded`."""
     shape, labels = _read(path, _shape)
     refuse(path, shape, labels)
     return shape, labels
 
 
 def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
-    """ValueError for images and labels that do not belong together, or that no classifier can learn."""
+    """Raise ValueError for images and labels that do not belong together, or that no classifier can learn."""
     if labels.dtype.kind not in LABELS:
         raise ValueError("%s has labels of type %s; write them as whole numbers from 0" % (path, labels.dtype))
     if labels.ndim != 1 or len(shape) != 3:
@@ -91,7 +91,7 @@ def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.nda
 
 
 def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[int, ...]:
-    """From the header; ValueError when it promises what it cannot hold, or what are no numbers."""
+    """Return an array's shape from its header; ValueError if the file cannot hold it, or its values are no numbers."""
     member = archive.getinfo(name + ".npy")
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)

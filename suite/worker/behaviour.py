@@ -1,10 +1,10 @@
-"""What no oracle can show: dropout is random, a step without an exchange is each device's own, threads share the work.
+"""The behaviour that no oracle can show: random dropout, a step without an exchange, threads that share the work.
 
-The first two can be read off the numbers of a network that is made for them: ones -> dense (every output 1) -> dropout
--> dense (the identity). The logits of a sample of ones are its mask. Each device gets one such sample, and others that
-are zero, with a label of its own. In the last weights the movement of that label's row is the mask that a native step
-drew; other labels' rows show what other devices sent. In the first weights those rows move that some device kept.
-NumPy 1.19 or newer.
+A network that is made for them shows the first two in its numbers: ones -> dense (every output 1) -> dropout -> dense
+(the identity). The logits of a sample of ones are its mask. Each device gets one such sample, and others that are zero,
+all with a label of the device's own. In the last weights, the movement of that label's row is the mask that a native
+step drew; the rows of other labels show the gradients that other devices sent. In the first weights, the rows move that
+some device kept. NumPy 1.19 or newer.
 """
 
 from typing import Any, Callable, Dict, Iterator, List
@@ -29,12 +29,12 @@ RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up e
 ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
-QUIET = 8192  # bytes that engines may send in a step without an exchange, to say that they live; a gradient is larger
-TOGETHER = 1.3  # busy threads, where several are asked for
+QUIET = 8192  # bytes that engines may send in a step without an exchange, as a sign of life; a gradient is larger
+TOGETHER = 1.3  # busy threads, at least, if the case has several
 
 
 def work() -> Graph:
-    """A network that is nearly all one convolution, large enough for several threads."""
+    """Return a network that is nearly all one convolution, large enough for several threads."""
     b = Builder("work", (3, 32, 32), 10)
     x = b.max_pool("pool", b.conv("wide", b.conv("first", "input", 32, 3, pad=1), 32, 3, pad=1), 4, 4)
     b.head(b.dense("fc", b.flatten("flat", x), 10))
@@ -42,7 +42,7 @@ def work() -> Graph:
 
 
 def graph() -> Graph:
-    """The network."""
+    """Return the network whose logits are dropout's masks."""
     found = Graph("behaviour", (1, 2, 2), FEATURES)
     x = found.add("flat", "flatten", ("input",))
     x = found.add("ones", "dense", (x,), out=FEATURES)
@@ -52,9 +52,9 @@ def graph() -> Graph:
 
 
 def weights() -> Dict[str, np.ndarray]:
-    """Of that network."""
+    """Return the weights of `graph`: outputs of 1 before the dropout, the identity after it."""
     zeros = np.zeros(FEATURES, np.float32)
-    # Zeros where movements are looked for: beside a 1 float32 would round them away.
+    # Zeros where movements are looked for: added to a 1, float32 would round them away.
     return {
         "ones.weight": np.eye(1, 4, dtype=np.float32).repeat(FEATURES, axis=0),
         "ones.bias": zeros,
@@ -64,12 +64,12 @@ def weights() -> Dict[str, np.ndarray]:
 
 
 def look_at(trainer: Trainer, task: Behave, outbox: Outbox) -> List[str]:
-    """What is wrong; the case is to have plain SGD, without momentum or decay."""
+    """Return the problems of a trainer; the case must have plain SGD, without momentum or decay."""
     return list(Look(trainer, task, outbox).problems())
 
 
 class Look:
-    """One trainer with the batch that shows its masks."""
+    """A check of one trainer, with the batch that shows its masks."""
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
         setup, shares = trainer.setup, task.shares
@@ -79,7 +79,7 @@ class Look:
         self._everybodys = range(setup.replicas * shares)
 
     def problems(self) -> Iterator[str]:
-        """By what was called."""
+        """Yield every problem, with the name of the call that shows it."""
         trainer = self._trainer
         trainer.build(graph(), weights())
         images = np.zeros((self._samples, 1, 2, 2), np.float32)
@@ -168,7 +168,10 @@ class Look:
             yield "step: of %d threads %.1f were busy" % (setup.threads, found)
 
     def _sent(self) -> Iterator[str]:
-        """What two steps of this rank send while the others stand still; a step that waits for them never ends."""
+        """Yield a problem if two steps of this rank send data while the other ranks wait.
+
+        A step that needs the other ranks never ends.
+        """
         self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
         on_cpu = self._trainer.setup.device == "cpu"  # a GPU's driver shares memory with its processes
         before, pages = sent_bytes(), shared_pages() if on_cpu else {}
@@ -182,7 +185,7 @@ class Look:
             yield "step_alone: %d bytes shared with other processes changed in two steps" % shared
 
     def _moved(self, step: Callable[[Any], None]) -> Dict[str, np.ndarray]:
-        """What a step added to each parameter, by the learning rate."""
+        """Return the change of each parameter in one step, divided by the learning rate."""
         before = {name: found.copy() for name, found in self._trainer.parameters().items()}
         step(self._batch)
         rate = self._trainer.setup.optimiser.lr
@@ -190,7 +193,7 @@ class Look:
 
 
 def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:
-    """What is wrong with masks (rounds, devices, FEATURES), whose numbers are to be 0 or 1 / (1 - RATE)."""
+    """Yield the problems of masks (rounds, devices, FEATURES), whose numbers should be 0 or 1 / (1 - RATE)."""
     kept, wanted = masks > 0.5, 1.0 / (1.0 - RATE)
     dropped = 1.0 - kept.mean()
     if abs(dropped - RATE) > SHARE_OFF:

@@ -1,7 +1,8 @@
-"""The cores of each rank where a placement binds them (`binding = "cores"`).
+"""The cores of each rank, if a placement binds ranks to cores (`binding = "cores"`).
 
-A rank gets whole cores, with both of a core's hardware threads; two of its threads share a core only where the host
-has too few. It lies in one NUMA node where one has room; ranks spread over the nodes, for each has memory of its own.
+A rank gets whole cores, with both of a core's hardware threads; two of its threads share a core only if the host has
+too few cores. A rank is in one NUMA node if a node has room; ranks are spread over the nodes, since each node has
+memory of its own.
 """
 
 import glob
@@ -15,14 +16,14 @@ Cpu = NamedTuple("Cpu", [("number", int), ("core", int), ("node", int)])  # core
 
 
 class Core(NamedTuple):
-    """A core, or where those are too few one of its hardware threads."""
+    """A core, or one of its hardware threads if there are too few cores."""
 
     node: int
     cpus: List[int]
 
 
 def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
-    """What is known of these CPUs; where the system hides it, each is a core of its own, on node 0."""
+    """Return these CPUs with their cores and nodes; if the system hides them, each is a core of its own, on node 0."""
     nodes = {
         cpu: int(re.findall(r"\d+", path)[-1])
         for path in glob.glob(os.path.join(root, "node", "node[0-9]*", "cpulist"))
@@ -33,9 +34,10 @@ def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
 
 
 def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> List[List[int]]:
-    """The CPUs of each of a host's ranks, by local rank; ValueError where `threads` of each are too many.
+    """Return the CPUs of each of a host's ranks, by local rank; ValueError if `threads` of each are too many.
 
-    Up to `beside` more cores each, for readers and communication, where the host has them and no rank leaves its node.
+    Readers and communication get more cores, up to the last argument for each rank, if the host has them and no further
+    rank then has cores of several nodes.
     """
     by_core: Dict[int, Core] = {}
     for cpu in sorted(cpus, key=lambda cpu: (cpu.node, cpu.core, cpu.number)):
@@ -60,7 +62,10 @@ def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> 
 
 
 def _distributed(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
-    """`wanted` of the cores for each rank, neighbours for neighbours: from the node with most left, else from all."""
+    """Return `wanted` of the cores for each rank, from the node with most cores left if it has enough, else from all.
+
+    Neighbouring ranks get neighbouring cores.
+    """
     left, found = list(cores), []
     for _ in range(ranks):
         room = {core.node: sum(other.node == core.node for other in left) for core in left}
@@ -72,7 +77,7 @@ def _distributed(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]
 
 
 def _crossing(spread: List[List[Core]]) -> int:
-    """How many ranks have cores of several nodes."""
+    """Return the number of ranks that have cores of several nodes."""
     return sum(len({core.node for core in own}) > 1 for own in spread)
 
 
@@ -81,7 +86,7 @@ def _numbered(spread: List[List[Core]]) -> List[List[int]]:
 
 
 def _numbers(path: str) -> List[int]:
-    """Those of a list such as "0-5,48-53"; none where it cannot be read."""
+    """Return the CPUs of a list file such as "0-5,48-53"; none if it cannot be read."""
     try:
         with open(path) as stream:
             parts = [part.split("-") for part in stream.read().strip().split(",") if part]

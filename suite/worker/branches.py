@@ -12,20 +12,20 @@ from workloads.graph import Graph
 
 
 class Block(NamedTuple):
-    """Branches with one common input, side by side in the graph, directly before the layer that joins them."""
+    """The branches with one common input, side by side in the graph, directly before the layer that joins them."""
 
     branches: Tuple[Stage, ...]
     owners: Tuple[int, ...]  # the rank of each branch
 
 
 def blocks(graph: Graph, count: int) -> List[Block]:
-    """Those with a branch for each of `count` ranks, in the graph's order; a network may have none."""
+    """Return the blocks with a branch for each of `count` ranks, in the graph's order; a network may have none."""
     found = [_branches(graph, join) for join in range(len(graph.layers))]
     return [Block(each, _owners(graph, each, count)) for each in found if len(each) >= max(2, count)]
 
 
 def check_blocks(graph: Graph, count: int) -> None:
-    """Unsupported for a network without a block that gives each of `count` ranks a branch."""
+    """Raise Unsupported for a network without a block that gives each of `count` ranks a branch."""
     if not blocks(graph, count):
         raise Unsupported(
             "%s has no block with a branch for each of %d ranks; ask for fewer ranks, or for a network with wider "
@@ -34,7 +34,7 @@ def check_blocks(graph: Graph, count: int) -> None:
 
 
 def trunk(graph: Graph, cut: List[Block]) -> List[Stage]:
-    """What lies before, between and behind the blocks; the layer that joins a block is the first of what follows it."""
+    """Return the stages before, between and after the blocks; a layer that joins a block begins the stage after it."""
     heads = tuple(head.layer for head in graph.heads)
     begins = [0] + [block.branches[-1].end for block in cut]
     ends = [block.branches[0].begin for block in cut] + [len(graph.layers)]
@@ -43,10 +43,10 @@ def trunk(graph: Graph, cut: List[Block]) -> List[Stage]:
 
 
 def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:
-    """Of the block that a layer joins; () where it joins none.
+    """Return the branches of the block that a layer joins; () if it joins none.
 
-    A branch that is the common input itself is no work and is left out. Units are dropped alike on all ranks, so
-    dropout stays out of blocks.
+    A branch that is the common input itself is no work and is omitted. All ranks drop the same units, so blocks contain
+    no dropout.
     """
     layers = graph.layers
     read = [name for layer in layers for name in layer.inputs] + [head.layer for head in graph.heads]
@@ -74,7 +74,10 @@ def _links(graph: Graph, index: int) -> bool:
 
 
 def _owners(graph: Graph, branches: Tuple[Stage, ...], count: int) -> Tuple[int, ...]:
-    """The heaviest branch first, each to the rank that has least to do so far; every rank gets one."""
+    """Return the rank of each branch; every rank gets one.
+
+    The heaviest branch is assigned first, each to the rank with the least work so far.
+    """
     work = [1 + sum(layer.macs for layer in graph.layers[each.begin : each.end]) for each in branches]
     loads, owners = [0] * count, [0] * len(branches)
     for index in sorted(range(len(work)), key=lambda each: -work[each]):

@@ -1,4 +1,4 @@
-"""How many threads do the work, by each one's processor time: the same where others keep the machine's cores busy.
+"""The number of busy threads, by each thread's processor time: other programs on the cores do not change it.
 
 Linux only. Standard library only.
 """
@@ -15,9 +15,10 @@ LIMIT_S = 10.0
 
 
 def busy_threads(work: Callable[[], None], enough: float) -> Optional[float]:
-    """All threads' processor time over the busiest one's while work is repeated: 1 for one thread, 2 for two in step.
+    """Return all threads' processor time over the busiest one's: 1 for one thread, 2 for two that are equally busy.
 
-    The most of several tries, as one that is `enough` is the last. None where the system does not count.
+    `work` is repeated for several tries, of which the largest counts; a try that is `enough` is the last. None if the
+    system does not count.
     """
     if not os.path.isdir(TASKS):
         return None
@@ -33,13 +34,13 @@ def busy_threads(work: Callable[[], None], enough: float) -> Optional[float]:
 
 
 def _seconds() -> Dict[str, float]:
-    """Of processor time so far, by thread."""
+    """Return each thread's CPU seconds so far."""
     found = {}
     for thread in os.listdir(TASKS):
         try:
             with open("%s/%s/stat" % (TASKS, thread)) as stream:
                 fields = stream.read().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the thread has ended
             continue
         found[thread] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)
     return found

@@ -8,29 +8,28 @@ STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
 
 
 class StageClock:
-    """Collects marks at the borders of stages; seconds are computed when all is over.
+    """A clock that marks the borders of stages and computes their seconds at the end.
 
-    Iterations follow each other without a gap: one begins at the last mark of the one
-    before, so that what lies between them (the release of the old batch, the loop's own
-    few microseconds) counts in the next `io`, and the stages add up to the wall time.
+    Iterations follow each other without a gap: each begins at the last mark of the one before, so that the time between
+    them (the release of the old batch, the loop's own few microseconds) counts in the next `io`, and the stages add up
+    to the wall time.
 
-    Where marks are events on the device's own time line, the host runs ahead as in a native
-    step, and `io` is what the device waits for input. Elsewhere the host waits for the device
-    at every border.
+    If marks are events on the device's own time line, the host runs ahead as in a native step, and `io` is the time
+    that the device waits for input. Otherwise the host waits for the device at every border.
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        """A clock on the trainer's own time line."""
+        """Use the trainer's own time line."""
         self._synchronize, self._mark, self._elapsed = trainer.synchronize, trainer.mark, trainer.elapsed
         self._waits = not trainer.has_device_marks()
         self._iterations: List[List[Any]] = []
 
     def begin(self) -> None:
-        """Start an iteration, where the one before ended."""
+        """Start an iteration at the end of the one before."""
         self._iterations.append([self._iterations[-1][-1] if self._iterations else self._mark()])
 
     def lap(self) -> None:
-        """A stage ends here, and the next one begins."""
+        """End a stage and begin the next one."""
         if self._waits:
             self._synchronize()
         self._iterations[-1].append(self._mark())
@@ -40,7 +39,7 @@ class StageClock:
         del self._iterations[:]
 
     def seconds(self) -> Dict[str, List[float]]:
-        """Per stage, the seconds of every iteration; call after a last `synchronize`."""
+        """Return the seconds of every iteration, by stage; call it after a last `synchronize`."""
         columns: Dict[str, List[float]] = {stage: [] for stage in STAGES}
         for marks in self._iterations:
             for stage, begin, end in zip(STAGES, marks, marks[1:]):

@@ -1,6 +1,6 @@
 """The task Communicate: one operation over its sizes, or the gradient tensors of a network.
 
-Whatever is timed is run on known numbers before its samples and after them, the very same calls, and verified.
+Every timed call also runs, unchanged, on known numbers before its samples and after them, and the results are verified.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from suite.worker.samples import Sampler, Samples, rounded
 
 PARTED = ("reduce-scatter", "all-gather", "all-to-all")
 RUNS_TO_VERIFY = 2  # before the samples and after them
-LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verification cannot be all of it
+LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verification do not explain more
 
 
 def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
-    """Measure, and send a message for every size or tensor."""
+    """Measure the task's operation, and send a message for every size or tensor."""
     measured = Measured(communicator, task.operation, task.seconds, outbox, task.dtype)
     if task.tensors is not None:
         measured.tensors(task.tensors)
@@ -32,48 +32,51 @@ def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
 
 
 def divisible(operation: str, count: int, world: int) -> int:
-    """The numbers of a message that was to have `count`: some operations cut it into a part a rank."""
+    """Return `count`, rounded up to a multiple of `world` if the operation cuts a message into one part per rank."""
     return -(-count // world) * world if operation in PARTED else count
 
 
 class Measured:
-    """One operation on one communicator."""
+    """A measurement of one operation on one communicator."""
 
     def __init__(
         self, communicator: Communicator, operation: str, seconds: float, outbox: Outbox, dtype: str = "float32"
     ) -> None:
-        """`seconds` of the samples of a message."""
+        """Take `seconds` for the samples of a message."""
         self._communicator, self._operation, self._outbox = communicator, operation, outbox
         self._dtype, self._itemsize = dtype, ITEMSIZES[dtype]
         self._sampler = Sampler(communicator, seconds, outbox.progress)
         self._seconds, self._turn = seconds, 0
 
     def sizes(self, counts: List[int], overlap: List[int], budget: float) -> None:
-        """Times for every count, as long as the next is expected within the budget; the others are named as skipped."""
+        """Time every count, as long as the next one is expected within the budget (seconds; 0: no limit).
+
+        The other counts are reported as skipped.
+        """
         spent, clock = 0.0, self._communicator.clock
         for number, count in enumerate(counts):
             begin = clock()
             self.single(count)
             last = self._communicator.maximum(clock() - begin)
             spent += last
-            # The budget is the sizes' own: a few of them are overlapped, too, and no size may be lost for that.
+            # The budget is for the sizes alone: some are overlapped, too, which must not cost another size.
             if count in overlap:
                 self.overlap(count)
             rest = counts[number + 1 :]
-            # A point that took longer than its samples were to take will grow with its size.
+            # If a size took longer than its samples should, the next one is expected to take longer by its size.
             growth = rest[0] / count if rest and last > LONG * self._seconds else 1.0
             if budget and rest and spent + last * growth > budget:
                 self._outbox.send(SkippedSizes([each * self._itemsize for each in rest]))
                 return
 
     def single(self, count: int) -> None:
-        """A row for a message of `count` numbers, rounded up to a multiple of the ranks."""
+        """Send a row for a message of `count` numbers, rounded up as `divisible` does."""
         count = self._divisible(count)
         exchange = self._exchange(count)
         self._verify(exchange.run, [exchange], [count])
         self._neutral([exchange], [count])
         limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
-        # There and back again keeps two ranks in step by itself.
+        # A message that goes there and back keeps two ranks in step without a schedule.
         there_and_back = self._operation == "point-to-point"
         samples = self._sampler.times(self._name(count), exchange.run, not there_and_back, limit)
         if there_and_back:
@@ -82,11 +85,11 @@ class Measured:
         self._send("single", [count], samples)
 
     def overlap(self, count: int) -> None:
-        """A row for a message of `count` numbers beside computation; none where there is no non-blocking form."""
+        """Send a row for a message of `count` numbers during computation; none without a non-blocking form."""
         count = self._divisible(count)
         exchange = self._exchange(count)
 
-        def begun() -> None:  # with all that is called while computation goes on
+        def begun() -> None:  # with all calls that are made during computation
             pending = exchange.begin()
             pending.test()
             pending.wait()
@@ -99,7 +102,7 @@ class Measured:
             self._outbox.send(times)
 
     def tensors(self, counts: List[int]) -> None:
-        """Every different tensor by itself, all in a row (blocking, then begun together), all as one buffer."""
+        """Time every different tensor alone, all in a row (blocking, then begun together), and all as one buffer."""
         counts = [self._divisible(count) for count in counts]
         for count in sorted(set(counts)):
             self.single(count)
@@ -122,7 +125,7 @@ class Measured:
     def _several(
         self, kind: str, name: str, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]
     ) -> None:
-        """A row for what `run` does with all the exchanges."""
+        """Send a row for `run`, which makes all the exchanges."""
         self._verify(run, exchanges, counts)
         self._neutral(exchanges, counts)
         samples = self._sampler.times(name, run)
@@ -130,7 +133,7 @@ class Measured:
         self._send(kind, counts, samples)
 
     def _verify(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> None:
-        """`run` once on known numbers, other ones for every exchange every time: each must have its own result."""
+        """Call `run` once on known numbers, other ones for every exchange and every call, and check each result."""
         rank, world = self._communicator.rank, self._communicator.setup.world
         known = [
             (exchange, count, self._turn + place) for place, (exchange, count) in enumerate(zip(exchanges, counts))
@@ -143,7 +146,7 @@ class Measured:
             check(exchange.result(), self._operation, count, rank, world, turn, self._dtype)
 
     def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
-        """Zeros: sums in place stay what they are, however often."""
+        """Fill in zeros: sums in place stay zero, however often they are made."""
         world = self._communicator.setup.world
         for exchange, count in zip(exchanges, counts):
             exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))

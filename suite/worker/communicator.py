@@ -1,10 +1,10 @@
-"""Communication by itself: what an adapter offers beside its Trainer, so that `stagebench comm` can measure it.
+"""Communication alone: an adapter's second interface, next to its Trainer, which `stagebench comm` measures.
 
 Order of calls, in every process of a case:
 
     start -> exchange -> any number of fill, run, begin, result on it -> more exchanges -> close
 
-How many numbers an operation takes and gives, for `count` numbers on n ranks, as nccl-tests counts sizes
+The numbers that an operation takes and returns, for `count` numbers on n ranks, as nccl-tests counts sizes
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
 
 | operation | a rank fills | a rank's result |
@@ -12,9 +12,9 @@ How many numbers an operation takes and gives, for `count` numbers on n ranks, a
 | all-reduce | count | count: the sum over ranks |
 | broadcast | count | count: rank 0's |
 | reduce-scatter | count | count / n: its share of the sum, shares in the ranks' order |
-| all-gather | count / n | count: everybody's, in the ranks' order |
-| point-to-point | count | count: what rank 0 filled; on rank 0 and the last rank only |
-| all-to-all | count | count: of everybody's numbers this rank's share, in the ranks' order |
+| all-gather | count / n | count: all ranks' numbers, in the ranks' order |
+| point-to-point | count | count: rank 0's; on rank 0 and the last rank only |
+| all-to-all | count | count: this rank's share of each rank's numbers, in the ranks' order |
 """
 
 import time
@@ -27,11 +27,11 @@ from suite.worker.contract import Joined, Setup, Unsupported
 
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that travels
 
-WORK, PASSES = 8192, 16  # numbers, and times they are gone over, of a slice of computation: in a core's own cache
+WORK, PASSES = 8192, 16  # numbers of a slice of computation, which a core's own cache holds, and passes over them
 
 
 class Pending(ABC):
-    """A non-blocking operation on its way."""
+    """A non-blocking operation that has begun."""
 
     @abstractmethod
     def test(self) -> bool:
@@ -43,41 +43,41 @@ class Pending(ABC):
 
 
 class Exchange(ABC):
-    """One operation on memory of its own; all ranks make their exchanges in the same order."""
+    """An operation on memory of its own; all ranks create their exchanges in the same order."""
 
     @abstractmethod
     def fill(self, values: np.ndarray) -> None:
-        """Take what this rank gives: float32, one dimension; an operation in place may overwrite it.
+        """Take this rank's numbers: float32, one dimension; an operation in place may overwrite them.
 
         They are whole numbers that the exchange's own type holds exactly.
         """
 
     @abstractmethod
     def run(self) -> None:
-        """The operation, whole.
+        """Run the operation to its end.
 
-        `point-to-point` is there and back again: rank 0 sends to the last rank, which
-        returns what it has received; the others do nothing.
+        `point-to-point` goes there and back: rank 0 sends to the last rank, which returns the numbers that it has
+        received; the other ranks do nothing.
         """
 
     @abstractmethod
     def result(self) -> np.ndarray:
-        """What the last `run` (or `begin`, waited for) left on this rank: float32, on the host."""
+        """Return this rank's result of the last `run` (or `begin`, waited for): float32, on the host."""
 
     def begin(self) -> Pending:
-        """The operation without waiting for it; Unsupported where the library cannot."""
+        """Begin the operation without waiting for it; Unsupported if the library cannot."""
         raise Unsupported("%s has no non-blocking form here" % type(self).__name__)
 
     @property
     def most(self) -> Optional[int]:
-        """How often `run` may be called in all, where memory or the library sets a bound."""
+        """The largest number of calls of `run` that memory or the library allows; None: no bound."""
         return None
 
 
 class Communicator(ABC):
-    """One rank of a group that only exchanges."""
+    """A rank of a group that only exchanges."""
 
-    group: Any = None  # a Group, where `start` keeps it here: `maximum`, `barrier` and `close` are asked of it
+    group: Any = None  # a Group, if `start` stores one here: `maximum`, `barrier` and `close` then call it
 
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
@@ -90,41 +90,42 @@ class Communicator(ABC):
 
     @property
     def rank(self) -> int:
-        """This rank's number in the library's own order, which results in the ranks' order follow."""
+        """The number of this rank in the library's own order, which results in the ranks' order follow."""
         return self.setup.rank
 
     @abstractmethod
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
-        """An operation on `count` numbers of a type (ITEMSIZES), a multiple of the ranks where it cuts them into parts.
+        """Create an operation on `count` numbers of a type (ITEMSIZES).
 
-        Unsupported for an operation or a type that it does not have.
+        `count` is a multiple of the ranks if the operation cuts the numbers into parts. Unsupported for an operation or
+        a type that the library does not have.
         """
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks; override it where there is no `group`."""
+        """Return the largest value over all ranks; override it if there is no `group`."""
         return float(self.group.maximum(value))
 
     def barrier(self) -> None:
-        """Return when all ranks have come."""
+        """Return when all ranks have called it."""
         self.maximum(0.0) if self.group is None else self.group.barrier()
 
     def synchronize(self) -> None:  # noqa: B027 - a CPU has done it already
-        """Return when everything asked of the device has been done."""
+        """Return when the device has done all its work."""
 
     def peak_device_bytes(self) -> Optional[int]:
-        """The most that the library has held on this rank's device at a time; None where it does not say."""
+        """Return the most bytes that the library has held on this rank's device at a time; None if unknown."""
         return None
 
     def compute(self) -> None:
-        """A slice of computation, tens of microseconds long: what an exchange may be hidden behind."""
+        """Compute a slice of work, tens of microseconds long, behind which an exchange may be hidden."""
         for _ in range(PASSES):
             np.multiply(self._work, np.float32(1.0), out=self._work)
 
     def clock(self) -> float:
-        """Seconds; on this rank alone."""
+        """Return the seconds on a clock of this rank alone."""
         return time.perf_counter()
 
     def close(self) -> None:
-        """Leave the group; called once, last, when all went well."""
+        """Leave the group; called once, last, if all went well."""
         if self.group is not None:
             self.group.close()

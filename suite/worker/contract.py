@@ -1,4 +1,4 @@
-"""The types of the worker side's contract: what a trainer is given, and what it answers."""
+"""The types of the worker side's contract: the arguments of a trainer, and its results."""
 
 import math
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ class SGD(NamedTuple):
 
 
 class Adam(NamedTuple):
-    """Kingma and Ba 2014, in the efficient order of its section 2, as Keras, MXNet and CNTK compute it.
+    """The update of Kingma and Ba 2014, in the efficient order of its section 2, as Keras, MXNet and CNTK compute it.
 
     g <- g + wd*w, m <- b1*m + (1 - b1)*g, v <- b2*v + (1 - b2)*g*g,
     w <- w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon), t counting updates from 1.
@@ -31,7 +31,7 @@ class Adam(NamedTuple):
     weight_decay: float
 
     def rate(self, update: int) -> float:
-        """The factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""
+        """Return the factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""
         return self.lr * math.sqrt(1.0 - self.beta2**update) / (1.0 - self.beta1**update)
 
 
@@ -39,7 +39,7 @@ Optimiser = Union[SGD, Adam]
 
 
 class Setup(NamedTuple):
-    """What a trainer is to do, checked already."""
+    """The settings of a trainer, checked already."""
 
     rank: int  # as the launcher's environment says; `start` reports what the engine says
     world: int
@@ -62,22 +62,22 @@ class Setup(NamedTuple):
 
     @property
     def tuned(self) -> bool:
-        """Whether all that an expert knows is to be used."""
+        """True if the trainer uses all that an expert knows."""
         return self.tuning == "tuned"
 
     @property
     def replica(self) -> int:
-        """Which of the networks this rank has a part of."""
+        """The number of the network that this rank holds, or holds a part of."""
         return self.rank // self.model_parallel_size
 
     @property
     def replicas(self) -> int:
-        """Networks that are trained side by side; each has a batch of its own."""
+        """The number of networks that are trained side by side; each has a batch of its own."""
         return self.world // self.model_parallel_size
 
 
 class Joined(NamedTuple):
-    """What the engine made of this process."""
+    """The state of this process after the engine has connected it."""
 
     rank: int
     world: int  # ranks that the engine really connected
@@ -91,10 +91,10 @@ class Group(ABC):
 
     @abstractmethod
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks; also a barrier."""
+        """Return the largest value over all ranks; also a barrier."""
 
     def barrier(self) -> None:
-        """Return when all ranks have come."""
+        """Return when all ranks have called it."""
         self.maximum(0.0)
 
     @abstractmethod
@@ -103,19 +103,19 @@ class Group(ABC):
 
 
 class LayerTimes(NamedTuple):
-    """Where one layer's time went: medians over several iterations (see `suite.worker.layers`)."""
+    """The times of one layer: medians over several iterations (see `suite.worker.layers`)."""
 
     layer: str
     kind: str
     forward_s: float
     backward_s: float
-    communication_s: float  # its share of the exchange; 0.0 where gradients are not exchanged layer by layer
+    communication_s: float  # its share of the exchange; 0.0 if gradients are not exchanged layer by layer
     bytes: int  # of its gradients
-    ready_s: Optional[float] = None  # from the backward's begin until its gradient is complete; None: nobody can say
+    ready_s: Optional[float] = None  # from the start of the backward until its gradient is complete; None: unknown
 
 
 class KernelTimes(NamedTuple):
-    """What one of the framework's kernels took within one stage, all of its calls (see `suite.worker.kernels`)."""
+    """The time of one of the framework's kernels within one stage, all its calls (see `suite.worker.kernels`)."""
 
     stage: str
     name: str  # as the framework's profiler has it
@@ -125,8 +125,8 @@ class KernelTimes(NamedTuple):
 
 
 class Unsupported(Exception):
-    """Raised by a trainer for what it cannot do; the reason becomes the row's."""
+    """A request that a trainer cannot fulfil; the reason becomes the row's."""
 
 
 class Unavailable(Exception):
-    """Raised for what this machine lacks, with the remedy; the same case may run on another, or later."""
+    """A requirement that this machine does not meet, with the remedy; the same case may run on another, or later."""

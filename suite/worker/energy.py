@@ -1,6 +1,6 @@
-"""Joules that a host's processors and their memory have used so far, by RAPL.
+"""The energy that a host's processors and their memory have used so far, by RAPL.
 
-The counters are of whole processors, whoever uses them. Since Linux 5.10 only root may read them.
+The counters are of whole processors, with all of their users. Since Linux 5.10 only root may read them.
 """
 
 import glob
@@ -12,14 +12,14 @@ DOMAINS = ("package", "dram")  # of RAPL; the others are parts of these, or cont
 
 
 class Counter(NamedTuple):
-    """Of one domain, in microjoules."""
+    """The energy counter of one RAPL domain, in microjoules."""
 
     used: int
     range: int  # the counter begins again at 0 beyond it
 
 
 def processors(folder: str = POWERCAP) -> Dict[str, Counter]:
-    """RAPL's counters by their folder; none where there are none, or they are root's alone."""
+    """Return RAPL's counters by their folder; none if the host has none, or only root may read them."""
     found = {}
     for zone in sorted(glob.glob(os.path.join(folder, "intel-rapl:*"))):  # AMD's bear that name too
         try:
@@ -31,7 +31,10 @@ def processors(folder: str = POWERCAP) -> Dict[str, Counter]:
 
 
 def joules(before: Dict[str, Counter], after: Dict[str, Counter]) -> Optional[float]:
-    """What all domains have used in between; a counter may have begun again, once. None without counters."""
+    """Return the joules that all domains have used between two readings; None without counters.
+
+    Each counter may have begun again once.
+    """
     if not before or before.keys() != after.keys():
         return None
     grown = (now.used - before[zone].used for zone, now in after.items())

@@ -1,12 +1,11 @@
-"""The proof's worker half: produce what can be compared, and compare it with the oracle's.
+"""The proof's worker half: it produces results and compares them with the oracle's.
 
-The oracle's results are a folder: `meta.json` and one .npy file a tensor, stored in
-float32 (rounding 3e-8, far below every tolerance): `gradient.<name>` after the first
-exchange, `movement.<name>` what UPDATES updates added to a parameter, `running.<name>`
-a running statistic after them, `statistics.<name>` the same after the first forward, which
-no gradient has touched, `logits` of that forward, `predicted` those in use after the last
-update. Movements, not parameters, because a parameter's own rounding would drown what a
-small learning rate does to it.
+The oracle's results are a folder: `meta.json` and one .npy file per tensor, stored in float32 (rounding 3e-8, far below
+every tolerance): `gradient.<name>` after the first exchange; `movement.<name>`, the change of a parameter by UPDATES
+updates; `running.<name>`, a running statistic after them; `statistics.<name>`, a running statistic after the first
+forward, which no gradient has touched; `logits` of that forward; `predicted`, the logits in inference mode after the
+last update. Movements are stored, not parameters, because a parameter's own rounding would drown the effect of a small
+learning rate.
 """
 
 import math
@@ -25,7 +24,7 @@ from workloads import weights
 from workloads.graph import Graph
 
 UPDATES = 3
-RATES = (0.5, 1.0, 0.25)  # of the rate, at the updates of what is to change it
+RATES = (0.5, 1.0, 0.25)  # factors of the rate at the updates, if the case changes its rate
 HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the parameters are float32
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11
@@ -33,12 +32,12 @@ META = "meta.json"
 
 
 class Meta(NamedTuple):
-    """What META says of the oracle's results."""
+    """The description of the oracle's results, which is stored in META."""
 
     losses: List[Optional[float]]  # of every update
     samples: int
     weights: str  # a digest
-    graph: str  # likewise
+    graph: str  # a digest
 
 
 def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
@@ -71,8 +70,8 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
 def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     """Run staged and native iterations from the same start and compare both with the oracle.
 
-    `samples` are this rank's network's; the oracle's batch is the networks' batches joined.
-    The judgement is the controller's.
+    `samples` is the batch of this rank's network; the oracle's batch is the networks' batches joined. The judgement is
+    the controller's.
     """
     changing, graph = untold(trainer, graph), graph.without_dropout()
     setup = trainer.setup
@@ -111,7 +110,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     final = trainer.parameters()
     errors.update(oracle.parameter_errors("native", final))
     if not changing:
-        predicted = trainer.predict(batch)  # by all: the call may be collective
+        predicted = trainer.predict(batch)  # on all ranks: the call may be collective
         if setup.replica == 0:
             errors["predict"] = {"logits": oracle.predicted_error(predicted, setup.devices)}
     return Proof(
@@ -131,7 +130,7 @@ def change_rate(trainer: Trainer, update: int) -> None:
 
 
 def meta_of(folder: str, *wanted: object) -> Meta:
-    """Of an oracle's folder; ValueError where it was made for other samples, weights or another graph."""
+    """Return an oracle's description; ValueError if it was made for other samples, weights or another graph."""
     meta: Meta = load_json(Meta, os.path.join(folder, META))
     for key, there, value in zip(Meta._fields[1:], meta[1:], wanted):
         if there != value:
@@ -145,38 +144,44 @@ class Oracle:
     def __init__(
         self, folder: str, replica: int, samples: int, initial: Dict[str, np.ndarray], rounding: float = 0.0
     ) -> None:
-        """Results in `folder`; `initial` are the weights both sides started from.
+        """Use the results in `folder`; `initial` are the weights both sides started from.
 
-        `rounding` is what storing a parameter after every update may cost it, relative to
-        its size: that much of a movement's error is nobody's fault.
+        `rounding` is the error, relative to a parameter's size, that storing the parameter after every update may
+        cause: so much of a movement's error is excused.
         """
         self._rounding = rounding
         self._folder, self._replica, self._samples, self._initial = folder, replica, samples, initial
-        self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": what it is, where no distance says it
+        self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
 
     def logits_error(self, logits: np.ndarray) -> float:
-        """Distance of this network's logits from its rows of the oracle's."""
+        """Return the distance of this network's logits from its rows of the oracle's."""
         begin = self._replica * self._samples
         theirs = load(self._folder, "logits")[begin : begin + self._samples]
         return self._distance("logits of logits", logits, theirs)
 
     def has_statistics(self) -> bool:
-        """Whether the network has running statistics; the same on every rank, so that all ask for them or none."""
+        """Return whether the network has running statistics: the same on all ranks, so all ask for them or none."""
         return any(entry.startswith("statistics.") for entry in os.listdir(self._folder))
 
     def statistics_errors(self, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
-        """Distances of the first network's running statistics; none of another's, which sees other samples."""
+        """Return the distances of the first network's running statistics; none of other networks'.
+
+        Other networks see other samples.
+        """
         return {} if self._replica else self.errors("statistics", "statistics", tensors)
 
     def predicted_error(self, logits: np.ndarray, devices: int) -> float:
-        """Distance of the first device's share of the logits in use: each device has running statistics of its own."""
+        """Return the distance of the first device's share of the logits in inference mode.
+
+        Each device has running statistics of its own.
+        """
         theirs = load(self._folder, "predicted")[: self._samples]
         if logits.shape == theirs.shape:
             theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
         return self._distance("predict of logits", logits, theirs)
 
     def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
-        """Distance by tensor from the files of one kind; a tensor that is missing counts as infinitely far."""
+        """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
         names = [
             entry[len(kind) + 1 : -len(".npy")]
             for entry in sorted(os.listdir(self._folder))
@@ -188,9 +193,9 @@ class Oracle:
         }
 
     def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
-        """Distances of the parameters and of what the updates added to them, after "staged" or "native" iterations.
+        """Return the distances of the parameters and of their movements, after "staged" or "native" iterations.
 
-        Running statistics are every network's own, and the oracle keeps the first one's.
+        Every network has its own running statistics, and the oracle stores the first one's.
         """
         parameters, moved = {}, {}
         for name, start in self._initial.items():
@@ -198,7 +203,7 @@ class Oracle:
             for kind in ("parameter", "movement"):
                 self._look_at("%s %s of %s" % (iterations, kind, name), tensors.get(name), movement)
             off, total, added = travelled(tensors.get(name), start, movement)
-            if start.any():  # what starts at zero is its movement
+            if start.any():  # a parameter that starts at zero is its movement
                 parameters[name] = relative(off, total)
             if off < float("inf"):
                 off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
@@ -212,7 +217,7 @@ class Oracle:
         return float("inf") if ours is None else distance(ours, theirs)
 
     def _look_at(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> None:
-        """Keep what a tensor is that has no distance."""
+        """Note the problem of a tensor that has no distance."""
         if ours is None:
             self.wrong[what] = "is missing"
         elif ours.shape != theirs.shape:
@@ -222,7 +227,7 @@ class Oracle:
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """‖a - b‖ / ‖b‖ in float64; ‖a‖ where b is all zeros; infinite for another shape."""
+    """Return ‖a - b‖ / ‖b‖ in float64; ‖a‖ if b is all zeros; infinity for another shape."""
     if ours.shape != theirs.shape:
         return float("inf")
     off = size = 0.0
@@ -233,7 +238,7 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def travelled(ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarray) -> Tuple[float, float, float]:
-    """Squared norms of ours - (start + movement), of start + movement, and of movement."""
+    """Return the squared norms of ours - (start + movement), of start + movement, and of movement."""
     if ours is None or ours.shape != start.shape:
         return float("inf"), 1.0, 1.0
     off = total = added = 0.0
@@ -246,7 +251,7 @@ def travelled(ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarra
 
 
 def relative(off: float, size: float) -> float:
-    """The ratio of two norms given by their squares; the first where the second is zero."""
+    """Return the ratio of two norms given by their squares; the first norm if the second is zero."""
     return math.sqrt(off / (size or 1.0)) if off - off == 0.0 else off
 
 
@@ -255,7 +260,7 @@ def square(values: np.ndarray) -> float:
 
 
 def pieces(*tensors: np.ndarray) -> Iterator[List[np.ndarray]]:
-    """The tensors side by side in float64, a piece at a time: AlexNet's largest has 38 million numbers."""
+    """Yield the tensors side by side in float64, a piece at a time: AlexNet's largest has 38 million numbers."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     for begin in range(0, flat[0].size, PIECE):
         yield [tensor[begin : begin + PIECE].astype(np.float64) for tensor in flat]

@@ -1,4 +1,4 @@
-"""What an iteration eats: batches that stay on the device, or a stream that is read."""
+"""The input of an iteration: batches that stay on the device, or a stream that is read."""
 
 import itertools
 import os
@@ -16,13 +16,13 @@ from suite.worker.view import InMemory, View
 from workloads.graph import Graph
 
 RESIDENT = 4  # batches in turn: a single one would be overfitted, and its gradients become subnormal
-READ_AHEAD = 17  # batches that may lie ready at any setting: MXNet's queue has 16
-FILL_S = 2.0  # at most, for readers to have read ahead what they can
+READ_AHEAD = 17  # batches that may be ready at any setting: MXNet's queue has 16
+FILL_S = 2.0  # at most, for readers to read ahead as far as they can
 NAMED = 5  # unreadable samples that a note names
 
 
 class ResidentFeed:
-    """Batches that are put on the device once and taken in turn."""
+    """A feed of batches that are put on the device once and used in turn."""
 
     reads = False
 
@@ -37,13 +37,13 @@ class ResidentFeed:
         return next(self._batches)
 
     def drain(self) -> None:
-        """Nothing is read ahead."""
+        """Do nothing: no batch is read ahead."""
 
     def fill(self) -> None:
-        """Nothing is read."""
+        """Do nothing: no batch is read."""
 
     def prepare(self) -> None:
-        """Nothing is read."""
+        """Do nothing: no file is read."""
 
     def resident(self) -> "ResidentFeed":
         return self
@@ -53,10 +53,10 @@ class ResidentFeed:
 
 
 class Reading:
-    """A rank's data set, opened as its case's `input` says: the view, the page cache, skipped samples."""
+    """The data set of a rank, opened as its case's `input` says: the view, the page cache, skipped samples."""
 
     def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
-        """`folder` is the job's output."""
+        """`folder` is the job's output folder."""
         self._cache, self._source = input.page_cache, source
         log = os.path.join(folder, "skipped-%d.txt" % rank)
         if os.path.exists(log):
@@ -66,11 +66,11 @@ class Reading:
         self.view = View(source, input, seed, log)
 
     def prepare(self) -> None:
-        """Bring the page cache into the state that the case asks for; before every pass."""
+        """Bring the page cache into the state that the case asks for; called before every pass."""
         page_cache(self._source.paths(), self._cache)
 
     def notes(self) -> Dict[str, Any]:
-        """What is read, and what was skipped so far."""
+        """Return the name of the data, and the samples that were skipped so far."""
         skipped = self.view.skipped()
         if not skipped:
             return {"data": self.view.name}
@@ -82,7 +82,7 @@ class Reading:
 
 
 class StreamFeed:
-    """Real data: the adapter's own reader."""
+    """A feed of real data, by the adapter's own reader."""
 
     reads = True
 
@@ -92,11 +92,11 @@ class StreamFeed:
         self.prepare, self.notes = reading.prepare, reading.notes
         self._trainer = trainer
         self._resident: Optional[ResidentFeed] = None
-        self._batch_s: Optional[float] = None  # how long a batch takes when none lies ready
+        self._batch_s: Optional[float] = None  # seconds that a batch takes if none is ready
         self._most, self._full = self._ahead(), False  # batches that readers read ahead, and whether they have
 
     def resident(self) -> ResidentFeed:
-        """Some of the stream's batches, copied: a reader may fill the same memory again."""
+        """Return a feed of some of the stream's batches, copied: a reader may fill the same memory again."""
         if self._resident is None:
             batches = [self._trainer.as_numpy(self.read()) for _ in range(RESIDENT)]
             self._full = False
@@ -104,10 +104,10 @@ class StreamFeed:
         return self._resident
 
     def drain(self) -> None:
-        """Read away what was read ahead, which would flatter the next steps.
+        """Discard the batches that were read ahead, which would make the next steps look faster.
 
-        As many batches as may lie ready at most; once their pace is known, no further than the second one that
-        had to be waited for.
+        It discards as many batches as may be ready, at most; once their pace is known, it stops at the second batch
+        that had to be waited for.
         """
         taken: List[float] = []
         full, self._full = self._full, False
@@ -123,33 +123,33 @@ class StreamFeed:
         self._batch_s = sum(last) / len(last)
 
     def fill(self) -> None:
-        """Sleep until readers have read ahead what they can, by their pace: they work beside no step that follows.
+        """Sleep until readers have read ahead as far as they can: they then do not work during the next steps.
 
-        No longer than FILL_S. A drain that comes after it shows how many batches that were.
+        The time follows from the readers' pace, up to FILL_S. A drain after it shows how many batches were ready.
         """
         if not self._full and self._batch_s is not None:
             time.sleep(min(FILL_S, self._most * self._batch_s))
             self._full = True
 
     def _ahead(self) -> int:
-        """Batches that may lie ready."""
+        """Return the number of batches that may be ready."""
         setup = self._trainer.setup
         return max(READ_AHEAD, setup.readers * (setup.prefetch + 1))
 
 
 def synthetic(graph: Graph, samples: int, seed: Union[int, Sequence[int]]) -> Batch:
-    """Normal images and uniform labels, the same for the same seed."""
+    """Return normal images and uniform labels, the same for the same seed."""
     stream = np.random.RandomState(seed)
     images = stream.standard_normal((samples,) + tuple(graph.input_shape)).astype(np.float32)
     return Batch(images, stream.randint(0, graph.classes, samples).astype(np.int64))
 
 
 def own_synthetic(graph: Graph, samples: int, seed: int, replica: int) -> List[Batch]:
-    """One network's batches, like no other network's: the same for the same seed and network."""
+    """Return the batches of one network: other ones for each network, the same for the same seed and network."""
     return [synthetic(graph, samples, (seed, replica, number)) for number in range(RESIDENT)]
 
 
 def share(batch: Batch, replica: int, samples: int) -> Batch:
-    """One network's contiguous part of a global batch."""
+    """Return the contiguous part of a global batch that belongs to one network."""
     part = slice(replica * samples, (replica + 1) * samples)
     return Batch(batch.images[part], batch.labels[part])

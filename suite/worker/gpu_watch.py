@@ -1,4 +1,4 @@
-"""What the GPUs of a rank do while its steps are measured: samples, of which means, extremes and unions are kept."""
+"""The activity of a rank's GPUs while its steps are measured: samples, reduced to means, extremes and unions."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from suite.worker import nvml
 from suite.worker.messages import GpuUse
 
 EVERY_S = 0.1
-REST = 200  # times the processor's time that samples take: they must not disturb what they watch
+REST = 200  # times the CPU time of a sample, until the next one: sampling must not disturb the measurement
 QUANTITIES = [name for name in nvml.Sample._fields if name != "reasons"]
 MEANS = ("busy_share", "watts", "sm_clock_hz", "memory_clock_hz")
 MOST = ("memory_bytes", "most_watts", "celsius")
@@ -16,16 +16,16 @@ LEAST = ("least_sm_clock_hz", "least_memory_clock_hz")
 
 
 class Series:
-    """One quantity of one GPU."""
+    """A quantity of one GPU: its mean, its least and its greatest value."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Begin without a value."""
         self._count, self._sum = 0, 0.0
         self.least: Any = None
         self.most: Any = None
 
     def add(self, value: Any) -> None:
-        """None is nothing."""
+        """Add a value; None is ignored."""
         if value is None:
             return
         self._count, self._sum = self._count + 1, self._sum + value
@@ -34,15 +34,15 @@ class Series:
 
     @property
     def mean(self) -> Optional[float]:
-        """None of nothing."""
+        """The mean of the values; None if there are none."""
         return self._sum / self._count if self._count else None
 
 
 class Seen:
-    """One GPU, from the begin to the end of what is measured."""
+    """The activity of one GPU, from the begin to the end of a measurement."""
 
     def __init__(self, card: nvml.Card) -> None:
-        """From now on."""
+        """Begin now."""
         self._card, self._series = card, {name: Series() for name in QUANTITIES}
         self._reasons: Optional[int] = None
         self._before = card.joules()
@@ -56,7 +56,7 @@ class Seen:
             self._reasons = (self._reasons or 0) | sample.reasons
 
     def use(self) -> GpuUse:
-        """Until now."""
+        """Return the activity until now."""
         after, series = self._card.joules(), self._series
         return GpuUse(
             uuid=self._card.uuid,
@@ -75,22 +75,25 @@ class Seen:
 
 
 class GpuWatch:
-    """Watches some GPUs between `begin` and `end`, again and again; without any, or without NVML, it does nothing."""
+    """A watch on some GPUs between `begin` and `end`, repeatable; without any, or without NVML, it does nothing."""
 
     def __init__(self, uuids: List[str]) -> None:
-        """Where they are known, NVML is opened, which may take a while."""
+        """Open NVML if there are GPUs to watch, which may take a while."""
         self._cards = nvml.cards(uuids)
         self._seen: List[Seen] = []
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Begin a new measurement."""
         self._seen, self._over = [Seen(card) for card in self._cards], threading.Event()
         if self._cards:
             self._thread = threading.Thread(target=self._run, daemon=True)  # it ends with a rank that fails
             self._thread.start()
 
     def end(self) -> List[GpuUse]:
-        """The last sample is of now: what is over within EVERY_S has one, too."""
+        """Return the activity of each GPU since `begin`.
+
+        A last sample is taken now, so a measurement that is shorter than EVERY_S has one, too.
+        """
         if self._cards:
             self._over.set()
             self._thread.join()
@@ -108,12 +111,12 @@ class GpuWatch:
 
 
 def _own_time() -> float:
-    """Seconds of CPU of this thread: how long it waited for others is no measure of what it takes from them."""
+    """Return the CPU seconds of this thread: the time that it waits takes nothing from the measurement."""
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
 def together(parts: List[Tuple[float, List[GpuUse]]]) -> List[GpuUse]:
-    """What the same GPUs did in several stretches of time, given with their seconds, as one."""
+    """Merge the activity of the same GPUs in several stretches of time, given with their seconds."""
     seconds = [each for each, _ in parts]
     return [_as_one(seconds, list(uses)) for uses in zip(*(uses for _, uses in parts))]
 
@@ -135,7 +138,7 @@ def _as_one(seconds: List[float], uses: List[GpuUse]) -> GpuUse:
 
 
 def _mean(seconds: List[float], values: List[Optional[float]]) -> Optional[float]:
-    """Weighted, of the values that are known."""
+    """Return the weighted mean of the known values; None if there are none."""
     known = [(weight, value) for weight, value in zip(seconds, values) if value is not None]
     whole = sum(weight for weight, _ in known)
     return sum(weight * value for weight, value in known) / whole if known else None

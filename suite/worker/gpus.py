@@ -1,4 +1,4 @@
-"""Which of the GPUs that a process sees are its rank's, and how they are told from all others."""
+"""The GPUs of a rank among those that its process sees, and their UUIDs."""
 
 import ctypes
 import os
@@ -7,15 +7,15 @@ from typing import Any, List, Optional
 
 from suite.worker.contract import Setup, Unavailable
 
-# By which a site or an engine shows a process some of its host's GPUs only.
+# Variables by which a site or an engine shows a process only some of its host's GPUs.
 CHOSEN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
 def own_devices(setup: Setup, visible: int) -> List[int]:
-    """The numbers of a rank's own among the `visible` devices; Unavailable where there are not enough for all ranks.
+    """Return the numbers of a rank's own among the `visible` devices; Unavailable if there are too few for all ranks.
 
-    A rank that is shown as many as it drives was given its own (Slurm's --gpus-per-task): the controller sees by their
-    UUIDs whether another one was given the same. With `share_devices` ranks take turns.
+    A rank that sees as many as it drives was given its own (Slurm's --gpus-per-task): the controller compares UUIDs to
+    see whether another rank was given the same. With `share_devices`, several ranks may drive a device.
     """
     first = setup.local_rank * setup.devices
     enough = first + setup.devices <= visible
@@ -30,20 +30,23 @@ def own_devices(setup: Setup, visible: int) -> List[int]:
 
 
 def no_cuda(why: str, remedy: str) -> Unavailable:
-    """To be raised for a framework that finds no CUDA device: why ("PyTorch 2.9 is built without CUDA"), what to do."""
+    """Return the error of a framework that finds no CUDA device.
+
+    `why` is its reason ("PyTorch 2.9 is built without CUDA"), `remedy` the way to get one.
+    """
     return Unavailable("no CUDA device: %s; %s, or ask for device = 'cpu'" % (why, remedy))
 
 
 def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
-    """The UUIDs of a rank's own; none on a CPU, and where no CUDA driver tells them."""
+    """Return the UUIDs of a rank's own GPUs; none on a CPU, or if no CUDA driver reports them."""
     known = uuids(driver) if setup.device == "cuda" else []
     return [known[number] for number in own_devices(setup, len(known))] if known else []
 
 
 def uuids(driver: Optional[Any] = None) -> List[str]:
-    """Of all visible CUDA devices, in the order of their numbers, as nvidia-smi writes them; none without a driver.
+    """Return the UUIDs of all visible CUDA devices, by their numbers, as nvidia-smi prints them; none without a driver.
 
-    A slice of a GPU (MIG) has one of its own, which only the second version of the question tells.
+    A slice of a GPU (MIG) has a UUID of its own, which only the second version of the driver's function returns.
     """
     try:
         cuda = driver or ctypes.CDLL("libcuda.so.1")
@@ -63,7 +66,7 @@ def uuids(driver: Optional[Any] = None) -> List[str]:
 
 
 def _uuid(cuda: Any, name: str, device: Any) -> Optional[uuid.UUID]:
-    """None where this driver has no such function, or it fails."""
+    """Return the UUID that a function of the driver reports; None if this driver does not have it, or it fails."""
     raw, function = (ctypes.c_ubyte * 16)(), getattr(cuda, name, None)
     if function is None or function(ctypes.byref(raw), device):
         return None

@@ -5,7 +5,7 @@
     --parent=PID         end the program when this process, the guard's parent, ends
     --lifeline=SECONDS   end it when standard input closes, or is silent for so long; the program's own input is empty
     --patience=SECONDS   between SIGTERM and SIGKILL
-    --left=SECONDS       the same for what a program leaves behind that has ended by itself
+    --left=SECONDS       the same for processes that a program leaves behind when it ends
     --report=FILE        append a line to this file if the kernel of this host killed processes to free memory
     --login=SECONDS      be the near end of a lifeline: see `log_in`; takes no other option
 
@@ -133,7 +133,7 @@ class Children:
         self.status: "int | None" = None  # the program's, as waitpid(2) returns it, once it has ended
 
     def reap(self) -> None:
-        """Wait for those that have ended."""
+        """Collect the children that have ended, and the program's status."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -239,7 +239,7 @@ def log_in(tokens: list, seconds: float) -> None:
 
 
 def give_signs_of_life(lifeline: int, seconds: float) -> None:
-    """Write one every `seconds`."""
+    """Write a sign of life every `seconds`."""
     while True:
         with suppress(OSError):  # the login finds out itself that there is no reader
             os.write(lifeline, SIGN_OF_LIFE)
@@ -260,9 +260,9 @@ def set_oom_score(score: int) -> int:
 
 
 def oom_kills(root: str = "/") -> int:
-    """Return how many processes the kernel has killed because memory ran out; 0 where no file counts them.
+    """Return how many processes the kernel has killed because memory ran out; 0 if no file counts them.
 
-    They are those of this process's control group (version 2 or 1), else of the whole host.
+    The count is of this process's control group (version 2 or 1), else of the whole host.
     """
     files = []
     for number, controllers, path in control_groups(root):
@@ -290,7 +290,7 @@ def lines_of(path: str) -> list:
 
 
 def report_oom_kills(file: str, processes: int) -> None:
-    """Report them as `suite.contracts.engine_messages.OomKills`."""
+    """Report the kills as `suite.contracts.engine_messages.OomKills`."""
     from socket import gethostname
 
     with suppress(OSError):

@@ -21,13 +21,13 @@ PARTS = {
 
 
 def pair(folder: str, part: str = "train") -> Optional[Tuple[str, str]]:
-    """(images, labels) of a part in a folder, as they are named there; None when one is not there."""
+    """Return the paths of a part's (images, labels) in a folder; None if one is missing."""
     names = [found(folder, name) for name in PARTS[part]]
     return (names[0], names[1]) if names[0] and names[1] else None
 
 
 def found(folder: str, name: str) -> Optional[str]:
-    """The file of that name; some copies have a dot for the last dash, or are gzipped."""
+    """Return the path of that file; some copies have a dot for the last dash, or are gzipped. None if it is missing."""
     for stem in (name, name.replace("-idx", ".idx")):
         for path in (os.path.join(folder, stem), os.path.join(folder, stem + ".gz")):
             if os.path.isfile(path):
@@ -36,13 +36,13 @@ def found(folder: str, name: str) -> Optional[str]:
 
 
 def shape_of(path: str) -> Tuple[int, ...]:
-    """The dimensions that the header states; ValueError for a file of another kind."""
+    """Return the dimensions that the header states; ValueError for a file of another kind."""
     with opened(path) as stream:
         return header(path, stream)
 
 
 def read(path: str) -> np.ndarray:
-    """The values, uint8; ValueError names a file that is no idx file or is cut short."""
+    """Return the values, uint8; ValueError names a file that is no idx file or is cut short."""
     with opened(path) as stream:
         try:
             shape = header(path, stream)
@@ -51,7 +51,7 @@ def read(path: str) -> np.ndarray:
                 promised *= extent
             if packed(path):
                 refuse_bomb(path, promised)
-            # What is asked for is allocated at once, whatever the file holds.
+            # `read` allocates all the bytes that it is asked for at once, whatever the file holds.
             most = promised if packed(path) else min(promised, os.path.getsize(path))
             values = np.frombuffer(stream.read(most + 1), dtype=np.uint8)
         except EOFError:
@@ -64,17 +64,17 @@ def read(path: str) -> np.ndarray:
 
 
 def opened(path: str) -> Any:
-    """The file, decompressed while it is read."""
+    """Open the file, decompressing it as it is read."""
     return gzip.open(path, "rb") if packed(path) else open(path, "rb")
 
 
 def packed(path: str) -> bool:
-    """Whether its name says that it is gzipped."""
+    """Return whether the file's name says that it is gzipped."""
     return path.endswith(".gz")
 
 
 def header(path: str, stream: Any) -> Tuple[int, ...]:
-    """Read the header of an open file."""
+    """Read the dimensions from the header of an open file; ValueError for a file of another kind."""
     start = stream.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTES or not 1 <= start[3] <= 4:
         raise ValueError("%s is no idx file of bytes: it begins with %r; fetch it again" % (path, start))

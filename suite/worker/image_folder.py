@@ -1,14 +1,14 @@
-"""A folder of images in class folders (ImageNet's layout): the one rule of what in it is a class, and what an image.
+"""A folder of images in class folders (ImageNet's layout): the one rule for its classes and its images.
 
 One level is read. Names that programs and systems leave in folders, and folders without any file, are neither classes
-nor images: they are left out, and `Images.left_out` names them.
+nor images: they are skipped, and `Images.left_out` names them.
 """
 
 import os
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-# Besides every name that begins with a dot. In lower case.
+# In lower case, in addition to every name that begins with a dot.
 SYSTEM_NAMES = (
     "$recycle.bin",
     "#recycle",
@@ -28,20 +28,20 @@ SYSTEM_NAMES = (
 )
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")  # parts of a set, the first ones first
 DEEP, MANY = 5, 200  # levels and folders that are searched for the folder that was meant
-NAMED = 3  # of what is left out
+NAMED = 3  # names that a message lists, and folders that a guess looks into
 
 Images = NamedTuple(
     "Images",
     [
         ("files", List[Tuple[str, int]]),  # (path, label), by class and name
-        ("classes", List[str]),  # sorted; a label is a place in it
+        ("classes", List[str]),  # sorted; a label is an index into it
         ("left_out", List[str]),  # paths in the folder that are neither classes nor images; folders end with a slash
     ],
 )
 
 
 def left_out_words(names: List[str]) -> str:
-    """A sentence without its full stop; "" if nothing was left out."""
+    """Return a sentence without its full stop; "" if nothing was left out."""
     if not names:
         return ""
     more = " and %d more" % (len(names) - NAMED) if len(names) > NAMED else ""
@@ -50,12 +50,12 @@ def left_out_words(names: List[str]) -> str:
 
 
 def of_a_system(name: str) -> bool:
-    """Whether a name is one that programs and systems leave in folders, not a person's."""
+    """Return whether programs or systems, not a person, leave this name in folders."""
     return name.startswith(".") or name.strip().lower() in SYSTEM_NAMES
 
 
 def listed(path: str) -> Images:
-    """What the folder holds; ValueError for a folder of another layout names the folder to give."""
+    """Return the classes and images of a folder; ValueError for another layout names the folder to give."""
     names = sorted(os.listdir(path))
     folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
     left_out = ["%s/" % name for name in folders if of_a_system(name)]
@@ -90,7 +90,7 @@ def _is_image(name: str) -> bool:
 
 
 def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
-    """ValueError for what is no file: reading from a pipe would never end."""
+    """Raise ValueError for an entry that is no file: reading from a pipe would never end."""
     try:
         odd = not entry.is_file() and os.path.exists(entry.path)
     except OSError as error:  # links in a circle
@@ -100,7 +100,10 @@ def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
 
 
 def _another_layout(path: str, name: Optional[str]) -> str:
-    """Why this is no set, and the folder to give; `name` is a folder in it that holds files, but no images."""
+    """Return why this folder is no set, and the folder to give.
+
+    `name` is a folder in it that holds files, but no images.
+    """
     rule = "one level of folders is read, one folder of images (%s) per class" % ", ".join(IMAGE_SUFFIXES)
     parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))] if name is None else []
     if parts:
@@ -124,7 +127,10 @@ def _another_layout(path: str, name: Optional[str]) -> str:
 
 
 def _below(path: str) -> Iterator[str]:
-    """`path` and the folders below it, the nearest ones first, of these what is called train; so far and so many."""
+    """Yield `path` and the folders below it, level by level, folders called train first.
+
+    DEEP levels and MANY folders are visited at most.
+    """
     level, count = [path], 0
     for _ in range(DEEP):
         following: List[str] = []
@@ -143,7 +149,7 @@ def _place_of_split(path: str) -> int:
 
 
 def _is_set(path: str) -> bool:
-    """Whether the first folders are several and hold images, and are not the parts of a set."""
+    """Return whether the first folders, two at least, hold images and are not just the parts of a set."""
     first = _folders(path)[:NAMED]
     images = all(_has_images(os.path.join(path, name)) for name in first)
     return len(first) > 1 and images and not set(map(str.lower, first)) <= set(SPLITS)

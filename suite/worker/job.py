@@ -1,6 +1,6 @@
 """The job that a group of ranks is started with: one definition, one encoder, one decoder.
 
-job.json holds `format`, `output`, `group`, and the task under its name, with what that task takes:
+job.json holds `format`, `output`, `group`, and the task under its name, with the task's fields:
 
     {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
@@ -23,7 +23,7 @@ FORMAT = 4
 
 
 class Group(NamedTuple):
-    """The ranks: how many, and what each of them is set up with. suite.worker.contract.Setup explains the fields."""
+    """The ranks: their number, and the settings of each. suite.worker.contract.Setup explains the fields."""
 
     ranks: int
     ranks_per_node: int
@@ -45,15 +45,15 @@ class Group(NamedTuple):
     changing_rate: bool
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank, and each server, may allocate; 0: no limit
-    variables: Variables = Variables()  # the adapter's, beside those of suite.worker.variables
-    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load beside it (suite.worker.load)
+    variables: Variables = Variables()  # the adapter's, in addition to those of suite.worker.variables
+    straggler: float = 0.0  # share of its cores' time that the last rank loses to a load (suite.worker.load)
 
 
 # --- parts of tasks ----------------------------------------------------------
 
 
 class DataSet(NamedTuple):
-    """Real data; None stands for synthetic ones."""
+    """A real data set; None in its place: synthetic data."""
 
     kind: str  # "arrays", "folder" or "records"
     path: str
@@ -61,7 +61,7 @@ class DataSet(NamedTuple):
 
 
 class Input(NamedTuple):
-    """How they are read; suite.contracts.case.Input explains the fields."""
+    """The way a data set is read; suite.contracts.case.Input explains the fields."""
 
     mode: str
     page_cache: str
@@ -71,7 +71,7 @@ class Input(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How long to measure a pass; suite.contracts.case.Sampling explains the fields."""
+    """The length of a pass's measurement; suite.contracts.case.Sampling explains the fields."""
 
     warmup_steps: int
     warmup_limit_s: float
@@ -80,11 +80,11 @@ class Sampling(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """All that decides the content of a packed set."""
+    """The values that decide the content of a packed set."""
 
     source: str  # the set's name
     kind: str  # "arrays" or "folder"
-    listing: str  # a digest of what is there
+    listing: str  # a digest of the source's listing
     shape: List[int]  # of a sample; empty: whole images
     resize: int  # pixels of the shorter side; 0: as they were
     adapter: str
@@ -101,7 +101,7 @@ class Measure(NamedTuple):
     sampling: Sampling
     input: Input
     data: Optional[DataSet] = None
-    peaks: bool = False  # whether to measure what the devices can do at most, too
+    peaks: bool = False  # whether to measure the devices' peak rates, too
 
 
 class Train(NamedTuple):
@@ -140,7 +140,7 @@ class Pack(NamedTuple):
     form: str  # the record format
     folder: str
     parts: int
-    on_error: str  # "fail", or "skip": what cannot be read is skipped
+    on_error: str  # "fail", or "skip": unreadable samples are skipped
     resize: int  # pixels of the shorter side; 0: images stay as they are
     recipe: Recipe
 
@@ -155,11 +155,11 @@ class Read(NamedTuple):
 
 
 class Behave(NamedTuple):
-    """Look at what no oracle can show: `suite.worker.behaviour`."""
+    """Check the behaviour that no oracle can show: `suite.worker.behaviour`."""
 
     samples: int  # of one rank's network
     shares: int  # of them: devices of this rank that draw masks of their own
-    threads: bool = False  # whether to count those that do the work, on one device, with another network
+    threads: bool = False  # whether to count the threads that do the work, on one device, with another network
 
 
 class Look(NamedTuple):
@@ -195,7 +195,7 @@ NAMES = {kind: name for name, kind in TASKS.items()}
 
 
 class Job(NamedTuple):
-    """What a group of ranks is to do."""
+    """The task of a group of ranks, and the group."""
 
     output: str  # the attempt's folder: rank-N.jsonl and rank-N.log go there
     group: Group
@@ -203,7 +203,7 @@ class Job(NamedTuple):
 
 
 def encode(job: Job) -> str:
-    """The content of a job file; ValueError names a field that holds what its definition does not allow."""
+    """Return the content of a job file; ValueError names a field with a value that its definition does not allow."""
     name = NAMES[type(job.task)]
     content = {"format": FORMAT, "output": job.output, "group": to_json(job.group), name: to_json(job.task)}
     text = json.dumps(content, indent=1)
@@ -212,7 +212,7 @@ def encode(job: Job) -> str:
 
 
 def decode(text: str, place: str) -> Job:
-    """The job in a text; ValueError names `place` (its file) and the field that is wrong."""
+    """Return the job in a text; ValueError names `place` (its file) and the wrong field."""
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -231,6 +231,6 @@ def decode(text: str, place: str) -> Job:
 
 
 def read_job(path: str) -> Job:
-    """The job in a file; ValueError names it and the field that is wrong."""
+    """Return the job in a file; ValueError names the file and the wrong field."""
     with open(path) as stream:
         return decode(stream.read(), path)

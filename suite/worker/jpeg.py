@@ -1,7 +1,7 @@
-"""JPEG files by libjpeg-turbo where Pillow has another library.
+"""The decoding of JPEG files by libjpeg-turbo if Pillow has another library.
 
 The last Pillow for Python 3.6 has IJG's libjpeg 9, which interpolates colours differently (1 level of 255 off on the
-average, 20 at edges) and is slower. simplejpeg brings libjpeg-turbo there; without it Pillow's own library serves.
+average, 20 at edges) and is slower. simplejpeg brings libjpeg-turbo there; without it, Pillow's own library decodes.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, tw
 
 @lru_cache(maxsize=None)
 def decoder() -> Optional[Any]:
-    """The module simplejpeg where it is needed and installed, else None."""
+    """Return the module simplejpeg if it is needed and installed, else None."""
     from PIL import features
 
     if features.check("libjpeg_turbo"):
@@ -25,18 +25,18 @@ def decoder() -> Optional[Any]:
 
 
 def decoded(opened: Any) -> Any:
-    """An opened Pillow image in RGB."""
+    """Return an opened Pillow image in RGB."""
     turbo = decoder()
     if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
         try:
             return by_turbo(turbo, opened)
         except ValueError:
-            pass  # it raises for what is only a warning, too: Pillow tells which
+            pass  # simplejpeg raises for mere warnings, too: Pillow distinguishes them from errors
     return opened.convert("RGB")
 
 
 def by_turbo(turbo: Any, opened: Any) -> Any:
-    """The same by simplejpeg; ValueError where anything is wrong with the file."""
+    """Return an opened image, decoded by simplejpeg; ValueError if anything is wrong with the file."""
     from PIL import Image
 
     opened.fp.seek(0)
@@ -44,7 +44,10 @@ def by_turbo(turbo: Any, opened: Any) -> Any:
 
 
 def without_exif(encoded: bytes) -> bytes:
-    """A JPEG's bytes without its Exif, as which OpenCV turns images and no other reader; anything else as it is."""
+    """Return a JPEG's bytes without its Exif, and any other file as it is.
+
+    OpenCV, unlike all other readers, turns images by their Exif.
+    """
     if encoded[:2] != BEGIN:
         return encoded
     kept, place = [BEGIN], 2

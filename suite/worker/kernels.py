@@ -1,8 +1,8 @@
-"""From what a framework's profiler saw in staged iterations to what a record keeps of it.
+"""The kernels of staged iterations: from a framework's profile to the rows of a record.
 
-A trainer runs WARMUP iterations, then PROFILED ones under its framework's profiler, and tells every kernel as an
-`Activity` of the stage in which it ran. A stage's seconds are those in which any kernel ran: streams and devices may
-work side by side. A kernel's own are the sum of its calls.
+A trainer runs WARMUP iterations, then PROFILED ones under its framework's profiler, and reports every kernel's call as
+an `Activity` of the stage in which it ran. A stage's seconds are those in which any kernel ran: streams and devices may
+work side by side. A kernel's own seconds are the sum of its calls.
 """
 
 import gzip
@@ -17,11 +17,11 @@ STAGES = ("h2d", "forward", "backward", "communication", "update")
 WARMUP, PROFILED = 3, 5  # iterations: the first ones under a profiler pay for its start
 MOST = 200  # rows; the others are summed up
 OTHERS = "others"
-TRACE, LARGEST = "kernels-0.json.gz", 8 << 20  # rank 0's file beside its messages; bytes at most, compressed
+TRACE, LARGEST = "kernels-0.json.gz", 8 << 20  # rank 0's file next to its messages; bytes at most, compressed
 
 
 class Activity(NamedTuple):
-    """One call of a kernel; seconds on any clock."""
+    """A call of a kernel; seconds on any clock."""
 
     stage: str
     iteration: int  # of the profiled ones, from 0
@@ -35,7 +35,7 @@ class Ranges:
     """The stages of all profiled iterations on the host's time line, in any unit; none of them overlap."""
 
     def __init__(self, spans: Iterable[Tuple[str, float, float]]) -> None:
-        """Each stage's name, begin and end."""
+        """`spans` are each stage's name, begin and end."""
         ordered = sorted(spans, key=lambda span: span[1])
         seen: Dict[str, int] = {}
         self._begins = [begin for _, begin, _ in ordered]
@@ -47,18 +47,21 @@ class Ranges:
         self.begin = self._begins[0] if self._begins else 0.0
 
     def of(self, begin: float, end: float) -> Tuple[str, int]:
-        """(stage, iteration from 0) of a call, by its middle: a device's clock may differ. ("", 0): of none."""
+        """Return a call's (stage, iteration from 0), by the middle of the call: a device's clock may differ.
+
+        A call outside all stages: ("", 0).
+        """
         middle = begin + (end - begin) / 2.0
         index = bisect_right(self._begins, middle) - 1
         return self._named[index] if index >= 0 and middle <= self._ends[index] else ("", 0)
 
 
 def summed(activities: Iterable[Activity], profiler: str, trace: str = "") -> Kernels:
-    """All that PROFILED iterations called, as a message."""
+    """Return all calls of the PROFILED iterations as a message."""
     spans: Dict[str, List[List[Tuple[float, float]]]] = {stage: [[] for _ in range(PROFILED)] for stage in STAGES}
     taken: Dict[Tuple[str, str, str], List[List[float]]] = {}
     for each in activities:
-        if each.iteration >= PROFILED:  # a profiler saw more than it was asked to
+        if each.iteration >= PROFILED:  # the profiler recorded more than it was asked for
             continue
         spans[each.stage][each.iteration].append((each.begin, each.end))
         called = taken.setdefault((each.stage, each.name, each.kind), [[] for _ in range(PROFILED)])
@@ -72,7 +75,7 @@ def summed(activities: Iterable[Activity], profiler: str, trace: str = "") -> Ke
 
 
 def union(spans: Iterable[Tuple[float, float]]) -> float:
-    """Seconds that lie within any of the spans."""
+    """Return the seconds that are within any of the spans."""
     total, last = 0.0, float("-inf")
     for begin, end in sorted(spans):
         if end > last:
@@ -82,7 +85,7 @@ def union(spans: Iterable[Tuple[float, float]]) -> float:
 
 
 def longest(rows: Iterable[KernelTimes]) -> List[KernelTimes]:
-    """MOST rows, the longest first, and behind them the sums of the others."""
+    """Return MOST rows, the longest first, and after them the sums of the others."""
     ordered = sorted(rows, key=lambda row: -row.seconds)
     sums: Dict[Tuple[str, str], KernelTimes] = {}
     for row in ordered[MOST:]:
@@ -94,7 +97,7 @@ def longest(rows: Iterable[KernelTimes]) -> List[KernelTimes]:
 
 
 def keep(trace: bytes, path: str) -> bool:
-    """Write a trace's JSON text to the file, gzipped; False, and nothing written, where it is too large."""
+    """Write a trace's JSON text to the file, gzipped; return False, and write nothing, if it is too large."""
     packed = gzip.compress(trace, 6)
     if len(packed) > LARGEST:
         return False

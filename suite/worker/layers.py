@@ -1,9 +1,9 @@
-"""Each layer's forward and backward: the clock that adapters lap, and a walk over the graph for those that cannot.
+"""The times of each layer's forward and backward: a clock that adapters lap, and a walk over the graph for the others.
 
-A framework that runs a network layer by layer laps a `LayerClock` as it goes. One that compiles the network, or hides
-its backward, gives `Nodes`: one layer's forward, and its vector-Jacobian product. The walk then runs the graph node by
-node and waits after each, so its layers add up to more than the stages: nothing is fused across a border, values cross
-it in the framework's plain layout, and each call pays its dispatch.
+A framework that runs a network layer by layer laps a `LayerClock` as it goes. A framework that compiles the network, or
+hides its backward, gives `Nodes`: one layer's forward, and its vector-Jacobian product. The walk then runs the graph
+node by node and waits after each, so its layers add up to more than the stages: nothing is fused across a border,
+values cross it in the framework's plain layout, and each call pays its dispatch.
 """
 
 import time
@@ -18,9 +18,9 @@ LOSS = "loss"  # the name of the row after the last layer
 
 
 class LayerClock:
-    """Laps on the trainer's own time line; marks are read in `rows`, when all is over.
+    """A clock that is lapped on the trainer's own time line; marks are read in `rows`, at the end.
 
-    A layer is known by its index in the graph; the losses have the index after the last layer's.
+    A layer is identified by its index in the graph; the losses have the index after the last layer's.
     """
 
     def __init__(self, trainer: Any, graph: Graph, in_order: bool = True) -> None:
@@ -35,30 +35,30 @@ class LayerClock:
         self._start = self._last = None  # type: Any
 
     def begin(self) -> None:
-        """The forward or the backward begins."""
+        """Begin the forward or the backward."""
         self._start = self._last = self._trainer.mark()
 
     def forward(self, index: int) -> None:
-        """This layer's forward has ended, and the next one's begins."""
+        """End this layer's forward, and begin the next layer's."""
         self._lap("forward", index)
 
     def backward(self, index: int) -> None:
-        """This layer's backward has ended, and that of the layer before it begins."""
+        """End this layer's backward, and begin that of the layer before it."""
         self._lap("backward", index)
 
     def ready(self, index: int) -> None:
-        """A gradient of this layer is complete, in the midst of the backward; the last call of a backward counts."""
+        """Note that a gradient of this layer is complete, during the backward; the last call of a backward counts."""
         found = self._laps.setdefault(("ready", index), [])
         if found and found[-1][0] is self._start:
             found.pop()
         found.append((self._start, self._trainer.mark()))
 
     def exchanged(self, index: int, seconds: float) -> None:
-        """This layer's share of an exchange."""
+        """Note this layer's share of an exchange."""
         self._shared.setdefault(index, []).append(seconds)
 
     def rows(self) -> List[LayerTimes]:
-        """Medians, a row a layer in the graph's order, and one for the losses."""
+        """Return the medians, one row per layer in the graph's order, and one for the losses."""
         self._trainer.synchronize()
         itemsize = 8 if self._trainer.setup.precision == "float64" else 4
         known = [(layer.name, layer.kind, layer.gradient_bytes(itemsize)) for layer in self._graph.layers]
@@ -77,7 +77,7 @@ class LayerClock:
         ]
 
     def ready_s(self) -> List[float]:
-        """Seconds after the backward began at which each layer's own has ended, by the laps."""
+        """Return the seconds from the start of the backward to the end of each layer's own, by the laps."""
         sofar, found = self._median("backward", len(self._graph.layers)), []
         for index in range(len(self._graph.layers) - 1, -1, -1):
             sofar += self._median("backward", index)
@@ -100,12 +100,12 @@ class LayerClock:
 
 
 def middle(seconds: Sequence[float]) -> float:
-    """The (upper) median; 0.0 of nothing."""
+    """Return the (upper) median; 0.0 for no values."""
     return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
 
 
 def repeated(clock: LayerClock, once: Callable[[], None]) -> List[LayerTimes]:
-    """The rows of some rounds of a forward and a backward, after one that does not count: it may compile."""
+    """Return the rows of some rounds of a forward and a backward, after one that does not count: it may compile."""
     once()
     clock.forget()
     began = time.perf_counter()
@@ -117,35 +117,41 @@ def repeated(clock: LayerClock, once: Callable[[], None]) -> List[LayerTimes]:
 
 
 class Nodes(ABC):
-    """One layer at a time on the rank's first device; values and gradients are the framework's own.
+    """A network's layers, one at a time, on the rank's first device; values and gradients are the framework's own.
 
-    Each call has finished its work where it returns, or `Trainer.synchronize` waits for it.
+    Each call has finished its work when it returns, or `Trainer.synchronize` waits for it.
     """
 
     @abstractmethod
     def forward(self, layer: Layer, inputs: List[Any], wanted: List[bool]) -> Tuple[Any, Any]:
-        """(the layer's output in training, what its `backward` needs); `wanted`: inputs that need a gradient."""
+        """Return (the layer's output in training, the values that its `backward` needs).
+
+        `wanted`: the inputs that need a gradient.
+        """
 
     @abstractmethod
     def loss(self, heads: List[Any], labels: Any) -> Any:
-        """What `backward` needs of the joint loss of all heads' logits."""
+        """Return the values that `backward` needs, for the joint loss of all heads' logits."""
 
     @abstractmethod
     def backward(self, kept: Any, gradient: Any) -> List[Any]:
-        """Compute the parameters' gradients and return the inputs', None where none is wanted.
+        """Compute the parameters' gradients and return the inputs', None for an input that needs none.
 
         `gradient` is the output's; None for the loss.
         """
 
     def add(self, one: Any, other: Any) -> Any:
-        """The sum of what two readers of a value answer."""
+        """Return the sum of the gradients from two readers of a value."""
         return one + other
 
 
 def node_by_node(
     trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, in_order: bool = True
 ) -> List[LayerTimes]:
-    """Walk the graph some rounds; `images` and `labels` are the first device's. A layer's backward has its sums."""
+    """Walk the graph some rounds and return the rows; `images` and `labels` are the first device's.
+
+    A layer's backward includes the sums of its inputs' gradients.
+    """
     clock, wanted = LayerClock(trainer, graph, in_order), wanting(graph)
     return repeated(clock, lambda: walk(trainer, graph, nodes, images, labels, wanted, clock))
 
@@ -153,7 +159,7 @@ def node_by_node(
 def walk(
     trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
 ) -> None:
-    """One forward and one backward."""
+    """Run one forward and one backward, and lap the clock after each layer."""
     values, kept = {"input": images}, []
     clock.begin()
     for index, layer in enumerate(graph.layers):
@@ -186,7 +192,7 @@ def _gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradien
 
 
 def wanting(graph: Graph) -> List[List[bool]]:
-    """Of every layer which inputs need a gradient: those with a parameter before them."""
+    """Return which inputs of every layer need a gradient: those with a parameter before them."""
     needed, found = {"input": False}, []
     for layer in graph.layers:
         found.append([needed[name] for name in layer.inputs])

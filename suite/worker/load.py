@@ -1,9 +1,9 @@
-"""A real load beside a rank: a process per core that takes a known share of its time, to make a straggler of the rank.
+"""A real load on a rank's cores: a process per core takes a known share of its time, to make the rank a straggler.
 
-Each process computes until it has had its share, by its own processor time, and goes on when time has passed. Linux
-shares a core by priority (sched(7), "The nice value"), so the load stands above the rank: it takes what is asked even
-beside a rank that always computes. It rises where it may (root, or RLIMIT_NICE), else the rank steps down, and then
-anything else on the core slows the rank further. What was taken is reported.
+Each process computes until it has had its share, by its own processor time, and continues when time has passed. Linux
+shares a core by priority (sched(7), "The nice value"); the load's is the higher one: it takes its share even from a
+rank that always computes. The load's priority is raised if the system allows it (root, or RLIMIT_NICE); otherwise the
+rank's is lowered, and then anything else on the core slows the rank further. The share that was taken is reported.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from typing import Collection, Dict, List
 
 SLICE_S = 0.002  # of computation between two looks at the clock
 LEVEL = 1.25  # times as much of a core for each nice level
-LOOK_BACK_S = 1.0  # what was missed longer ago is not made up for: no burst after a time without the core
+LOOK_BACK_S = 1.0  # a share missed longer ago is not made up for: no burst after a time without the core
 
 
 class Load:
-    """Takes a share of the time of each core, from the start to `end`; it ends with this process, too."""
+    """A load that takes a share of the time of each core until `end`; it ends with this process, too."""
 
     def __init__(self, share: float, cores: Collection[int]) -> None:
         """`share` is above 0 and below 1."""
@@ -33,7 +33,7 @@ class Load:
         self._rise(above(share))
 
     def end(self) -> Dict[str, float]:
-        """For the record: the share asked for, and the share that was taken on average."""
+        """Stop the load; return the share asked for and the share that was taken on average, for the record."""
         before = _children_s()
         for process in self._processes:
             process.terminate()
@@ -53,9 +53,9 @@ class Load:
 
 
 def above(share: float) -> int:
-    """Nice levels that give the share beside a rank that always computes, and one more.
+    """Return the nice levels that give the load its share against a rank that always computes, and one more.
 
-    No more than that: where other programs keep the load from its share, it leaves the rank its part of the rest.
+    There are no more: if other programs keep the load from its share, it leaves the rank its part of the rest.
     """
     return max(0, int(math.ceil(math.log(share / (1.0 - share), LEVEL)))) + 1
 

@@ -1,7 +1,8 @@
 """The measuring loop: warm up until no trend is left, then time an agreed number of steps.
 
-In one go; in blocks, by turns with other bodies; or in parts, of which those count that others left alone: a load that
-comes and goes is then gone, and one that stays is measured beside. Before each part other measurements may have theirs.
+The steps are timed in one go; in blocks, in turns with other bodies; or in parts, of which the least disturbed by other
+programs count: an intermittent load is then left out, and a permanent one is measured along with the steps. Before each
+part, other measurements may have their turns.
 """
 
 import gc
@@ -17,16 +18,16 @@ from suite.worker.noise import Meter, disturbance, together
 from suite.worker.trainer import Trainer
 from suite.worker.turns import Turns
 
-WINDOW, QUICK_WINDOW = 8, 6  # last steps that are looked at for a trend; the shorter where fewer are asked for
+WINDOW, QUICK_WINDOW = 8, 6  # last steps that are examined for a trend; the shorter if fewer are asked for
 LEAST_FALL = 0.03  # a trend is at least this: the later half's median below the earlier half's
-PATIENCE, LIMIT = 3, 30  # times the steps that are needed: no giving up before, no going on after
+PATIENCE, LIMIT = 3, 30  # times the steps that are needed: a warm-up with a trend ends between these two
 ROUNDS = 4  # of blocks, at least, and always an even number: the first and the last block are of the same kind
-BLOCK_S, BLOCK_STEPS = 0.1, 2  # a block is at least so long, in seconds and in steps
+BLOCK_S, BLOCK_STEPS = 0.1, 2  # the least length of a block, in seconds and in steps
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
-PART_S = 0.5  # at least; the system counts in hundredths of a second
-RESUMED_SHARE = 16  # untimed steps that a turn begins with are such a part of its own: caches hold another's data
-MOST_WAIT_S = 5.0  # for others to leave the host alone, or as long as the pass itself
+PART_S = 0.5  # seconds of a part, at least; the system counts in hundredths of a second
+RESUMED_SHARE = 16  # a turn's steps over the untimed ones before them: caches hold other measurements' data
+MOST_WAIT_S = 5.0  # for a quiet host, or as long as the pass itself if that is longer
 REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
 Timed = NamedTuple(
@@ -37,7 +38,7 @@ Timed = NamedTuple(
         ("step_s", List[float]),  # on the trainer's time line, mark to mark
         ("begin_s", float),  # of the first step, on this rank's `time.perf_counter`; of blocks in turns 0
         ("wall_s", float),  # from the common barrier until this rank's last step is done
-        ("returned", List[Any]),  # what the body returned, a step each
+        ("returned", List[Any]),  # the body's results, one per step
     ],
 )
 
@@ -46,9 +47,9 @@ Block = Tuple[List[float], float, float, List[Any]]  # as Timed, from `step_s` o
 
 
 class Part(NamedTuple):
-    """Some steps behind a common barrier, and who else used the hosts meanwhile."""
+    """The steps behind a common barrier, and the use of the hosts by other programs during them."""
 
-    disturbance: float  # on the rank whose host others used most, as noise.disturbance has it
+    disturbance: float  # as of noise.disturbance, on the rank whose host other programs used most
     step_s: List[float]
     begin_s: float
     wall_s: float
@@ -62,24 +63,24 @@ class Side(NamedTuple):
     body: Callable[[], Any]
     begin: Callable[[], None] = lambda: None  # called before each block
     untimed: int = 0  # steps that each block begins with
-    multiple: int = 1  # of so many steps are its blocks: as many batches as readers may finish at the same time
+    multiple: int = 1  # a block has a multiple of these steps: the batches that readers may finish at once
     end: Callable[[], None] = lambda: None  # called after each block
 
 
 class Turn(NamedTuple):
-    """What was measured of a side in turns with native steps."""
+    """The measurement of a side in turns with native steps."""
 
     timed: Timed  # all of its blocks as one
     pairs: List[Tuple[float, float]]  # of every round (native, this side) seconds per step
 
 
 class Loop:
-    """Runs the body of a pass on every rank with the same number of steps."""
+    """A loop that runs the body of a pass on every rank, with the same number of steps unless ranks run alone."""
 
     def __init__(
         self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None], turns: Optional[Turns] = None
     ) -> None:
-        """Without `turns` nobody else is waited for."""
+        """Without `turns`, no other measurement is waited for."""
         self._trainer, self._sampling, self._progress, self._turns = trainer, sampling, progress, turns
 
     def run(
@@ -103,14 +104,14 @@ class Loop:
         return Timed(warmup, steady, seconds, begin, wall, returned)
 
     def undisturbed(self, name: str, side: Side) -> Tuple[Timed, List[float], Optional[HostUse]]:
-        """(the steps that count, seconds of those that were set aside, what the system counted during the former).
+        """Return (the steps that count, seconds of those that were set aside, the system's counts during the former).
 
-        Warm up, then time parts behind a common barrier each. One during which others used the host of any rank is set
-        aside and another one run; those are as many as were wanted, or take MOST_WAIT_S or `warmup_limit_s`, at most.
-        Then the parts count that others used least: how long the steps took has no say in it. Where turns are taken,
-        each part is one, and the pass ends with a turn that lasts.
+        Warm up, then time parts, each behind a common barrier. A part during which other programs used the host of any
+        rank is set aside and another one is run; the further parts are as many as were wanted, or take MOST_WAIT_S or
+        `warmup_limit_s`, at most. Then the least disturbed parts count: the time of their steps does not matter. If
+        measurements take turns, each part is one turn, and the pass ends with a turn that lasts.
         """
-        meter = Meter(driven(self._trainer.setup))  # now: devices would cool down while it is made
+        meter = Meter(driven(self._trainer.setup))  # before the warm-up: devices would cool down while it is made
         warmup, steady = self._warm_up(name, side.body)
         size, wanted, more = self._agreed_parts(warmup, side.multiple)
         every, parts = reported_every(warmup), []  # type: int, List[Part]
@@ -133,7 +134,7 @@ class Loop:
         return whole, aside, together([part.use for part in kept])
 
     def _resume(self, side: Side, size: int, first: bool) -> None:
-        """Begin `size` steps: after others' turns if it takes turns, else only once, after the warm-up."""
+        """Prepare `size` steps: wait for this rank's turn if turns are taken, else only before the first part."""
         untimed = side.untimed
         if self._turns is not None and self._turns.taken:
             self._turns.wait(more=True)
@@ -145,12 +146,12 @@ class Loop:
             side.body()
 
     def in_turns(self, name: str, native: Side, *others: Side) -> List[Turn]:
-        """A turn for each of `others`, from the same rounds: a round has a block of every side.
+        """Return a turn for each of `others`, from the same rounds: a round has a block of every side.
 
-        Rounds follow each other forth and back, as native, other, other, native, and so on: what drifts hits all sides
-        alike. Blocks of the native side are as many steps as those of the first other one.
+        Rounds follow each other back and forth, as native, other, other, native, and so on: drift hits all sides alike.
+        Blocks of the native side are as many steps as those of the first other one.
         """
-        # No trend is waited for: the native side is warm from its own pass, and what drifts hits all.
+        # No warm-up until a trend ends: the native side is warm from its own pass, and drift hits all sides.
         warmups = [self._first(name, other) for other in others]
         least = max(native.multiple, others[0].multiple)
         sizes = [self._agreed_block(warmup, least if at == 0 else 1) for at, warmup in enumerate(warmups)]
@@ -168,7 +169,7 @@ class Loop:
         return [Turn(as_one(warmup, own), paired(blocks[0], own)) for warmup, own in zip(warmups, blocks[1:])]
 
     def _first(self, name: str, side: Side) -> List[float]:
-        """Seconds of the first steps of a side that takes turns."""
+        """Return the seconds of the first steps of a side that takes turns."""
         side.begin()
         found = [self._synchronised(name, side.body, step, FIRST) for step in range(1, FIRST + 1)]
         side.end()
@@ -185,11 +186,12 @@ class Loop:
     def _timed(
         self, name: str, body: Callable[[], Any], steps: int, every: int, done: int, of: int, least_s: float = 0.0
     ) -> Block:
-        """(seconds of each step, when the first began, wall seconds until all was done, what the body returned).
+        """Return (seconds of each step, when the first began, wall seconds until all was done, the body's results).
 
-        It begins on all ranks behind a common barrier.
+        The first step begins on all ranks behind a common barrier.
 
-        Progress is reported at the first step, and `every` so many. `done` of the pass's `of` steps were run before.
+        Progress is reported at the first step, then once per `every` steps. `done` of the pass's `of` steps were run
+        before.
         """
         trainer, mark = self._trainer, self._trainer.mark
         marks: List[Any] = []
@@ -208,10 +210,10 @@ class Loop:
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
 
     def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
-        """(seconds of each step, whether no trend was left), the same decision on every rank.
+        """Return (seconds of each step, whether no trend was left); every rank takes the same decision.
 
-        It ends when the last steps show no trend on any rank. A trend that stays ends it, too: after `warmup_limit_s`,
-        but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
+        The warm-up ends when the last steps show no trend on any rank. A persistent trend ends it, too: after
+        `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
         """
         sampling = self._sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
@@ -230,7 +232,7 @@ class Loop:
                 return seconds, False
 
     def _synchronised(self, name: str, body: Callable[[], Any], step: int, of: int) -> float:
-        """Seconds of one step of a warm-up, until all of it is done."""
+        """Return the seconds of one step of a warm-up, until all of its work is done."""
         start = time.perf_counter()
         body()
         self._trainer.synchronize()
@@ -242,7 +244,7 @@ class Loop:
         return int(self._trainer.maximum(float(wanted)))
 
     def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, int, int]:
-        """(steps of a part, parts that are wanted, how many may be run beyond them)."""
+        """Return (steps of a part, parts that are wanted, the number that may be run beyond them)."""
         steps, step_s = self._agreed_steps(warmup), usual(warmup)
         part = int(self._trainer.maximum(math.ceil(PART_S / step_s)))
         wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit_s) / step_s)))
@@ -251,18 +253,18 @@ class Loop:
         return size, wanted, max(wanted, -(-wait // size))
 
     def _agreed_block(self, warmup: List[float], multiple: int) -> int:
-        """Steps of a block."""
+        """Return the number of steps of a block."""
         block = max(BLOCK_STEPS, int(math.ceil(BLOCK_S / usual(warmup))))
         return up_to(multiple, int(self._trainer.maximum(float(block))))
 
     def _agreed_rounds(self, warmup: List[float], block: int) -> int:
-        """So many that two sides together are as many steps as a pass by itself."""
+        """Return an even number of rounds, in which two sides together make the steps of a separate pass or more."""
         rounds = max(ROUNDS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
         return rounds + rounds % 2
 
 
 def as_one(warmup: List[float], blocks: List[Block]) -> Timed:
-    """All blocks of a side."""
+    """Return all blocks of a side as one."""
     steps = [each for step_s, _, _, _ in blocks for each in step_s]
     returned = [each for _, _, _, found in blocks for each in found]
     return Timed(warmup, True, steps, 0.0, sum(wall for _, _, wall, _ in blocks), returned)
@@ -276,10 +278,10 @@ def paired(native: List[Block], other: List[Block]) -> List[Tuple[float, float]]
 
 @contextmanager
 def little_to_collect() -> Iterator[None]:
-    """Set apart what stands by now: Python collects garbage as before, but only among what is made from here on.
+    """Exempt the objects that exist by now from garbage collection; later ones are collected as before.
 
-    A search through all that a framework's import has made takes 60 to 90 ms. Seldom as it is, it would hit some ranks'
-    steps and spare others'.
+    A search through all objects that a framework's import has made takes 60 to 90 ms. Though rare, it would hit the
+    steps of some ranks and spare those of other ranks.
     """
     gc.collect()
     getattr(gc, "freeze", lambda: None)()  # Python 3.6 has none
@@ -290,10 +292,10 @@ def little_to_collect() -> Iterator[None]:
 
 
 def falling(seconds: List[float]) -> bool:
-    """Whether steps still get quicker: the later half of them against the earlier one, each without its slowest step.
+    """Return whether steps still get quicker: the later half against the earlier one, each without its slowest step.
 
-    All of the later ones must be below all of the earlier ones, which noise does 7 times in 100 with halves of four
-    (20 with three), and their medians LEAST_FALL apart. A spike does not count: it neither ends nor prolongs a warm-up.
+    All of the later ones must be below all of the earlier ones, which noise does 7 times in 100 with halves of four (20
+    with three), and their medians LEAST_FALL apart. A spike does not count: it neither ends nor prolongs a warm-up.
     """
     half = len(seconds) // 2
     earlier, later = sorted(seconds[:half])[:-1], sorted(seconds[-half:])[:-1]
@@ -301,17 +303,17 @@ def falling(seconds: List[float]) -> bool:
 
 
 def reported_every(warmup: List[float]) -> int:
-    """Steps from one report of progress to the next."""
+    """Return the number of steps from one report of progress to the next."""
     return max(1, int(REPORT_S / usual(warmup)))
 
 
 def up_to(multiple: int, steps: int) -> int:
-    """As many steps, or a few more, in multiples of so many."""
+    """Round `steps` up to a multiple of `multiple`."""
     return -(-steps // multiple) * multiple
 
 
 def usual(seconds: List[float]) -> float:
-    """The median of the last steps."""
+    """Return the median of the last steps."""
     return median(seconds[-QUICK_WINDOW:])
 
 

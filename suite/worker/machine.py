@@ -1,4 +1,4 @@
-"""What the host under a process is, read from the system; it may hide any of it."""
+"""The host under a process, as the system describes it; the system may hide any of it."""
 
 import glob
 import os
@@ -11,7 +11,7 @@ from suite.worker.messages import GpuSettings, Machine
 CPUS, MEMORY = "/proc/cpuinfo", "/proc/meminfo"
 OS = "/etc/os-release"
 NETWORKS, INFINIBAND, PCI = "/sys/class/net", "/sys/class/infiniband", "/sys/bus/pci/devices"
-# Of nvidia-smi, and of what is switched its words.
+# The fields of nvidia-smi, and its words for a switch.
 FIELDS = ("index", "name", "uuid", "driver_version") + (
     "clocks.max.sm",  # MHz
     "power.limit",  # W
@@ -23,7 +23,7 @@ GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
 def asked(command: List[str]) -> str:
-    """What a program prints; OSError or SubprocessError where it cannot, or takes long."""
+    """Return the output of a program; OSError or SubprocessError if it fails, or takes more than 10 s."""
     return subprocess.check_output(command, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=10)
 
 
@@ -48,9 +48,9 @@ def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
 
 
 def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[str], List[GpuSettings]]:
-    """(NVIDIA devices as "GPU 0: MODEL (UUID: GPU-...)", the driver, what each is set to).
+    """Return (NVIDIA devices as "GPU 0: MODEL (UUID: GPU-...)", the driver, the settings of each device).
 
-    Nothing where nvidia-smi is missing or silent.
+    The lists are empty, and the driver is None, if nvidia-smi is missing or fails.
     """
     command = ["nvidia-smi", "--query-gpu=" + ",".join(FIELDS), "--format=csv,noheader,nounits"]
     try:
@@ -64,7 +64,7 @@ def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[s
 
 
 def _settings(clock: str, limit: str, persistence: str, ecc: str) -> GpuSettings:
-    """What is no number and neither on nor off, as "[N/A]", is unknown."""
+    """Parse the settings of one GPU; a value that is no number and neither on nor off, such as "[N/A]", is unknown."""
     megahertz, watts = _number(clock), _number(limit)
     return GpuSettings(
         None if megahertz is None else megahertz * 1e6, watts, SWITCHED.get(persistence), SWITCHED.get(ecc)
@@ -79,14 +79,14 @@ def _number(text: str) -> Optional[float]:
 
 
 def gpu_links(devices: str = PCI) -> List[str]:
-    """The fastest link that each graphics device and its slot have in common, in the order of their addresses."""
+    """Return the fastest link that each graphics device and its slot have in common, by the devices' addresses."""
     shown = [path for path in sorted(glob.glob(devices + "/*")) if _text(path + "/class").startswith("0x03")]
     links = [[_text(path + "/max_link_" + name).strip() for name in ("speed", "width")] for path in shown]
     return ["%s x%s" % (speed, width) for speed, width in links if speed and width.isdigit()]
 
 
 def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[str]:
-    """Interfaces that are up, and InfiniBand's ports, each with its speed where it says one."""
+    """Return the interfaces that are up, and InfiniBand's ports, each with its speed if it reports one."""
     up = [path for path in sorted(glob.glob(interfaces + "/*")) if _text(path + "/operstate").strip() == "up"]
     speeds = [(os.path.basename(path), _text(path + "/speed").strip()) for path in up]
     found = ["%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name for name, speed in speeds]
@@ -95,9 +95,9 @@ def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[s
 
 
 def cpu_quota(root: str = "/") -> Optional[float]:
-    """Cores' worth of time that the control groups of this process allow it (version 2, or 1); None: no limit.
+    """Return the cores' worth of time that this process's control groups (version 2, or 1) allow it; None: no limit.
 
-    The least of its group and of all those around it. A container may see its own group as the root.
+    The least of its group and of all groups around it counts. A container may see its own group as the root.
     """
     found = []
     for line in _text(root + "proc/self/cgroup").splitlines():
@@ -114,7 +114,7 @@ def cpu_quota(root: str = "/") -> Optional[float]:
 
 
 def _quota(group: str) -> Optional[float]:
-    """Of one control group."""
+    """Return the cores' worth of time that one control group allows; None: no limit."""
     fields = _text(group + "/cpu.max").split()
     if not fields:
         fields = [_text(group + "/cpu.cfs_" + name).strip() for name in ("quota_us", "period_us")]
@@ -124,7 +124,7 @@ def _quota(group: str) -> Optional[float]:
 
 
 def _field(path: str, name: str) -> Optional[str]:
-    """The first value of that name in a file of lines "name: value"."""
+    """Return the first value of that name in a file of lines "name: value"."""
     for line in _text(path).splitlines():
         if line.partition(":")[0].strip() == name:
             return line.partition(":")[2].strip()

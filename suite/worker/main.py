@@ -1,4 +1,4 @@
-"""A worker's life: read the job, join the group, run the task, report what came of it."""
+"""The life of a worker: read the job, join the group, run the task, report the result."""
 
 import importlib
 import os
@@ -27,11 +27,11 @@ from suite.worker.variables import THREADS, Variables, arithmetic, digest, setti
 
 
 class WrongWorld(Exception):
-    """The engine connected another number of ranks than was asked for."""
+    """A number of ranks or devices, or a rank, other than the one that was asked for."""
 
 
 def main(argv: List[str]) -> int:
-    """Run the job named on the command line; 0 when it is done, 1 when it failed and reported why."""
+    """Run the job named on the command line; return 0 when it is done. A failure is reported, and exits with 1."""
     job = read_job(argv[0])
     rank = own_rank()
     redirect_output(os.path.join(job.output, "rank-%d.log" % rank.rank))
@@ -56,7 +56,7 @@ def main(argv: List[str]) -> int:
         kind, text = kind_of(error), "%s: %s" % (type(error).__name__, error)
         text += place_of(error) if kind == "crash" else ""
         outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
-        # Other ranks may wait for this one in a collective call: leave at once, tidy or not. A load ends by itself.
+        # Other ranks may wait for this one in a collective call: leave at once, tidy or not. A load ends with its rank.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
@@ -67,7 +67,7 @@ def main(argv: List[str]) -> int:
 
 
 def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
-    """What this process is and where it runs; `own` are the adapter's variables."""
+    """Describe this process and its host; `own` are the adapter's variables."""
     decisive = arithmetic(os.environ, own)
     return messages.Hello(
         format=FORMAT,
@@ -96,11 +96,11 @@ def redirect_output(path: str) -> None:
 
 
 def bind(job: Job, rank: Rank) -> List[int]:
-    """Give this rank cores of its own where the placement says so; returns the cores it may use."""
+    """Bind this rank to cores of its own if the placement asks for them; return the cores that it may use."""
     group, allowed = job.group, os.sched_getaffinity(0)
     if group.binding == "cores":
         wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
-        # Readers and the library of communication have threads beside the training's. A proof has its case's cores.
+        # Readers and the library of communication have threads of their own. A proof has its case's cores.
         reads = isinstance(job.task, Prove) or getattr(job.task, "data", None) is not None
         beside = (group.readers if reads else 0) + (group.ranks > 1)
         try:
@@ -115,7 +115,7 @@ def bind(job: Job, rank: Rank) -> List[int]:
 
 
 def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
-    """The trainer (or communicator) that the job names, set up as this rank."""
+    """Create the trainer (or communicator) that the job names, set up as this rank."""
     place = job.task.communicator if isinstance(job.task, Communicate) else job.group.trainer
     module, _, name = place.partition(":")
     found: Union[Trainer, Communicator] = getattr(importlib.import_module(module), name)(setup_of(job.group, rank))
@@ -123,7 +123,7 @@ def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
 
 
 def setup_of(group: Group, rank: Rank) -> Setup:
-    """What this rank is to do."""
+    """Return the setup of this rank."""
     return Setup(
         rank=rank.rank,
         world=rank.world,
@@ -147,10 +147,10 @@ def setup_of(group: Group, rank: Rank) -> Setup:
 
 
 def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> None:
-    """Start the trainer (or communicator) and compare what the engine connected with what was asked for."""
+    """Start the trainer (or communicator) and compare the ranks and devices that were connected with the request."""
     outbox.send(messages.Phase("join"))
     joined = made.start()
-    # Again: joining may have set more of them, as the interface to take.
+    # Settings again: joining may have set more of them, such as the network interface.
     seen, driven = settings(os.environ, group.variables), gpus.driven(made.setup)
     outbox.send(messages.Joined(settings=seen, device_ids=driven, **joined._asdict()))
     if joined.world != group.ranks or joined.rank != made.setup.rank:
@@ -167,7 +167,10 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
 
 
 def place_of(error: BaseException) -> str:
-    """Where the adapter's code, else ours, met an error: " (file, line N: the line)"; "" where we say ourselves why."""
+    """Return where the adapter's code, else stagebench's, met an error: " (file, line N: the line)".
+
+    The text is "" if a `raise` of stagebench's own gives the reason.
+    """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     frames = [(os.path.relpath(frame.filename, root), frame) for frame in traceback.extract_tb(error.__traceback__)]
     bundled = [(name, frame) for name, frame in frames if not name.startswith("..") and "site-packages" not in name]
@@ -184,7 +187,7 @@ def _line(frame: traceback.FrameSummary) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """The outcome that an error means; a framework's own words for want of memory are for the controller to know."""
+    """Return the outcome that an error means; the controller recognises a framework's own words for lack of memory."""
     if isinstance(error, Unsupported):
         return "unsupported"
     if isinstance(error, Unavailable):

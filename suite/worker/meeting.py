@@ -1,8 +1,7 @@
-"""Where ranks meet beside their framework: rank 0 listens, every other rank keeps one connection to it.
+"""The meeting of ranks outside of their framework: rank 0 listens, every other rank keeps one connection to it.
 
-For what an engine cannot do itself: tell everybody's address before any of them starts, or
-give the largest of several numbers. Plain TCP between the hosts; standard library only.
-Every wait has its limit.
+A meeting does what an engine cannot do itself: exchange addresses before any of the ranks starts its engine, or give
+the largest of several numbers. Plain TCP between the hosts; standard library only. Every wait has its limit.
 """
 
 import socket
@@ -12,8 +11,8 @@ from typing import Dict, List, Optional
 
 from suite.worker.sockets import GREETING_LIMIT, Address, exactly, greet, greeted, listening
 
-PATIENCE = 120.0  # seconds for all ranks to have come: importing a framework takes some of them
-LIMIT = 1800.0  # seconds of silence from a rank that has come, as torch.distributed's: the watchdog is long awake
+PATIENCE = 120.0  # seconds for all ranks to connect: importing a framework takes some of them
+LIMIT = 1800.0  # seconds of silence from a connected rank, as torch.distributed's: the watchdog acts long before
 RETRY = 0.05
 NUMBER = struct.Struct("!d")
 LENGTH = struct.Struct("!I")
@@ -21,7 +20,7 @@ CHECK = "check that every rank runs (its log), was given this address, and that 
 
 
 class Meeting:
-    """One rank's connections, in a star around rank 0."""
+    """The connections of one rank, in a star around rank 0."""
 
     def __init__(
         self,
@@ -32,9 +31,9 @@ class Meeting:
         patience: float = PATIENCE,
         limit: float = LIMIT,
     ) -> None:
-        """Meet at (host, port); OSError names it when somebody does not come within `patience` seconds.
+        """Meet at (host, port); OSError names the address if a rank does not come within `patience` seconds.
 
-        Rank 0 may bring what `listening` gave it, where the others learn the address from it.
+        Rank 0 may bring a listener (see `listening`), from which the other ranks then learn the address.
         """
         self._rank, self._world, self._address, self._limit = rank, world, address, limit
         self._peers: Dict[int, socket.socket] = {}
@@ -53,11 +52,11 @@ class Meeting:
 
     @property
     def host(self) -> str:
-        """This rank's address on the way that leads to rank 0."""
+        """The address of this rank on the route to rank 0."""
         return self._peers[0].getsockname()[0] if self._rank else self._address[0]
 
     def exchange(self, value: str) -> List[str]:
-        """Everybody's value, in the ranks' order."""
+        """Return the values of all ranks, in the ranks' order."""
         if self._rank:
             self._send_text(0, value)
             return [self._text(0) for _ in range(self._world)]
@@ -68,7 +67,7 @@ class Meeting:
         return found
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks, also a barrier; OSError names a rank that has gone or says nothing."""
+        """Return the largest value over all ranks, also a barrier; OSError names a rank that has gone or is silent."""
         if self._rank:
             self._send(0, NUMBER.pack(value))
             return float(NUMBER.unpack(self._receive(0, NUMBER.size))[0])
@@ -78,7 +77,10 @@ class Meeting:
         return value
 
     def leave(self) -> None:
-        """Close when all ranks have come: the first to go may host what the others still ask."""
+        """Close the connections when all ranks have called it.
+
+        The first rank to leave may host a service that the other ranks still need.
+        """
         self.maximum(0.0)
         self.close()
 
@@ -89,7 +91,7 @@ class Meeting:
     # --- meeting ------------------------------------------------------------
 
     def _welcome(self, door: socket.socket, patience: float) -> None:
-        """Take the ranks in; whoever else knocks (a port scanner, a rank of another run) is sent away."""
+        """Accept the ranks; any other caller (a port scanner, a rank of another run) is sent away."""
         until, strays = time.monotonic() + patience, []  # type: float, List[str]
         while len(self._peers) < self._world - 1:
             door.settimeout(max(until - time.monotonic(), 0.001))
@@ -118,7 +120,7 @@ class Meeting:
         while time.monotonic() < until:
             try:
                 return self._called(max(until - time.monotonic(), GREETING_LIMIT))
-            except OSError as error:  # rank 0 is not there yet, or has only just gone
+            except OSError as error:  # rank 0 does not listen yet, or has only just gone
                 problem = str(error)
                 time.sleep(RETRY)
         raise OSError("rank %d found no rank 0 at %s: %s; %s" % (self._rank, self._at(), problem, CHECK))

@@ -1,4 +1,7 @@
-"""What a process may allocate. `memory_limit.py BYTES FILE ARGUMENT...` limits itself and becomes FILE."""
+"""The limit of the memory that a process may allocate.
+
+`memory_limit.py BYTES FILE ARGUMENT...` limits itself and becomes FILE.
+"""
 
 import os
 import resource
@@ -6,10 +9,10 @@ import sys
 
 
 def limit_memory(most: int) -> None:
-    """Let this process, and each that it starts, allocate no more bytes of its own than this; 0: no limit.
+    """Limit the bytes that this process, and each that it starts, may allocate of its own; 0: no limit.
 
-    RLIMIT_DATA (Linux, 4.7 and newer): writable memory that is shared with nobody, whether it is used yet or not. What
-    lies on a device does not count. An allocation beyond it fails, and the framework says so in its own words.
+    RLIMIT_DATA (Linux, 4.7 and newer): private writable memory, whether it is used yet or not. Memory on a device does
+    not count. An allocation beyond the limit fails, and the framework reports it in its own words.
     """
     if most:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -1,12 +1,13 @@
 """The messages that a rank sends while it works: the only definition of what a rank reports and a record keeps.
 
-A rank writes them to rank-N.jsonl, a JSON object a line: `type`, `time_s` (seconds since the epoch), and the message's
-fields. The controller reads the file as it grows, and takes its growth as the sign of life. Both halves of a run are
-of one release, so both directions are strict: an unknown type, an unknown or missing field, or a value of the wrong
-type is an error. `Notes` hold whatever an adapter adds. A record keeps the messages as they are.
+A rank writes them to rank-N.jsonl, one JSON object per line: `type`, `time_s` (seconds since the epoch), and the fields
+of the message. The controller reads the file as it grows, and takes its growth as the sign of life. Both halves of a
+run are of one release, so both directions are strict: an unknown type, an unknown or missing field, or a value of the
+wrong type is an error. `Notes` hold whatever an adapter adds. A record keeps the messages as they are.
 
-Times are seconds on the rank's own clock; lists hold one item per step, epoch or sample, in order. None is what was not
-measured or reported; in a record also a loss that is not a finite number. `typed_json` explains None and NaN.
+Times are seconds on the rank's own clock; lists hold one item per step, epoch or sample, in order. None is a value
+that was not measured or reported; in a record also a loss that is not a finite number. `typed_json` explains None and
+NaN.
 """
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
@@ -27,7 +28,7 @@ class GpuSettings(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The host of a rank; None is what it hides."""
+    """The host of a rank; None is a value that it hides."""
 
     cpu: Optional[str] = None  # the model
     memory_bytes: Optional[int] = None
@@ -38,7 +39,7 @@ class Machine(NamedTuple):
     gpu_driver: Optional[str] = None
     sockets: Optional[int] = None  # processors
     gpu_links: List[str] = []  # of every graphics device on PCI: "8.0 GT/s PCIe x16"
-    networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", less the speed where they do not say it
+    networks: List[str] = []  # interfaces that are up: "eth0, 10000 Mbit/s", without a speed that they do not report
     cpu_quota: Optional[float] = None  # cores' worth of time that its control groups allow; None: no limit
     gpu_settings: List[GpuSettings] = []  # of each of `gpus`
 
@@ -63,7 +64,7 @@ class Hello(NamedTuple):
     cores: List[int]  # that this rank may use
     threads: Dict[str, str]  # the variables suite.worker.variables.THREADS, where set
     settings: Dict[str, str]  # variables that libraries of communication read, or that change what is computed
-    boot: str = ""  # identifies the running kernel; "" where the system has no such mark
+    boot: str = ""  # identifies the running kernel; "" if the system has no such mark
     host_cores: Optional[int] = None
     machine: Optional[Machine] = None
     core_of: List[int] = []  # the physical core under each of `cores`, named by the lowest CPU on it
@@ -120,7 +121,7 @@ class Done(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """One pass of a measurement."""
+    """The measurement of one pass."""
 
     name: str
     samples: int  # that this rank consumed in all measured steps; of a network held by several ranks, its share
@@ -130,17 +131,17 @@ class Pass(NamedTuple):
     wall_s: float  # from the common barrier until this rank's last step is done
     io_s: Optional[List[float]] = None  # of each step, the wait for its batch
     stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; of "staged"
-    loss: Optional[float] = None  # the last step's, where the pass trains
-    # Of a pass that takes turns with native steps, (native, this pass) seconds per step of every pair of blocks.
+    loss: Optional[float] = None  # the last step's, if the pass trains
+    # If the pass takes turns with native steps: (native, this pass) seconds per step of every pair of blocks.
     pairs_s: Optional[List[Tuple[float, float]]] = None
-    gradient_bytes: Optional[int] = None  # of "native": what each device exchanges in a step, in the mean
+    gradient_bytes: Optional[int] = None  # of "native": exchanged by each device in a step, in the mean
     span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
-    set_aside_s: Optional[List[float]] = None  # of "native": the steps that do not count, as others used the host
+    set_aside_s: Optional[List[float]] = None  # of "native": steps that do not count: other programs used the host
 
 
 class GpuUse(NamedTuple):
-    """The activity of one GPU, of all its users, by NVML; None is what this card or its driver does not report."""
+    """The activity of one GPU, of all its users, by NVML; None is a value that its card or driver does not report."""
 
     uuid: str
     busy_share: Optional[float] = None  # of the time, when a kernel ran; the mean of samples
@@ -212,7 +213,7 @@ class Kernels(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch of the pass `train`."""
+    """The result of one epoch of the pass `train`."""
 
     train_s: float  # training alone, from a common barrier until all is done
     test_s: float
@@ -223,7 +224,7 @@ class Epoch(NamedTuple):
 
 
 class Training(NamedTuple):
-    """The pass `train`."""
+    """The result of the pass `train`."""
 
     epochs: List[Epoch]
     loss_steps: List[int]  # the steps whose losses were kept
@@ -259,7 +260,7 @@ class Behaviour(NamedTuple):
 
 
 class ExchangeTimes(NamedTuple):
-    """Timed exchanges of the task `comm`: one message by itself, or all gradient tensors of a network."""
+    """The timed exchanges of the task `comm`: of one message alone, or of all gradient tensors of a network."""
 
     kind: str  # "single"; of tensors: "row" (one after the other), "together" (all begun, then waited for)
     operation: str
@@ -291,7 +292,7 @@ class SkippedSizes(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What one interface carried."""
+    """The traffic of one interface."""
 
     received_bytes: int
     sent_bytes: int
@@ -369,17 +370,17 @@ Kind = TypeVar("Kind")
 
 
 def encode(message: Message) -> str:
-    """One line without its end; ValueError names a field that holds what the definition does not allow."""
+    """Return one line without its end; ValueError names a field with a value that its definition does not allow."""
     return CODEC.encode(message)
 
 
 def decode(line: Union[str, bytes]) -> Message:
-    """The message of a line; ValueError says what is wrong with it."""
+    """Return the message of a line; ValueError names the problem."""
     return CODEC.decode(line)  # type: ignore[no-any-return]
 
 
 def name_of(message: Message) -> str:
-    """The message's type as it is written: "hello", "pass", ..."""
+    """Return the message's type as it is written: "hello", "pass", ..."""
     return CODEC.name_of(message)
 
 

@@ -1,4 +1,4 @@
-"""Which MPI library ranks meet by, as it names itself.
+"""The MPI library by which ranks meet, as it names itself.
 
 Standard library only.
 """
@@ -7,12 +7,12 @@ import ctypes
 
 
 def loaded(name: str) -> str:
-    """Of a shared library that this process has loaded already, such as "libmpi.so.40"."""
+    """Return the name and version of a shared library that this process has loaded, such as "libmpi.so.40"."""
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
     ctypes.CDLL(name).MPI_Get_library_version(text, ctypes.byref(length))
     return named(text.value.decode())
 
 
 def named(text: str) -> str:
-    """Name and version, "Open MPI v5.0.11", from what MPI_Get_library_version returns; MPICH sets it in columns."""
+    """Return name and version, "Open MPI v5.0.11", of a text of MPI_Get_library_version; MPICH sets it in columns."""
     return " ".join(text.rstrip("\0").partition("\n")[0].partition(",")[0].split())

@@ -84,7 +84,7 @@ def _open_sockets() -> Set[str]:
     """Return the inodes of this process's sockets."""
     found = set()
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed since
             kind, _, inode = os.readlink("/proc/self/fd/" + name).partition(":")
             if kind == "socket":
                 found.add(inode.strip("[]"))
@@ -112,7 +112,7 @@ def sent_bytes() -> Dict[str, int]:
     """
     found = {}
     for name in os.listdir("/proc/self/fd") if hasattr(socket, "TCP_INFO") else ():
-        with contextlib.suppress(OSError, struct.error):  # closed meanwhile, no TCP, an old kernel
+        with contextlib.suppress(OSError, struct.error):  # closed since, no TCP, an old kernel
             called = os.readlink("/proc/self/fd/" + name)
             if called.startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as opened:

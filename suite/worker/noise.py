@@ -1,4 +1,4 @@
-"""How quiet this host is: a computation that always takes the same work, and what the system counts meanwhile."""
+"""The noise of this host: the time of a computation that is always the same, and the system's counts."""
 
 import hashlib
 import os
@@ -16,13 +16,13 @@ CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
 MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
 TICK = os.sysconf("SC_CLK_TCK")
 USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
-BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which others have a part in a figure; suite.analysis.machine
-TOLD_S = 0.2  # the system counts in hundredths of a second: of less time it tells nothing
+BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which other programs change a figure; suite.analysis.machine
+TOLD_S = 0.2  # the system counts in hundredths of a second: over less time its counts mean nothing
 ADDED = ("seconds", "involuntary_switches", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")
 
 
 class Counts(NamedTuple):
-    """What the system has counted so far, in seconds of CPU."""
+    """The system's counts so far, in seconds of CPU."""
 
     time: float
     switches: int
@@ -33,7 +33,10 @@ class Counts(NamedTuple):
 
 
 def reference() -> List[float]:
-    """Seconds of hashing the same 4 MiB on one core, several times; some 15 ms in all, without any framework."""
+    """Return the seconds of hashing the same 4 MiB on one core, several times, without any framework.
+
+    All of them take some 15 ms.
+    """
     found = []
     for _ in range(TIMES):
         begin = time.perf_counter()
@@ -43,10 +46,10 @@ def reference() -> List[float]:
 
 
 class Meter:
-    """What the system counts, and some GPUs do, between `begin` and `end`."""
+    """A meter of the system's counts, and of some GPUs' activity, between `begin` and `end`."""
 
     def __init__(self, gpus: Sequence[str] = ()) -> None:
-        """The GPUs by UUID."""
+        """`gpus` are given by UUID."""
         self._watch = gpu_watch.GpuWatch(list(gpus))
 
     def begin(self) -> None:
@@ -54,7 +57,7 @@ class Meter:
         self._watch.begin()
 
     def end(self) -> Optional[HostUse]:
-        """None where the system does not count."""
+        """Return the counts since `begin`; None if the system does not count."""
         gpus = self._watch.end()
         clock, after, before = clock_hz(sorted(os.sched_getaffinity(0))), _counts(), self._before
         if before is None or after is None:
@@ -74,9 +77,9 @@ class Meter:
 
 
 def disturbance(use: Optional[HostUse]) -> float:
-    """What others, or other guests of the machine, had of its cores: from 1.0 on they had a part in a figure.
+    """Return the part of the cores that other programs, or the machine's other guests, used, over BUSY or STOLEN.
 
-    0 where nobody can tell.
+    From 1.0 on, they change a figure; 0 if unknown.
     """
     if use is None or use.own_cpu_s is None or use.seconds < TOLD_S:
         return 0.0
@@ -85,7 +88,7 @@ def disturbance(use: Optional[HostUse]) -> float:
 
 
 def together(uses: List[Optional[HostUse]]) -> Optional[HostUse]:
-    """Of several stretches of time as one; the clock is the last one's. None where the system did not count."""
+    """Merge the counts of several stretches of time; the clock is the last one's. None if any of them is None."""
     known = [use for use in uses if use is not None]
     if not known or len(known) < len(uses):
         return None
@@ -98,7 +101,7 @@ def _sum(values: List[Any]) -> Any:
 
 
 def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optional[float]:
-    """The mean clock of these cores now; None where the system hides it."""
+    """Return the mean clock of these cores now, in Hz; None if the system hides it."""
     found = [float(text) * 1e3 for text in (_text(pattern % core) for core in cores) if text]
     if not found:
         blocks = [block for block in _text(table).split("\n\n") if block.strip()]
@@ -116,7 +119,7 @@ def _counts() -> Optional[Counts]:
 
 
 def host_cpu(text: str) -> Optional[Tuple[float, float]]:
-    """(busy, stolen) CPU seconds of a host since it started, from /proc/stat; None when it is another text."""
+    """Return (busy, stolen) CPU seconds of a host since it started, from /proc/stat; None if it is another text."""
     first = text.partition("\n")[0].split()
     if len(first) < 9 or first[0] != "cpu":
         return None
@@ -125,10 +128,10 @@ def host_cpu(text: str) -> Optional[Tuple[float, float]]:
 
 
 def own_cpu() -> Optional[Dict[int, float]]:
-    """CPU seconds so far, by process, of this measurement on this host: its ranks, readers and servers.
+    """Return the CPU seconds so far of each process of this measurement on this host: ranks, readers and servers.
 
-    None where nothing marks them, as on hosts that an engine reached by itself. This process is one of them, even if it
-    was forked before it was marked.
+    None if nothing marks them, as on hosts that an engine reached without stagebench. This process is one of them, even
+    if it was forked before it was marked.
     """
     value = os.environb.get(MARKER)
     if value is None:
@@ -160,7 +163,7 @@ def _text(path: str) -> str:
 
 
 def _bytes(path: str) -> bytes:
-    """Nothing where it cannot be read: a process may have ended, or be another person's."""
+    """Return a file's content; empty if it cannot be read: a process may have ended, or be another person's."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

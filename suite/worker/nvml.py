@@ -1,4 +1,4 @@
-"""What a GPU does at this moment, as NVML tells it: NVIDIA's driver brings the library, and no package is needed."""
+"""The state of a GPU at this moment, by NVML: NVIDIA's driver brings the library, and no package is needed."""
 
 import ctypes
 from typing import Any, List, NamedTuple, Optional
@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional
 LIBRARY = "libnvidia-ml.so.1"
 SM, MEMORY = 1, 2  # of nvmlClockType_t
 ON_DIE = 0  # of nvmlTemperatureSensors_t
-IDLE = 0x1  # a reason of clocks to be low, as the following; this one holds nothing back
+IDLE = 0x1  # a reason for low clocks, as the following; this one slows no work down
 REASONS = {
     0x2: "set clocks",
     0x4: "power cap",
@@ -17,7 +17,7 @@ REASONS = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-# The same bits by their present name, and as drivers before 535 call them.
+# The functions that return these bits: by their present name, and as drivers before 535 call them.
 ASK_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
@@ -34,9 +34,9 @@ class Utilization(ctypes.Structure):
 
 
 class Sample(NamedTuple):
-    """Of one GPU, whoever uses it; None is what the card, or the driver of a virtual machine, does not tell."""
+    """A sample of one GPU, of all its users; None is a value that the card, or a virtual machine's driver, hides."""
 
-    busy_share: Optional[float]  # of the last moments, when a kernel ran
+    busy_share: Optional[float]  # the share of the last moments in which a kernel ran
     memory_bytes: Optional[int]  # in use
     watts: Optional[float]
     sm_clock_hz: Optional[float]
@@ -46,14 +46,14 @@ class Sample(NamedTuple):
 
 
 class Card:
-    """One GPU."""
+    """A GPU that NVML has opened."""
 
     def __init__(self, library: Any, handle: ctypes.c_void_p, uuid: str) -> None:
-        """The library has been initialised."""
+        """`library` has been initialised."""
         self._library, self._handle, self.uuid = library, handle, uuid
 
     def sample(self) -> Sample:
-        """Of now."""
+        """Return a sample of this moment."""
         used, memory = self._asked("nvmlDeviceGetUtilizationRates", Utilization()), self._memory()
         milliwatts = self._number("nvmlDeviceGetPowerUsage")
         sm, of_memory = (self._number("nvmlDeviceGetClockInfo", kind) for kind in (SM, MEMORY))  # MHz
@@ -68,7 +68,7 @@ class Card:
         )
 
     def joules(self) -> Optional[float]:
-        """Since the driver was loaded; None of a GPU older than Volta."""
+        """Return the energy since the driver was loaded, in joules; None of a GPU older than Volta."""
         found = self._asked("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong())
         return None if found is None else found.value / 1e3
 
@@ -88,7 +88,7 @@ class Card:
         return None if found is None else int(found.value)
 
     def _asked(self, name: str, answer: Any, *which: int) -> Any:
-        """`answer`, filled in by the function; None where this driver has no such function, or it fails."""
+        """Return `answer`, filled in by the function; None if this driver does not have it, or it fails."""
         function = getattr(self._library, name, None)
         if function is None or function(self._handle, *which, ctypes.byref(answer)):
             return None
@@ -96,7 +96,7 @@ class Card:
 
 
 def cards(uuids: List[str]) -> List[Card]:
-    """Those of these GPUs that NVML knows; none without NVML, which is not even looked for without UUIDs."""
+    """Return those of these GPUs that NVML knows; none without NVML, which is not loaded without UUIDs."""
     if not uuids:
         return []
     try:
@@ -113,6 +113,6 @@ def cards(uuids: List[str]) -> List[Card]:
 
 
 def in_words(reasons: int) -> List[str]:
-    """What holds clocks down; a reason that is younger than this list by its bit."""
+    """Return the reasons that hold clocks down; a reason that is newer than this list by its bit."""
     bits = [1 << place for place in range(reasons.bit_length()) if reasons >> place & 1]
     return [REASONS.get(bit, "reason 0x%x" % bit) for bit in bits if bit != IDLE]

@@ -1,4 +1,4 @@
-"""Where a rank's messages go: rank-N.jsonl in the job's output folder."""
+"""The messages of a rank: rank-N.jsonl in the job's output folder."""
 
 import os
 import time
@@ -7,10 +7,10 @@ from suite.worker.messages import Message, Progress, encode
 
 
 class Outbox:
-    """One rank's messages, each written as it is sent: the controller takes them as signs of life.
+    """A writer of one rank's messages, each written as it is sent: the controller takes them as signs of life.
 
     A line is appended by one call. So two processes that both believe that they are this rank, as a launcher of another
-    MPI makes them, do not write into each other's lines, and what they say of it can be read.
+    MPI makes them, do not write into each other's lines, and both reports can be read.
     """
 
     PROGRESS_EVERY = 0.25  # seconds
@@ -34,5 +34,5 @@ class Outbox:
             self.send(Progress(name, phase, step, of))
 
     def close(self) -> None:
-        """Nothing more will be sent."""
+        """Close the file: no message follows."""
         self._stream.close()

@@ -1,8 +1,7 @@
-"""How much of an exchange can be hidden behind computation, with and without calls that let the library progress.
+"""The share of an exchange that computation can hide, with and without calls that let the library progress.
 
-The fraction is (t_comm + t_comp - t_both) / min(t_comm, t_comp): 1 when the shorter one
-costs nothing, 0 when they follow each other. The computation is made about as long as
-the exchange.
+The fraction is (t_comm + t_comp - t_both) / min(t_comm, t_comp): 1 when the shorter one costs nothing, 0 when they
+follow each other. The computation is made about as long as the exchange.
 """
 
 import math
@@ -18,7 +17,7 @@ SLICES = 20  # timed, to learn how long one takes
 def overlapped(
     communicator: Communicator, exchange: Exchange, sampler: Sampler, operation: str, bytes: int
 ) -> OverlapTimes:
-    """Samples of the exchange (an operation on so many bytes) alone, of computation alone, and of both."""
+    """Return samples of the exchange (an operation on `bytes` bytes) alone, of computation alone, and of both."""
     name = "%s of %d bytes, hidden" % (operation, bytes)
     compute = communicator.compute
 
@@ -51,7 +50,7 @@ def overlapped(
 
 
 def _slices(communicator: Communicator, ordered: List[float]) -> int:
-    """How many slices of computation take as long as the median, the same number on every rank."""
+    """Return the number of slices of computation that take as long as the median, the same number on every rank."""
     seconds = ordered[len(ordered) // 2]
     for _ in range(SLICES):  # untimed: caches, clocks and, on a GPU, the product's first choice of a kernel
         communicator.compute()

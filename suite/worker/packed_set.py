@@ -1,9 +1,9 @@
 """A packed set: a data set written for a framework's own reader, once, before anything is measured.
 
 SET/
-records.json     what is packed here, written last: without it the set is not complete
+records.json     a description of the set, written last: without it the set is not complete
 part-00000/      files of the format, written by the adapter's trainer; and part.json
-joined/          where a reader takes one file: the parts made one
+joined/          the parts made one, for a reader that takes one file
 """
 
 import os
@@ -18,26 +18,26 @@ from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
 FORMAT = 2
-MANY_SKIPPED = 1 << 28  # bytes of a part's own file: it says of each image that was skipped why
-OWN = (PART, "lock.mdb")  # files that are no samples: ours, and what a reader of LMDB writes beside them
+MANY_SKIPPED = 1 << 28  # bytes of a part's own file, at most: it holds the reason for each image that was skipped
+OWN = (PART, "lock.mdb")  # files that are no samples: stagebench's, and the lock that a reader of LMDB writes
 
 
 class Record(NamedTuple):
-    """One sample on its way into a record file."""
+    """A sample on its way into a record file."""
 
     number: int  # in the set it comes from
     label: int
-    name: str  # its file's name, or "" where it has none
+    name: str  # its file's name, or "" if it has none
     encoded: Optional[bytes]  # the image file's bytes; None for a sample of an array
     image: np.ndarray  # as a network sees it: float32 (channels, height, width), normalised, the centre crop
-    path: str = ""  # the file that holds `encoded`, whole; "" where none does
+    path: str = ""  # the file whose whole content is `encoded`; "" if there is none
 
 
 class Part(NamedTuple):
-    """What `part.json` says."""
+    """The content of `part.json`."""
 
     samples: int
-    skipped: List[str]  # why each of those that are not there could not be read
+    skipped: List[str]  # why each of the missing samples could not be read
 
 
 class Skipped(NamedTuple):
@@ -48,7 +48,7 @@ class Skipped(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What `records.json` says: the recipe (suite.worker.job.Recipe) and what came of it."""
+    """The content of `records.json`: the recipe (suite.worker.job.Recipe) and the result."""
 
     source: str
     kind: str
@@ -61,12 +61,12 @@ class Marker(NamedTuple):
     classes: int
     samples: int
     parts: List[str]
-    files: Dict[str, int]  # bytes of each file of the parts and of what was joined, by its path in the set
+    files: Dict[str, int]  # bytes of each file of the parts and of their joined form, by its path in the set
     skipped: Skipped
 
 
 def read_marker(folder: str) -> Marker:
-    """What is packed in a folder; OSError where nothing whole is, ValueError for another release's set."""
+    """Return the description of a folder's set; OSError if no set is complete, ValueError for another release's set."""
     path = os.path.join(folder, MARKER)
     content = load(Any, path)
     found = content.get("format") if isinstance(content, dict) else None
@@ -82,7 +82,7 @@ def read_marker(folder: str) -> Marker:
 
 
 def files_of(folder: str, parts: List[str]) -> Dict[str, int]:
-    """The bytes of every file that holds samples, by its path in the set."""
+    """Return the bytes of every file that holds samples, by its path in the set."""
     found = {}
     for name in [*parts, JOINED]:
         inside = os.path.join(folder, name)
@@ -93,7 +93,7 @@ def files_of(folder: str, parts: List[str]) -> Dict[str, int]:
 
 
 def part_of(folder: str) -> Part:
-    """What a part says of itself."""
+    """Return a part's description of itself."""
     part: Part = load(Part, os.path.join(folder, PART), MANY_SKIPPED)
     return part
 
@@ -102,7 +102,7 @@ class RecordSource(Source):
     """A packed set. Samples come in the reader's own order; `sample` raises."""
 
     def __init__(self, path: str, how: Preprocessing = PHOTOGRAPHS) -> None:
-        """ValueError when there is no complete set, or one of another release."""
+        """Open a set; ValueError if there is no complete one, or one of another release."""
         again = "remove it and pack it again (stagebench data convert)"
         try:
             marker = read_marker(path)
@@ -133,7 +133,7 @@ class RecordSource(Source):
         return self._samples
 
     def paths(self) -> List[str]:
-        """Every file of the format; of the joined form where there is one."""
+        """Return every file of the format; of the joined form if there is one."""
         folders = [self.joined] if os.path.isdir(self.joined) else self.parts
         found = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
         return [path for path in found if os.path.basename(path) not in OWN]
@@ -142,7 +142,7 @@ class RecordSource(Source):
         raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)
 
     def check(self, shape: Tuple[int, ...], classes: int) -> None:
-        """Note what the network takes; ValueError when it does not take these samples."""
+        """Note the network's input shape; ValueError if the network does not take these samples."""
         self.input_shape = tuple(shape)
         if self.shape and self.shape != tuple(shape):
             raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
@@ -151,9 +151,10 @@ class RecordSource(Source):
 
 
 def record(source: Source, index: int, resize: int = 0) -> Record:
-    """One sample; OSError names an image that cannot be decoded: a reader that meets it in mid-run may lose others.
+    """Read one sample; OSError names an image that cannot be decoded.
 
-    With `resize` a photograph is encoded anew, its shorter side scaled to that many pixels.
+    A reader that meets such an image in mid-run may lose other samples. With `resize` a photograph is encoded anew, its
+    shorter side scaled to that many pixels.
     """
     image, label = source.sample(index)
     if source.files is None:

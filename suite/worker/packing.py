@@ -1,6 +1,6 @@
-"""Packing a data set into records, part by part; it goes on where it was interrupted.
+"""The packing of a data set into records, part by part; after an interruption it resumes.
 
-A part is written under another name and renamed when it is whole; the marker comes last.
+A part is written under another name and renamed when it is complete; the marker comes last.
 """
 
 import os
@@ -32,7 +32,7 @@ NAMED = 20  # skipped images that are named in the marker
 
 
 def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
-    """Write the parts that are not there yet, join them, and write the marker."""
+    """Write the missing parts, join all parts, and write the marker."""
     folder, parts = task.folder, task.parts
     # Neighbours in a folder are of one class: every reader wants them mixed.
     order = np.random.RandomState(0).permutation(len(source)).tolist()
@@ -46,10 +46,10 @@ def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
 
 
 class Counter:
-    """Reports how far packing has come."""
+    """A counter of packed samples that reports the progress."""
 
     def __init__(self, outbox: Outbox, done: int, of: int) -> None:
-        """`done` samples of `of` lie in earlier parts."""
+        """`done` samples of `of` are in earlier parts."""
         self._outbox, self._done, self._of = outbox, done, of
 
     def one(self) -> None:

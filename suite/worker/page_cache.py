@@ -29,9 +29,9 @@ def page_cache(paths: List[str], wanted: str) -> None:
 
 
 def let_go(paths: List[str]) -> None:
-    """Let go of the pages of files that this process has mapped (LMDB's): the kernel drops none that are in use.
+    """Release the pages of files that this process has mapped (LMDB's): the kernel drops none that are in use.
 
-    They are fetched again when they are next looked at, so only mappings that share the file's own pages are let go.
+    The next access fetches them again, so only mappings that share the file's own pages are released.
     """
     wanted = {os.path.realpath(path) for path in paths}
     system = ctypes.CDLL(None)

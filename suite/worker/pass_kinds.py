@@ -32,12 +32,12 @@ def if_data_are_read(devices: int, reads: bool) -> Optional[str]:
 
 
 class PassKind(NamedTuple):
-    """One pass: its runner is the method `_NAME` of suite.worker.passes.Passes, unless it is a task of its own."""
+    """A pass: its runner is the method `_NAME` of suite.worker.passes.Passes, unless it is a task of its own."""
 
     name: str
     runs: str  # in words, for documentation
     yields: str  # in words, for documentation and pages
-    skipped: Callable[[int, bool], Optional[str]] = always  # from all devices and whether data are read: why not to run
+    skipped: Callable[[int, bool], Optional[str]] = always  # (all devices, whether data are read): why not to run
     only_stage: str = ""  # the one stage that it measures; a strategy that cannot time that stage has no such pass
     against: str = ""  # the pass with which it is timed in turns
     exchanges: bool = False  # whether its steps count as traffic that the hosts must have sent

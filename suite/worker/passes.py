@@ -19,7 +19,7 @@ from suite.worker.trainer import Trainer
 
 
 class Passes:
-    """Runs passes on one trainer with one feed."""
+    """A runner of passes, on one trainer with one feed."""
 
     def __init__(self, trainer: Trainer, feed: Any, loop: Loop, wanted: Sequence[str] = ()) -> None:
         """`feed` is a ResidentFeed or a StreamFeed; `wanted` are all passes to come, in their order."""
@@ -28,25 +28,28 @@ class Passes:
         self.host_use: Optional[HostUse] = None  # during the native pass's steps, once that was run
 
     def skipped(self, name: str) -> Optional[str]:
-        """Why a pass has nothing to measure here, or None."""
+        """Return why a pass has nothing to measure here, or None."""
         setup = self._trainer.setup
         return BY_NAME[name].skipped(setup.world * setup.devices, self._feed.reads)
 
     def run(self, name: str) -> Pass:
-        """One pass: every step on this rank."""
+        """Run one pass: every step on this rank."""
         method: Callable[[], Pass] = getattr(self, "_" + name)
         return method()
 
     def layer_times(self) -> List[LayerTimes]:
-        """After the staged pass; Unsupported says why layers cannot be told apart."""
+        """Return the layers' times, after the staged pass; Unsupported if layers cannot be distinguished."""
         return self._trainer.layer_times(self._feed.resident().place(None))
 
     def kernels(self, trace: str) -> Kernels:
-        """After all other passes: a profiler may leave something behind. Unsupported says why there are none."""
+        """Return the kernels' times; Unsupported if there are none.
+
+        It is called after all other passes: a profiler may leave something behind.
+        """
         return self._trainer.kernel_times(self._in_stages, trace)
 
     def _in_stages(self, within: Callable[[str], ContextManager[Any]]) -> None:
-        """One staged iteration; what is read is not looked at."""
+        """Run one staged iteration for the profiler; the batch is read outside of the stages."""
         trainer, feed = self._trainer, self._feed
         batch = feed.read()
         with within("h2d"):
@@ -78,7 +81,7 @@ class Passes:
         return Side(self._reading, self._feed.drain, RESUMED, max(1, self._trainer.setup.readers))
 
     def _reading(self) -> float:
-        """A native step; returns how long the host waited for its batch."""
+        """Run a native step; return how long the host waited for its batch."""
         begin = time.perf_counter()
         batch = self._feed.read()
         waited = time.perf_counter() - begin
@@ -90,7 +93,10 @@ class Passes:
         return self._difference(RESIDENT, self._loop.in_turns(RESIDENT, self._native_side(), resident)[0])
 
     def _compute_only(self) -> Pass:
-        """Where the exchange alone is wanted too, it takes its turns here: what is hidden is told from all three."""
+        """Time steps without their exchange in turns with native steps.
+
+        If the exchange alone is wanted too, it takes its turns here: the hidden part is computed from all three.
+        """
         others = [Side(self._on(self._trainer.step_alone))]
         if COMM_ONLY in self._wanted:
             others.append(self._exchange_side())
@@ -103,13 +109,13 @@ class Passes:
         return self._exchanged or self._paired(COMM_ONLY, self._exchange_turns(COMM_ONLY, [self._exchange_side()])[0])
 
     def _exchange_turns(self, name: str, others: List[Side]) -> List[Turn]:
-        """In turns with native steps on resident batches; nothing is read meanwhile."""
+        """Time sides in turns with native steps on resident batches; no data are read at that time."""
         native = Side(self._on(self._trainer.step))
         self._feed.fill()
         return self._loop.in_turns(name, native, *others)
 
     def _exchange_side(self) -> Side:
-        """Of an iteration whose exchange is repeated."""
+        """Return the side that repeats the exchange of an iteration."""
         trainer, place = self._trainer, self._feed.resident().place
 
         def begin() -> None:
@@ -125,7 +131,7 @@ class Passes:
         return self._result(name, turn.timed)._replace(pairs_s=turn.pairs)
 
     def _on(self, step: Callable[[Any], None]) -> Callable[[], None]:
-        """That step on batches that lie on the device."""
+        """Return that step on batches that are on the device."""
         place = self._feed.resident().place
         return lambda: step(place(None))
 
@@ -187,7 +193,10 @@ class Passes:
 def without_bubbles(
     stages: Dict[str, List[float]], bubbles: List[Optional[Dict[str, float]]]
 ) -> Dict[str, List[float]]:
-    """The stages' seconds with the waiting for other parts of the network taken out, as a stage `bubble`."""
+    """Return the stages' seconds without the waiting for other parts of the network.
+
+    The waiting becomes a stage `bubble`.
+    """
     if not all(bubbles):
         return stages
     found = dict(stages, bubble=[0.0] * len(bubbles))

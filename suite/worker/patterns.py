@@ -1,4 +1,4 @@
-"""What ranks send when a result is to be verified, and what must come of it: whole numbers, so that sums are exact."""
+"""The numbers that ranks send to verify a result, and the expected results: whole numbers, so that sums are exact."""
 
 from typing import Optional
 
@@ -14,13 +14,13 @@ ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 class WrongResult(Exception):
-    """An operation gave other numbers than it must."""
+    """A result of other numbers than expected."""
 
 
 def check(
     found: np.ndarray, operation: str, count: int, rank: int, world: int, turn: int, dtype: str = "float32"
 ) -> None:
-    """WrongResult unless a rank's result is what it must be, where sums are inexact within their rounding."""
+    """Raise WrongResult unless a rank's result is as expected, within the rounding where sums are inexact."""
     right = expected(operation, count, rank, world, turn, dtype)
     if right is None:
         return
@@ -39,19 +39,22 @@ def check(
 
 
 def tolerance(world: int, dtype: str) -> float:
-    """The relative error that a sum over so many ranks may have: none while it is a number of the type."""
+    """Return the relative error that a sum over `world` ranks may have: none while it is a number of the type."""
     return 0.0 if world * VALUES[dtype] <= EXACT[dtype] else (world - 1) * ROUNDING[dtype]
 
 
 def given(operation: str, count: int, rank: int, world: int, turn: int, dtype: str = "float32") -> np.ndarray:
-    """What a rank fills in, float32; `turn` chooses the numbers: a result that an earlier turn has left is wrong."""
+    """Return the numbers that a rank fills in, float32.
+
+    `turn` chooses them: a result that an earlier turn has left is wrong.
+    """
     return np.resize(period(rank, turn, dtype), count // world if operation == "all-gather" else count)
 
 
 def expected(
     operation: str, count: int, rank: int, world: int, turn: int, dtype: str = "float32"
 ) -> Optional[np.ndarray]:
-    """What a rank's result must be; None: it has none."""
+    """Return the result that a rank must have; None if it has none."""
     if operation == "point-to-point":
         return np.resize(period(0, turn, dtype), count) if rank in (0, world - 1) else None
     if operation == "broadcast":
@@ -67,5 +70,5 @@ def expected(
 
 
 def period(rank: int, turn: int, dtype: str = "float32") -> np.ndarray:
-    """The numbers that a rank's repeat: whole, from 1 on."""
+    """Return the numbers that a rank repeats: whole, from 1 on."""
     return ((np.arange(PERIOD) * (rank + 2) + 31 * turn) % SHAPES % VALUES[dtype] + 1).astype(np.float32)

@@ -1,8 +1,8 @@
-"""What a rank's devices can do at most, measured: a matrix product for their arithmetic, a copy for their memory.
+"""The peak rates of a rank's devices, measured: a matrix product for their arithmetic, a copy for their memory.
 
 Model FLOP utilisation and the roofline are compared with these figures. So all ranks measure at the same time, on the
 cores that trained. On CPUs NumPy's BLAS is the yardstick of every framework alike: it is the machine that is measured.
-What NumPy cannot do (bfloat16, GPUs) the trainer does itself, see `Trainer.yardstick`.
+The trainer measures what NumPy cannot (bfloat16, GPUs), see `Trainer.yardstick`.
 """
 
 import time
@@ -15,15 +15,15 @@ from suite.worker.contract import Setup
 from suite.worker.messages import Peaks
 
 SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the last
-BYTES = (32 << 20, 1 << 30)  # of a copy, likewise: more than caches hold
-LONG_S = 0.005  # a call that takes so long is large enough
-REPEAT_S = 0.1  # of calls of that size; the quickest counts
+BYTES = (32 << 20, 1 << 30)  # bytes of a copy: the first to be tried, the last; more than caches hold
+LONG_S = 0.005  # seconds of a call that is large enough
+REPEAT_S = 0.1  # seconds of calls of that size; the quickest counts
 
 Call = Callable[[], Any]
 
 
 class Yardstick(NamedTuple):
-    """Work for all of a rank's devices at once; `Trainer.synchronize` follows each call."""
+    """The work that measures all of a rank's devices at once; `Trainer.synchronize` follows each call."""
 
     library: str
     product: Callable[[int], Call]  # of n: a call that multiplies two matrices of n x n numbers on each device
@@ -31,7 +31,10 @@ class Yardstick(NamedTuple):
 
 
 def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None]) -> Peaks:
-    """Some tenths of a second. A product of n x n matrices has 2 n^3 operations, a copy reads and writes its bytes."""
+    """Measure the peaks, for some tenths of a second.
+
+    A product of n x n matrices has 2 n^3 operations, a copy reads and writes its bytes.
+    """
     flop_per_s = _best(yardstick.product, SIDES, lambda side: 2.0 * devices * side**3, synchronize)
     bytes_per_s = _best(yardstick.copy, BYTES, lambda size: 2.0 * devices * size, synchronize)
     return Peaks(flop_per_s, bytes_per_s, yardstick.library)
@@ -40,7 +43,7 @@ def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None])
 def _best(
     work: Callable[[int], Call], sizes: Tuple[int, int], amount: Callable[[int], float], synchronize: Callable[[], None]
 ) -> float:
-    """The most that was done in a second; the size doubles until a call is long enough to be timed."""
+    """Return the most that was done in a second; the size doubles until a call is long enough to be timed."""
     size, last = sizes
     while True:
         call = work(size)
@@ -71,9 +74,10 @@ def on_devices(
     copy: Callable[[Any], Any],
     wait: Callable[[List[Any]], Any] = list,
 ) -> Yardstick:
-    """By a framework: `put(array, dtype, device)` makes a tensor there, which is then multiplied by itself or copied.
+    """Return a framework's yardstick.
 
-    `wait` returns when such results are there, where `Trainer.synchronize` does not know of them.
+    `put(array, dtype, device)` makes a tensor on the device, for `product` to multiply with itself, or for `copy`.
+    `wait` returns when such results are complete, if `Trainer.synchronize` does not know of them.
     """
 
     def everywhere(array: Any, dtype: str, work: Callable[[Any], Any]) -> Call:
@@ -81,7 +85,7 @@ def on_devices(
         return lambda: wait([work(value) for value in values])
 
     def numbers(side: int) -> Any:
-        # Constant ones flip fewer transistors: a GPU that its power cap holds back would do more of them a second.
+        # Constant numbers flip fewer transistors: a GPU at its power cap would multiply more of them a second.
         drawn = np.random.RandomState(1).rand(SIDES[0], SIDES[0]).astype(np.float32)
         return np.tile(drawn, (-(-side // SIDES[0]),) * 2)[:side, :side]
 
@@ -93,11 +97,11 @@ def on_devices(
 
 
 def on_cores(setup: Setup) -> Optional[Yardstick]:
-    """By NumPy; None for what it cannot do."""
+    """Return NumPy's yardstick; None for what NumPy cannot do."""
     if setup.device != "cpu" or setup.precision not in ("float32", "float64"):
         return None
     devices, everybody = setup.devices, setup.devices * setup.threads
-    pool = ThreadPoolExecutor(everybody)  # NumPy gives way to other threads while it multiplies and copies
+    pool = ThreadPoolExecutor(everybody)  # NumPy releases the interpreter's lock while it multiplies and copies
 
     def product(side: int) -> Call:
         matrix = np.random.RandomState(1).rand(side, side).astype(setup.precision)

@@ -1,4 +1,4 @@
-"""From an image file's bytes to what a network sees, by Pillow, as `workloads.preprocessing` states it."""
+"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.preprocessing` states it."""
 
 import math
 import os
@@ -16,15 +16,15 @@ from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
 PIXEL_BYTES = 4  # of a pixel as it is decoded
-LARGE = 1 << 20  # bytes; smaller reads are not looked at: Pillow makes many
+LARGE = 1 << 20  # bytes; smaller reads are not checked: Pillow makes many
 QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
 
 
 class Photographs:
-    """Cuts, scales and normalises; a file is named by its path or stands for itself as bytes."""
+    """A preprocessor that cuts, scales and normalises; it takes a file's path, or its content as bytes."""
 
     def __init__(self, how: Preprocessing, crop: int) -> None:
-        """`crop` is the side of the network's input; ValueError when it is larger than what it is cut from."""
+        """`crop` is the side of the network's input; ValueError if it is larger than the resized image."""
         if crop > how.resize:
             raise ValueError(
                 "%d pixels cannot be cut from images of %d; the workload's preprocessing wants a larger `resize`"
@@ -35,24 +35,24 @@ class Photographs:
         self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
 
     def centre(self, file: Any, name: str) -> np.ndarray:
-        """The centre crop: float32 (3, crop, crop). OSError names what cannot be decoded by `name`."""
+        """Return the centre crop: float32 (3, crop, crop). OSError with `name` if the image cannot be decoded."""
         return self.normalised(self.decoded(file, name, partial(self.how.centre, crop=self.crop)))
 
     def random(self, file: Any, name: str, stream: np.random.RandomState) -> np.ndarray:
-        """A random resized crop, perhaps flipped."""
+        """Return a random resized crop, perhaps flipped."""
         pixels = self.decoded(file, name, partial(random_box, self.how, stream))
         return self.normalised(pixels[:, ::-1] if stream.random_sample() < self.how.flip else pixels)
 
     def decoded(self, file: Any, name: str, box_of: Callable[[int, int], Box]) -> np.ndarray:
-        """What `box_of(width, height)` cuts out, scaled to the crop: uint8 (height, width, 3)."""
+        """Return the box `box_of(width, height)`, scaled to the crop: uint8 (height, width, 3)."""
         with naming(name):
             image, box = self.opened(file, box_of)
             return self.scaled(image, box)
 
     def opened(self, file: Any, box_of: Callable[[int, int], Box]) -> Tuple[Any, Box]:
-        """Pillow's RGB image and its box.
+        """Return Pillow's RGB image and its box.
 
-        To be called `naming` the file: decoders raise what they like.
+        Call it within `naming` the file: decoders raise what they like.
         """
         from PIL import Image  # here: sources of arrays need no decoder
 
@@ -62,25 +62,25 @@ class Photographs:
             return jpeg.decoded(opened), box_of(*opened.size)
 
     def scaled(self, image: Any, box: Box) -> np.ndarray:
-        """The box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""
+        """Return the box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""
         return np.asarray(image.resize((self.crop, self.crop), BILINEAR, box=box))
 
     def normalised(self, pixels: np.ndarray) -> np.ndarray:
-        """uint8 HWC to float32 CHW, contiguous, with the mean and deviation of each channel."""
-        # Into an array of ours: NumPy would keep the order in memory, and every batch would be transposed later.
+        """Convert uint8 HWC to float32 CHW, contiguous, with the mean and deviation of each channel."""
+        # Into a new array: NumPy would keep the order in memory, and every batch would be transposed later.
         found = np.empty((3,) + pixels.shape[:2], dtype=np.float32)
         np.subtract(pixels.transpose(2, 0, 1), self._mean, out=found)
         return np.divide(found, self._deviation, out=found)
 
     def levels(self, images: np.ndarray) -> np.ndarray:
-        """Normalised images (..., 3, height, width) back as values from 0 to 255, not rounded."""
+        """Convert normalised images (..., 3, height, width) back to values from 0 to 255, not rounded."""
         return np.asarray(images, dtype=np.float32) * self._deviation + self._mean
 
 
 def refuse_huge(opened: Any, length: int) -> None:
-    """ValueError for an opened Pillow image of more pixels than a file of `length` bytes lets one expect.
+    """Raise ValueError for an opened Pillow image of more pixels than a file of `length` bytes lets one expect.
 
-    Pillow allocates them all before it finds that they are not there.
+    Pillow allocates them all before it finds that they are missing.
     """
     width, height = opened.size
     if PIXEL_BYTES * width * height > max(FREE, DENSE * length):
@@ -88,20 +88,20 @@ def refuse_huge(opened: Any, length: int) -> None:
 
 
 class Encoded(BytesIO):
-    """An image file's bytes; Pillow's messages name it, and equal errors have equal messages."""
+    """The bytes of an image file; Pillow's messages name it, and equal errors have equal messages."""
 
     def __repr__(self) -> str:
         return "<its bytes>"
 
 
 class Within(BufferedReader):
-    """An image file; a read asks for no more than is there, since Python allocates whatever a header promises.
+    """An image file whose reads end with it, since Python allocates whatever size a header promises.
 
-    Pillow's messages name its path, as where Pillow opens it.
+    Pillow's messages name its path, as if Pillow had opened it.
     """
 
     def __init__(self, path: Any) -> None:
-        """OSError where it cannot be opened."""
+        """Open the file; OSError if it cannot be opened."""
         super().__init__(FileIO(path))
         self._path, self._length = path, os.fstat(self.fileno()).st_size
 
@@ -116,7 +116,10 @@ class Within(BufferedReader):
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """An OSError that names the image, for whatever a decoder raises in here; for a bomb, an exception of its own."""
+    """Raise any error of a decoder in here as an OSError that names the image.
+
+    Errors of all kinds are caught: Pillow has an exception of its own for a bomb. MemoryError passes.
+    """
     try:
         yield
     except MemoryError:
@@ -129,7 +132,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:
-    """A share of the area, sides of some ratio; the largest centre square when ten tries do not fit."""
+    """Return a box of a random area and ratio of its sides; the largest centre square if ten tries do not fit."""
     for _ in range(TRIES):
         area = stream.uniform(*how.area) * width * height
         ratio = math.exp(stream.uniform(math.log(how.ratio[0]), math.log(how.ratio[1])))
@@ -142,7 +145,7 @@ def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, he
 
 
 def shrunk(encoded: bytes, side: int) -> bytes:
-    """A JPEG of the image with its shorter side scaled to `side`; as it stands when it is not larger."""
+    """Return a JPEG of the image with its shorter side scaled to `side`; the given bytes if it is not larger."""
     from PIL import Image
 
     with Image.open(BytesIO(encoded)) as opened:

@@ -1,4 +1,4 @@
-"""Cutting a network into stages of consecutive layers, for several devices or ranks that hold it together.
+"""The cutting of a network into stages of consecutive layers, for several devices or ranks that hold it together.
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ Cost = Tuple[int, int, Tuple[int, ...]]
 
 
 class Stage(NamedTuple):
-    """Consecutive layers, and the values that cross their borders, in the order of their making."""
+    """A run of consecutive layers, and the values that cross its borders, in the order of their making."""
 
     begin: int  # index of the first layer
     end: int  # index after the last layer
@@ -23,10 +23,11 @@ class Stage(NamedTuple):
 
 
 def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
-    """As many stages, the heaviest as light as can be in multiply-accumulates; of equal cuts the narrowest.
+    """Cut the network into `count` stages, the heaviest as light as can be in multiply-accumulates.
 
-    Every stage computes something. With `one_value` a cut stands only where a single value crosses (beside the
-    logits of heads that are done, which are small and travel along). Unsupported where there are not as many stages.
+    Of equal cuts, the narrowest are taken. Every stage computes something. With `one_value`, a network is cut only
+    where a single value crosses (not counting the logits of heads that are done, which are small and travel along).
+    Unsupported if the network has fewer stages.
     """
     before = [0]
     for layer in graph.layers:
@@ -60,12 +61,15 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
 
 
 def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -> int:
-    """What a device hands on in a step, activations and what flows back through them: the mean over the stages."""
+    """Return the bytes that a device sends in a step, activations and their gradients: the mean over the stages."""
     return 2 * sum(_numbers(graph, stage.begin) for stage in cut[1:]) * batch * itemsize // len(cut)
 
 
 def crossing(graph: Graph, place: int) -> Tuple[str, ...]:
-    """Values made before layer number `place` and read by it, a later layer or the loss; in the order of making."""
+    """Return the values that cross the border before layer number `place`, in the order of their making.
+
+    They are made before it, and read by that layer, a later layer or the loss.
+    """
     made = ["input"] + [layer.name for layer in graph.layers[:place]]
     read = {name for layer in graph.layers[place:] for name in layer.inputs} | {head.layer for head in graph.heads}
     return tuple(name for name in made if name in read)

@@ -1,4 +1,4 @@
-"""Which rank am I? Our own variables say so, or name those of the engine that started this process."""
+"""The rank of this process, by stagebench's own variables or by those of the engine that started this process."""
 
 import os
 from typing import Mapping, NamedTuple, Optional
@@ -10,9 +10,9 @@ NAMES = "STAGEBENCH_RANK_VARIABLES"  # "RANK,WORLD,LOCAL": an engine's own (suit
 
 
 def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:
-    """The rank this process was started as; a process started by nobody is rank 0 of 1.
+    """Return the rank that this process was started as; without any variables, it is rank 0 of 1.
 
-    KeyError where an engine did not set a variable that is named for it.
+    KeyError if the engine did not set the variable that is named for its rank.
     """
     environ = os.environ if environ is None else environ
     if OWN[0] not in environ and NAMES not in environ:

@@ -1,4 +1,4 @@
-"""Where ranks meet, and by which address, interface and port a rank is reached.
+"""The meeting place of ranks, and the address, interface and port by which a rank is reached.
 
 Standard library only.
 """
@@ -16,12 +16,12 @@ from suite.worker.sockets import Address
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DISCARD = 9  # a port; nothing is sent there
 SIOCGIFADDR = 0x8915
-EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"  # that the system takes from where nobody names a port
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"  # from which the system takes a port if none is named
 LOWEST, ATTEMPTS = 20000, 100  # ports below LOWEST are known services'
 
 
 def meeting_place(who: str) -> Address:
-    """(host, port) of rank 0, as the launcher has set them; ValueError where it has not.
+    """Return (host, port) of rank 0, as the launcher has set them; ValueError if it has not.
 
     `who` meets there, a plural noun for the message: "Horovod's ranks".
     """
@@ -38,14 +38,14 @@ def meeting_place(who: str) -> Address:
 
 
 def address_towards(peer: str) -> str:
-    """This host's IPv4 address as `peer` sees it; OSError when there is no route. Nothing is sent."""
+    """Return this host's IPv4 address as `peer` sees it; OSError if there is no route. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, DISCARD))
         return str(probe.getsockname()[0])
 
 
 def interface_of(address: str) -> str:
-    """The interface that has this IPv4 address; "" when none has."""
+    """Return the interface that has this IPv4 address; "" if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has no address
@@ -56,10 +56,10 @@ def interface_of(address: str) -> str:
 
 
 def free_port(own: str = EPHEMERAL) -> int:
-    """A TCP port that is free on this host now, where possible one that the system gives to nobody by itself.
+    """Return a TCP port that is free on this host now, if possible outside of the range that the system assigns from.
 
-    Who knocks at a port of the system's own range before anybody listens there may be given that very port for its end:
-    it then talks to itself. (A ps-lite server that does ends with "Check failed: is_scheduler_".)
+    A process that calls a port of the system's own range before another one listens there may be given that very port
+    for its end: it then talks to itself. (A ps-lite server that does ends with "Check failed: is_scheduler_".)
     """
     for port in _outside(own):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def free_port(own: str = EPHEMERAL) -> int:
 
 
 def _outside(own: str) -> List[int]:
-    """Some ports below the system's own range, by chance; none where that begins too low, or is not known."""
+    """Return some ports below the system's own range, by chance; none if it begins too low, or is not known."""
     try:
         with open(own) as stream:
             below = range(LOWEST, int(stream.read().split()[0]))

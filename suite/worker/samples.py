@@ -1,10 +1,10 @@
-"""Times an operation on all ranks alike: as often as a time allows, every sample kept, starts by a schedule.
+"""The timing of an operation on all ranks alike: as often as the time allows, every sample kept, scheduled starts.
 
-Before each sample the ranks agree on the time at which it begins, on a clock in common, soon enough and not before all
-of them know it. It lasts from then to the last rank's end. A sample that began right after a barrier would count how
-far apart the ranks leave the barrier, too. What began late says so. (Scheduled starts: SKaMPI, Worsch, Reussner and
-Augustin, EuroPVM/MPI 2002; late ones: Hunold and Carpen-Amarie, IEEE TPDS 2016. They fix a row of starts at once: there
-a stall makes the rest of the row late.)
+Before each sample the ranks agree on the time at which it begins, on a common clock, soon, but not before all of them
+know it. It lasts from then to the last rank's end. A sample that began right after a barrier would also count how far
+apart the ranks leave the barrier. The delay of a late start is recorded. (Scheduled starts: SKaMPI, Worsch, Reussner
+and Augustin, EuroPVM/MPI 2002; late ones: Hunold and Carpen-Amarie, IEEE TPDS 2016. These fix a row of starts at once:
+there a stall makes the rest of the row late.)
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -13,7 +13,7 @@ from suite.worker.common_clock import CommonClock
 from suite.worker.communicator import Communicator
 
 LEAST, MOST = 5, 2000  # samples
-WARM = 0.1  # of the time is a warm-up; what it measures is dropped
+WARM = 0.1  # the warm-up's time over the samples'; what it measures is dropped
 DIGITS = 9  # a nanosecond
 STRETCH = 0.5  # seconds between two agreements on the clock, about: drift may grow for so long
 
@@ -28,7 +28,7 @@ Samples = NamedTuple(
 
 
 class Sampler:
-    """Every method is called on all ranks at once, with the same operation."""
+    """A timer of operations; every method is called on all ranks at once, with the same operation."""
 
     def __init__(self, communicator: Communicator, seconds: float, progress: Callable[..., None]) -> None:
         """`seconds` for the samples of one operation, warm-up not counted; `progress` is an Outbox's."""
@@ -36,9 +36,9 @@ class Sampler:
         self._clock = CommonClock(communicator.rank, communicator.maximum, communicator.clock)
 
     def times(self, name: str, run: Callable[[], Any], scheduled: bool = True, most: Optional[int] = None) -> Samples:
-        """This rank's samples of `run`, at most `most` runs in all where that is given.
+        """Return this rank's samples of `run`, with at most `most` runs in all, if that is given.
 
-        Without a schedule one follows the other: for what keeps the ranks in step by itself.
+        Without a schedule one sample follows the other: for an operation that keeps the ranks in step.
         """
         bound = 2 * MOST if most is None else most
         warmup = min(MOST, max(1, min(bound // 2, bound - LEAST)))
@@ -47,14 +47,14 @@ class Sampler:
         return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), scheduled)[0]
 
     def alternating(self, name: str, runs: List[Callable[[], Any]]) -> List[Samples]:
-        """Samples of each, taken in turns, so that whatever else the machine does hits all alike."""
+        """Return samples of each run, taken in turns, so that the machine's other work hits all alike."""
         self._until(name, runs, WARM * len(runs) * self._seconds, MOST, True, 1)
         return self._until(name, runs, len(runs) * self._seconds, MOST, True)
 
     def _until(
         self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, scheduled: bool, least: int = LEAST
     ) -> List[Samples]:
-        """Blocks of samples, each as long as all before it, until the slowest rank says that the time is over."""
+        """Take blocks of samples, each as long as all before it, until the time is over on the slowest rank."""
         common, clock, error = self._clock, self._communicator.clock, 0.0
         found = [Samples([], [], 0.0) for _ in runs]
         block = min(least, most)
@@ -89,5 +89,5 @@ class Sampler:
 
 
 def rounded(seconds: List[float]) -> List[float]:
-    """Whole nanoseconds: more digits would be noise."""
+    """Round to whole nanoseconds: more digits would be noise."""
     return [round(each, DIGITS) for each in seconds]

@@ -1,7 +1,7 @@
-"""What is sent through memory that processes share, as MPI does on one host, whatever library maps it.
+"""The data sent through memory that processes share, as MPI sends them on one host, whatever library maps it.
 
-It is found by its contents, before and after: the kernel counts none of it. What another process copies out of this
-one's own memory is not seen. Linux only; elsewhere nothing is counted. Standard library only.
+They are found by the memory's contents, before and after: the kernel counts none of them. Data that another process
+copies out of this one's own memory are not seen. Linux only; elsewhere nothing is counted. Standard library only.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ from typing import Dict, Iterator, Tuple
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TOUCHED = 1 << 63  # in a word of /proc/PID/pagemap: the page is in this process's memory
-MEMORY = ("/dev/shm/", "/dev/zero")  # of /dev, what is no device's
+MEMORY = ("/dev/shm/", "/dev/zero")  # the names below /dev that are no device's
 
 
 def shared_pages() -> Dict[int, bytes]:
-    """By address, the pages that this process may write, shares, and has touched."""
+    """Return, by address, the pages that this process may write, shares, and has touched."""
     found = {}
     with contextlib.suppress(OSError), open("/proc/self/mem", "rb", 0) as memory:
         with open("/proc/self/pagemap", "rb", 0) as table:
@@ -31,7 +31,7 @@ def shared_pages() -> Dict[int, bytes]:
 
 
 def changed_since(before: Dict[int, bytes]) -> int:
-    """Bytes that differ from what `shared_pages` returned then; a page that was not touched then held zeros."""
+    """Return the number of bytes that differ from `before`; a page that was not touched then held zeros."""
     fresh, count = bytes(PAGE), 0
     for address, now in shared_pages().items():
         then = before.get(address, fresh)
@@ -41,7 +41,7 @@ def changed_since(before: Dict[int, bytes]) -> int:
 
 
 def _shared() -> Iterator[Tuple[int, int]]:
-    """First address, and the one beyond the last, of each mapping that is writable, shared, and memory."""
+    """Yield the first address, and the one beyond the last, of each mapping that is writable, shared, and memory."""
     with open("/proc/self/maps") as stream:
         for line in stream:
             place, permissions, _, _, _, *name = line.split(None, 5)

@@ -1,4 +1,4 @@
-"""What a `Meeting` does with one socket: listen, greet, receive within a time.
+"""The operations of a `Meeting` on one socket: listen, greet, receive within a time.
 
 Standard library only.
 """
@@ -11,13 +11,13 @@ from typing import Optional, Tuple
 
 Address = Tuple[str, int]
 
-GREETING_LIMIT = 5.0  # seconds for a connection to say that it is a rank: it does so at once
+GREETING_LIMIT = 5.0  # seconds for a connection to identify itself as a rank, which it does at once
 GREETING = struct.Struct("!16sII")  # WORD, rank, ranks in all
 WORD = b"stagebench-1"
 
 
 def listening(address: Address) -> socket.socket:
-    """Rank 0's listener at a port, on all of this host's addresses; port 0: a free one, see its getsockname()."""
+    """Return rank 0's listener at a port, on all of this host's addresses; port 0: a free one (see getsockname())."""
     door = socket.socket()
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -30,13 +30,13 @@ def listening(address: Address) -> socket.socket:
 
 
 def greet(peer: socket.socket, rank: int, world: int) -> None:
-    """Say who is calling; a peer that has gone is noticed by whoever listens to it."""
+    """Send this rank's greeting; the next call that receives from a peer notices that it has gone."""
     with contextlib.suppress(OSError):
         peer.sendall(GREETING.pack(WORD, rank, world))
 
 
 def greeted(peer: socket.socket, world: int, seconds: float = GREETING_LIMIT) -> Optional[int]:
-    """The rank that calls; None for whoever does not say that it is one of `world` ranks in time."""
+    """Return the rank that calls; None for a caller that does not greet in time as one of `world` ranks."""
     try:
         word, rank, ranks = GREETING.unpack(exactly(peer, GREETING.size, seconds))
     except OSError:
@@ -45,7 +45,7 @@ def greeted(peer: socket.socket, world: int, seconds: float = GREETING_LIMIT) ->
 
 
 def exactly(of: socket.socket, count: int, seconds: float) -> bytes:
-    """That many bytes; socket.timeout when they do not come in time, ConnectionError when the other side has gone."""
+    """Receive `count` bytes; socket.timeout if they do not come in time, ConnectionError if the other side has gone."""
     found, until = b"", time.monotonic() + seconds
     while len(found) < count:
         of.settimeout(max(until - time.monotonic(), 0.001))

@@ -1,10 +1,8 @@
-"""Where samples come from: generated arrays, an array file, a folder of images.
+"""The sources of samples: an array file, a folder of images, or a subset of another source.
 
-A source gives any sample by index and each rank's order for an epoch; *how fast* it is
-read is the adapter's affair.
+A source gives any sample by index and each rank's order for an epoch; the adapter decides how fast it is read.
 
-Pillow, where images are decoded, is a part of the framework's
-environment.
+Pillow, which decodes images, is a part of the framework's environment.
 """
 
 import os
@@ -20,15 +18,15 @@ from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 
 class Source:
-    """Samples by index. `sample` returns (float32 CHW image, normalised; int label)."""
+    """A source of samples by index; `sample` returns (float32 CHW image, normalised; int label)."""
 
     name = ""
     classes = 0  # labels are below it
-    # What a framework's own reader may take instead of asking for sample after sample:
-    records: Any = None  # the suite.worker.packed_set.RecordSource, where the set is packed
-    files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, where they are image files
-    photographs: Optional[Photographs] = None  # what cuts and scales them
-    arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, where they lie in memory as a net's
+    # A framework's own reader may take these instead of asking for sample after sample:
+    records: Any = None  # the suite.worker.packed_set.RecordSource, if the set is packed
+    files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, if they are image files
+    photographs: Optional[Photographs] = None  # cuts and scales them
+    arrays: Optional[Tuple[np.ndarray, np.ndarray]] = None  # images and labels, if in memory as a network's
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -38,19 +36,19 @@ class Source:
         raise NotImplementedError
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
-        """The same sample, cut and flipped at random; ValueError where that makes no sense."""
+        """Return a sample, cut and flipped at random; ValueError if the source has no such samples."""
         raise ValueError("%s is not augmented: random crops and flips are for image folders" % self.name)
 
     def index(self, position: int) -> int:
-        """The sample that stands at a position of `order`."""
+        """Return the sample index at position `position` of `order`."""
         return position
 
     def paths(self) -> List[str]:
-        """The files that it reads as training goes; none for what is in memory."""
+        """Return the files that are read during training; none for data in memory."""
         return []
 
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
-        """This rank's share of a shuffled epoch: the same permutation on every rank, every world-th of it.
+        """Return this rank's share of a shuffled epoch: the same permutation on every rank, every world-th of it.
 
         The tail that does not fill all ranks is skipped, so that ranks agree on the count.
         """
@@ -60,13 +58,13 @@ class Source:
 
 
 class ArraySource(Source):
-    """`images` (uint8, N x H x W) and `labels`: scaled to mean 0, deviation 1.
+    """The arrays `images` (N x H x W) and `labels`; images are scaled to mean 0, deviation 1.
 
-    From an .npz file with arrays of these names, or from a folder with MNIST's original files.
+    They come from an .npz file with arrays of these names, or from a folder with MNIST's original files.
     """
 
     def __init__(self, path: str, shape: Tuple[int, ...]) -> None:
-        """Load everything; ValueError when the images are not of the network's shape, or not as many as labels."""
+        """Load everything; ValueError if the images are not of the network's shape, or not as many as labels."""
         images, labels = loaded(path)
         if images.shape[1:] != tuple(shape[1:]):
             raise ValueError("%s holds images of %r, the network wants %r" % (path, images.shape[1:], tuple(shape)))
@@ -80,7 +78,7 @@ class ArraySource(Source):
         return len(self._labels)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """One image and its label."""
+        """Return one image and its label."""
         return self._images[index], int(self._labels[index])
 
 
@@ -90,7 +88,7 @@ class FolderSource(Source):
     photographs: Photographs
 
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
-        """List the folder; ValueError when it holds no classes or no images."""
+        """List the folder; ValueError if it holds no classes or no images."""
         self.photographs = Photographs(how, shape[1])
         found = listed(path)
         self._files = self.files = found.files
@@ -103,12 +101,12 @@ class FolderSource(Source):
         return len(self._files)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """The centre crop of one image; OSError names an unreadable file."""
+        """Return the centre crop of one image, and its label; OSError names an unreadable file."""
         path, label = self._files[index]
         return self.photographs.centre(path, path), label
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
-        """A random crop of it, perhaps flipped."""
+        """Return a random crop of one image, perhaps flipped, and its label."""
         path, label = self._files[index]
         return self.photographs.random(path, path, stream), label
 
@@ -117,7 +115,7 @@ class FolderSource(Source):
 
 
 def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
-    """The source of arrays or of a folder of images; ValueError when it has more classes than the network outputs."""
+    """Open arrays or a folder of images; ValueError if it has more classes than the network has outputs."""
     if data.kind == "arrays":
         source: Source = ArraySource(data.path, shape)
     elif data.kind == "folder":
@@ -130,7 +128,7 @@ def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
 
 
 def other_classes(path: str, classes: int, outputs: int) -> str:
-    """Why a set is not for a network, in words."""
+    """Return why a set does not fit a network, in words."""
     return "%s has %d classes, the network has %d outputs; name a network with as many as there are classes" % (
         path,
         classes,
@@ -142,7 +140,7 @@ class Subset(Source):
     """A subset of a source, reindexed from 0."""
 
     def __init__(self, source: Source, indices: List[int], what: str) -> None:
-        """`indices` into the source; `what` it is, for its name."""
+        """`indices` point into the source; `what` is the subset's purpose, for its name."""
         self._source, self._indices = source, indices
         self.classes, self.photographs = source.classes, source.photographs
         if source.files is not None:

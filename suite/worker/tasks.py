@@ -1,4 +1,4 @@
-"""What a worker can be asked to do with its trainer; `suite.worker.job` defines the tasks."""
+"""The tasks that a worker runs with its trainer; `suite.worker.job` defines them."""
 
 import os
 import resource
@@ -27,11 +27,11 @@ SUBNORMAL = 1e-3  # a share of all parameters, or of all gradients
 
 
 class Diverged(Exception):
-    """The loss is not a finite number."""
+    """A loss that is not a finite number."""
 
 
 def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) -> None:
-    """Build, then run every pass that has something to measure here."""
+    """Build the network, then run every pass that has something to measure here."""
     build(trainer, task.graph, outbox)
     feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
@@ -49,7 +49,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             outbox.send(messages.Notes({name: "not measured: %s" % error}))
             continue
         outbox.send(found)
-        if name == STAGED:  # now: the passes to come exchange too, in another way
+        if name == STAGED:  # now: later passes exchange too, in another way
             send_layers(passes, outbox)
             staged = True
         check_loss(found, outbox)
@@ -66,7 +66,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
 
 
 def send_layers(passes: Passes, outbox: Outbox) -> None:
-    """Every layer's times, or a note that says why there are none."""
+    """Send every layer's times, or a note with the reason if there are none."""
     try:
         outbox.send(messages.Layers(passes.layer_times()))
     except Unsupported as error:
@@ -74,7 +74,7 @@ def send_layers(passes: Passes, outbox: Outbox) -> None:
 
 
 def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
-    """Every kernel's times, and rank 0's trace of them; or a note that says why there are none."""
+    """Send every kernel's times, and keep rank 0's trace of them; or send a note with the reason if there are none."""
     trace = os.path.join(output, kernels.TRACE) if rank == 0 else ""  # several would show the same
     try:
         found = passes.kernels(trace)
@@ -87,14 +87,17 @@ def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None
 
 
 def reference(made: "Union[Trainer, Communicator]") -> List[float]:
-    """How fast this host is when no rank has anything else to do."""
+    """Return the times of the fixed computation (`noise.reference`) while no rank has anything else to do."""
     made.synchronize()
     made.maximum(0.0)
     return noise.reference()
 
 
 def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
-    """The most so far; a note where the framework fails to say, which must not cost a measurement that is done."""
+    """Send the peak memory so far.
+
+    A framework that fails to report it costs a note, not a measurement that is done.
+    """
     resident, on_devices = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None  # Linux counts it in KiB
     try:
         on_devices = made.peak_device_bytes()
@@ -104,7 +107,10 @@ def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
 
 
 def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
-    """On all ranks at once; a note where the yardstick fails, which must not cost a measurement that is done."""
+    """Measure the peaks on all ranks at once.
+
+    A yardstick that fails costs a note, not a measurement that is done.
+    """
     outbox.send(messages.Phase("peaks"))
     trainer.maximum(0.0)
     try:
@@ -116,9 +122,9 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
 
 
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
-    """A note where more numbers than SUBNORMAL are too small to be normal: processors compute slowly then.
+    """Return a note if more numbers than SUBNORMAL are too small to be normal: processors compute slowly with them.
 
-    Of the parameters; with a batch, on which a staged iteration is begun, of this rank's gradients, too.
+    The numbers are the parameters; with a batch, on which a staged iteration is begun, this rank's gradients, too.
     """
     found = [("parameters", subnormal(trainer.parameters()))]
     if batch is not None:
@@ -130,7 +136,7 @@ def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
 
 
 def subnormal(tensors: Dict[str, np.ndarray]) -> float:
-    """The share of their numbers that are subnormal."""
+    """Return the share of the tensors' numbers that are subnormal."""
     small = total = 0
     for tensor in tensors.values():
         size = np.abs(tensor)
@@ -140,13 +146,13 @@ def subnormal(tensors: Dict[str, np.ndarray]) -> float:
 
 
 def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
-    """The network with its initial weights."""
+    """Build the network with its initial weights."""
     outbox.send(messages.Phase("build"))
     trainer.build(graph, dict(weights.initial(graph)))
 
 
 def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
-    """A ResidentFeed of synthetic data, or a StreamFeed of real ones."""
+    """Return a ResidentFeed of synthetic data, or a StreamFeed of real data."""
     setup = trainer.setup
     if task.data is None:
         return ResidentFeed(trainer, own_synthetic(task.graph, setup.batch, setup.seed, setup.replica))
@@ -157,7 +163,7 @@ def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
 
 
 def opened(trainer: Trainer, graph: Graph, data: job.DataSet) -> Source:
-    """The source of the data set, checked against the network, ready to be read."""
+    """Open the source of the data set and check it against the network."""
     if data.kind != "records":
         return open_source(data, graph.input_shape, graph.classes)
     records = RecordSource(data.path, data.preprocessing)
@@ -167,7 +173,10 @@ def opened(trainer: Trainer, graph: Graph, data: job.DataSet) -> Source:
 
 
 def check_loss(found: messages.Pass, outbox: Outbox) -> None:
-    """Raise Diverged where a pass that exchanges lost its way; compute_only is not the case's training: a note."""
+    """Raise Diverged if the loss of a pass that exchanges is not finite.
+
+    Such a loss of compute_only, which is not the case's training, is noted.
+    """
     if found.loss is None or is_finite(found.loss):
         return
     text = "the loss is %r after %d steps of the %s pass" % (found.loss, len(found.step_s), found.name)
@@ -181,7 +190,7 @@ def is_finite(loss: float) -> bool:
 
 
 def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> None:
-    """Whole epochs, with a test after each."""
+    """Train whole epochs, with a test after each."""
     build(trainer, task.graph, outbox)
     if task.data is None:
         raise Unsupported("the pass %r learns from real data, and the case has synthetic ones" % TRAIN)
@@ -212,7 +221,7 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
 
 
 def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
-    """Look at dropout, `predict` and `step_alone`."""
+    """Check dropout, `predict`, `step_alone` and the threads."""
     outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
 
 
@@ -229,7 +238,7 @@ def pack(trainer: Trainer, task: job.Pack, output: str, outbox: Outbox) -> None:
 
 
 def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
-    """Read samples and leave them in `read.npz` for whoever compares them."""
+    """Read samples and store them in `read.npz`, to be compared."""
     outbox.send(messages.Phase("read"))
     trainer.build(
         task.graph, dict(weights.initial(task.graph))
@@ -246,11 +255,11 @@ def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
 
 
 def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
-    """Nothing more: that it joined is the answer."""
+    """Do nothing more: joining was the task."""
 
 
 def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
-    """Measure the exchanges, and how quiet the host was meanwhile."""
+    """Measure the exchanges, and the noise of the host during them."""
     before, meter = reference(communicator), noise.Meter(gpus.driven(communicator.setup))
     meter.begin()
     comm(communicator, task, outbox)

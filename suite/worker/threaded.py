@@ -1,4 +1,4 @@
-"""What a reader is, and the plain ones: with threads, and of arrays in memory."""
+"""The interface of readers, and the plain ones: with threads, and of arrays in memory."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -12,20 +12,20 @@ from suite.worker.sources import Source
 
 
 class Reader(ABC):
-    """Reads one source for one trainer, ahead of it or not, from the moment it is made until it is closed."""
+    """A reader of one source for one trainer, ahead of it or not, from its making until it is closed."""
 
-    words = ""  # what reads, for the record's notes: "4 threads"
+    words = ""  # the kind of reader, for the record's notes: "4 threads"
 
     @abstractmethod
     def next_batch(self) -> Any:
-        """Wait for the next batch, endlessly, epoch after epoch; raises what went wrong in reading it."""
+        """Wait for the next batch, endlessly, epoch after epoch; an error in reading is raised here."""
 
     def close(self) -> None:  # noqa: B027 - not every reader has begun something
         """Stop: on return its threads and processes have ended. Called once, also after an error."""
 
 
 class ThreadedReader(Reader):
-    """Delivers batches in order, `setup.readers` threads decoding a batch each, a few batches ahead.
+    """A reader that delivers batches in order, `setup.readers` threads decoding a batch each, a few batches ahead.
 
     Threads are enough: decoding libraries release the interpreter's lock.
     """
@@ -50,7 +50,7 @@ class ThreadedReader(Reader):
         return batch
 
     def close(self) -> None:
-        """What has been read ahead is dropped."""
+        """Stop the threads and drop the batches that were read ahead."""
         if self._pool is not None:
             for future in self._ahead:
                 future.cancel()
@@ -67,7 +67,10 @@ class ThreadedReader(Reader):
 
 
 class GatheringReader(Reader):
-    """Takes whole batches out of arrays in memory, in this thread: handing them over would cost more than that."""
+    """A reader that takes whole batches out of arrays in memory, in the training thread.
+
+    Handing them over from another thread would cost more than that.
+    """
 
     def __init__(self, source: Source, setup: Setup) -> None:
         assert source.arrays is not None
@@ -76,13 +79,16 @@ class GatheringReader(Reader):
         self._images, self._labels = source.arrays
 
     def next_batch(self) -> Batch:
-        """The next batch, a copy."""
+        """Return the next batch, a copy."""
         indices = [self._source.index(position) for position in next(self._indices)]
         return Batch(self._images[indices], self._labels[indices])
 
 
 def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:
-    """Endless batches of indices for this rank's network, epoch after epoch; a short last one runs into the next."""
+    """Yield endless batches of indices for this rank's network, epoch after epoch.
+
+    A short last batch of an epoch is filled from the next one.
+    """
     if len(source) < setup.replicas:
         raise ValueError("%s has fewer samples than there are ranks (%d)" % (source.name, setup.replicas))
     pending: List[int] = []
@@ -97,6 +103,6 @@ def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:
 
 
 def stacked(samples: list) -> Batch:
-    """Samples to a batch of NumPy arrays."""
+    """Join samples to a batch of NumPy arrays."""
     images, labels = zip(*samples)
     return Batch(np.stack(images), np.array(labels, dtype=np.int64))

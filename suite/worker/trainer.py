@@ -1,4 +1,4 @@
-"""The one contract of the worker side: what an adapter must be able to do.
+"""The contract of the worker side: the methods of an adapter's trainer.
 
 Order of calls, in every process of a case:
 
@@ -7,9 +7,8 @@ Order of calls, in every process of a case:
           -> close
 
 A native iteration is `step` alone. A staged one is `forward`, `backward`,
-`communicate`, `update`, with `synchronize` between them. Before either stand
-`next_batch` and `to_device` when data are read; with synthetic data one batch stays
-on the device.
+`communicate`, `update`, with `synchronize` between them. If data are read,
+`next_batch` and `to_device` come before either; synthetic batches stay on the device.
 """
 
 import time
@@ -26,17 +25,17 @@ from workloads.graph import Graph
 
 
 class Trainer(ABC):
-    """Trains one graph in one framework, as one rank of a group.
+    """A trainer of one graph in one framework, as one rank of a group.
 
-    Where several ranks hold one network (`setup.model_parallel_size`), each is called alike and answers for the whole
+    If several ranks hold one network (`setup.model_parallel_size`), each is called alike and answers for the whole
     network: loss, logits, gradients, parameters and counts are then collective calls.
 
-    The optimiser, `setup.optimiser`, is SGD with momentum or Adam, for every parameter alike
-    (Adam only where the plugin declares it); the loss is the sum over heads of weight x mean
-    cross-entropy over the *global* batch, so gradients are averaged over all devices of all ranks.
+    The optimiser, `setup.optimiser`, is SGD with momentum or Adam, for every parameter alike (Adam only if the plugin
+    declares it); the loss is the sum over heads of weight x mean cross-entropy over the *global* batch, so gradients
+    are averaged over all devices of all ranks.
     """
 
-    group: Any = None  # a Group, where `start` keeps it here: `maximum` and `close` are asked of it
+    group: Any = None  # a Group, if `start` stores one here: `maximum` and `close` then call it
 
     def __init__(self, setup: Setup) -> None:
         """Keep the setup; touch neither device nor network yet."""
@@ -58,14 +57,14 @@ class Trainer(ABC):
         """
 
     def synchronize(self) -> None:
-        """Return when everything asked of the device has been done; the default is for CPUs, which have done it."""
+        """Return when the device has done all its work; the default is for CPUs, which have done it."""
         if self.setup.device != "cpu":
             raise NotImplementedError("%s does not say how to wait for %r" % (type(self).__name__, self.setup.device))
 
     def close(self) -> None:
-        """Stop reading and leave the group; called once, last, when all went well.
+        """Stop reading and leave the group; called once, last, if all went well.
 
-        Override it to let go first of what needs the other ranks.
+        Override it to release first whatever needs the other ranks.
         """
         reader, self._reader = self._reader, None
         if reader is not None:
@@ -76,19 +75,18 @@ class Trainer(ABC):
     # --- data ---------------------------------------------------------------
 
     def open_input(self, source: Any) -> None:
-        """Begin to read a `suite.worker.sources.Source`, instead of what was read before."""
+        """Begin to read a `suite.worker.sources.Source`, in place of the one before."""
         if self._reader is not None:
             self._reader.close()
-        self._reader = None  # where the next line fails there is nothing to close
+        self._reader = None  # if the next line fails, there is nothing to close
         self._reader = self.make_reader(source)
 
     def make_reader(self, source: Any) -> Reader:
-        """A reader of the source with `setup.readers` threads or processes, reading already.
+        """Return a reader of the source with `setup.readers` threads or processes, reading already.
 
-        `source.records` is not None when it is packed for this framework's own reader, and then
-        samples cannot be had one by one. The default reads with threads, and takes batches out of
-        arrays that lie in memory; override it for the framework's own loader. Whoever called
-        `open_input` closes the reader through `close`: an adapter keeps none itself.
+        `source.records` is not None if the source is packed for this framework's own reader; its samples then cannot be
+        read one by one. The default reads with threads, and takes batches out of arrays in memory; override it for the
+        framework's own loader. `open_input` keeps the reader and `close` closes it: an adapter keeps none itself.
         """
         if source.records is not None:
             raise Unsupported("%s does not read %s" % (type(self).__name__, source.records.form))
@@ -101,18 +99,18 @@ class Trainer(ABC):
         return self._reader.next_batch()
 
     def skip_batch(self) -> None:
-        """Wait for the next host batch and drop it; for adapters whose `next_batch` only stands for one."""
+        """Wait for the next host batch and drop it; for adapters whose `next_batch` returns a placeholder."""
         self.next_batch()
 
     def as_numpy(self, batch: Any) -> Batch:
-        """What `next_batch` returned as NumPy arrays, in the layout that `Batch` states; for the check of readers."""
+        """Return a batch of `next_batch` as NumPy arrays, in the layout that `Batch` states."""
         return Batch(np.asarray(batch.images, dtype=np.float32), np.asarray(batch.labels, dtype=np.int64))
 
     def open_records(self, records: Any) -> Any:
-        """The source of packed samples (`suite.worker.packed_set.RecordSource`), as open_input will get it in a view.
+        """Return the source of packed samples (`suite.worker.packed_set.RecordSource`) that open_input gets in a view.
 
-        The default leaves them to the framework's own reader, which takes them in an order of its own. An
-        adapter that can read them one by one returns a source that does, and declares its format `ordered`.
+        The default leaves them to the framework's own reader, which takes them in an order of its own. An adapter that
+        can read them one by one returns a source that does, and declares its format `ordered`.
         """
         return records
 
@@ -121,7 +119,7 @@ class Trainer(ABC):
         raise Unsupported("%s writes no records" % type(self).__name__)
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
-        """Make one of a set's parts, for a reader that takes one file; the parts stay as they are."""
+        """Join a set's parts to one, for a reader that takes one file; the parts stay as they are."""
 
     @abstractmethod
     def to_device(self, batch: Any) -> Any:
@@ -138,7 +136,7 @@ class Trainer(ABC):
         """Compute every device's gradients, without any exchange (stage `backward`)."""
 
     def communicate(self) -> None:
-        """Average the gradients over all devices (stage `communication`); the default is for a single rank: nothing.
+        """Average the gradients over all devices (stage `communication`); the default, for a single rank, does nothing.
 
         Also called many times in a row by the `comm_only` pass.
         """
@@ -150,9 +148,9 @@ class Trainer(ABC):
         """Apply the optimiser and forget the gradients (stage `update`)."""
 
     def bubble(self) -> Optional[Dict[str, float]]:
-        """Seconds that this rank's `forward` and `backward` of the last staged iteration waited for other parts.
+        """Return how long this rank's `forward` and `backward` of the last staged iteration waited for other parts.
 
-        By the two stages' names; None where no network is held in parts.
+        Seconds, by the two stages' names; None if no network is held in parts.
         """
         return None
 
@@ -160,20 +158,20 @@ class Trainer(ABC):
 
     @abstractmethod
     def step(self, batch: Any) -> None:
-        """One whole training step on the framework's own fastest path."""
+        """Run one whole training step on the framework's own fastest path."""
 
     def step_alone(self, batch: Any) -> None:
-        """The same without any exchange (pass `compute_only`); on a single device the step itself."""
+        """Run `step` without any exchange (pass `compute_only`); on a single device, identical to `step`."""
         if self.setup.world * self.setup.devices > 1:
             raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
         self.step(batch)
 
     def set_learning_rate(self, rate: float) -> None:
-        """The updates from now on have this rate in place of the optimiser's, until the next `build`.
+        """Use this rate, in place of the optimiser's, for all updates from now on, until the next `build`.
 
-        Called only where `setup.changing_rate`, and never inside an iteration. The velocity stays what it was,
-        v <- momentum*v + g: a framework that keeps lr*v multiplies it by the new rate over the old
-        (the momentum correction of Goyal et al. 2017, arXiv 1706.02677, section 3).
+        Called only if `setup.changing_rate`, and never inside an iteration. The velocity stays what it was (in v <-
+        momentum*v + g): a framework that keeps lr*v multiplies it by the new rate over the old (the momentum correction
+        of Goyal et al. 2017, arXiv 1706.02677, section 3).
         """
         raise Unsupported("%s cannot change its learning rate" % type(self).__name__)
 
@@ -181,30 +179,30 @@ class Trainer(ABC):
 
     @abstractmethod
     def loss(self) -> float:
-        """The last iteration's loss on this rank (weighted over heads), waiting for it."""
+        """Return the last iteration's loss on this rank (weighted over heads), waiting for it."""
 
     @abstractmethod
     def logits(self) -> np.ndarray:
-        """The last head's logits of the last staged forward, float32 (samples, classes)."""
+        """Return the last head's logits of the last staged forward, float32 (samples, classes)."""
 
     @abstractmethod
     def gradients(self) -> Dict[str, np.ndarray]:
-        """Gradients by canonical name and layout; after `communicate`, the averaged ones."""
+        """Return the gradients by canonical name and layout; after `communicate`, the averaged ones."""
 
     @abstractmethod
     def parameters(self) -> Dict[str, np.ndarray]:
-        """Parameters and running statistics (of this rank's first device) by canonical name and layout."""
+        """Return parameters and running statistics (of this rank's first device) by canonical name and layout."""
 
     @abstractmethod
     def parameter_count(self) -> int:
-        """Trainable numbers, counted on what the framework itself would train, not on the graph."""
+        """Return the trainable numbers, counted on what the framework itself would train, not on the graph."""
 
     @abstractmethod
     def macs(self) -> int:
-        """Multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
+        """Return the multiply-accumulates of one sample's forward pass, counted on the framework's own layers."""
 
     def predict(self, batch: Any) -> np.ndarray:
-        """Logits of the last head as in use: no dropout, running statistics instead of the batch's.
+        """Return the last head's logits in inference mode: no dropout, running statistics.
 
         This default serves networks that have neither; for others the trainer overrides it.
         """
@@ -214,7 +212,7 @@ class Trainer(ABC):
     # --- what the measuring loop needs ----------------------------------------
 
     def maximum(self, value: float) -> float:
-        """The largest value over all ranks; also the barrier. The default is the group's, or for a single rank."""
+        """Return the largest value over all ranks; also the barrier. The default: the group's, or for a single rank."""
         if self.group is not None:
             return float(self.group.maximum(value))
         if self.setup.world > 1:
@@ -222,23 +220,23 @@ class Trainer(ABC):
         return value
 
     def mark(self) -> Any:
-        """A point in time on the device's own time line; on a CPU the monotonic clock."""
+        """Return a point in time on the device's own time line; on a CPU the monotonic clock."""
         return time.perf_counter()
 
     def has_device_marks(self) -> bool:
-        """Whether a mark is an event that the device reaches in its own time, so that stages need no waiting."""
+        """Return whether a mark is an event that the device reaches in its own time: stages need no waiting."""
         return False
 
     def elapsed(self, begin: Any, end: Any) -> float:
-        """Seconds between two marks; called only after `synchronize`."""
+        """Return the seconds between two marks; called only after `synchronize`."""
         return end - begin
 
     def layer_times(self, batch: Any) -> List[LayerTimes]:
-        """Every layer's forward and backward, a row a layer in the graph's order, the losses as a last row.
+        """Return every layer's forward and backward, one row per layer in the graph's order, the losses as a last row.
 
         Called once, directly after the staged pass, with a device batch. Either the staged pass was timed layer by
         layer, since `forget_layer_times`, or the batch is run anew (`suite.worker.layers` helps); nothing is exchanged
-        then, and running statistics may move. Unsupported says why layers cannot be told apart.
+        then, and running statistics may move. Unsupported explains why layers cannot be distinguished.
         """
         raise Unsupported("%s does not say how its layers are timed" % type(self).__name__)
 
@@ -246,17 +244,18 @@ class Trainer(ABC):
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
     def kernel_times(self, iteration: Callable[[Callable[[str], ContextManager[Any]]], None], trace: str) -> Kernels:
-        """What the framework's own profiler sees in staged iterations: the pass `kernels`, after all others.
+        """Return the kernels that the framework's own profiler sees in staged iterations.
 
-        `iteration(within)` runs one, each stage `within(NAME)`: wait for the device at both ends of it, so that all
-        that a stage has begun is done in it (`suite.worker.kernels` says how many iterations, and sums up). Every rank
-        runs as many. `trace` is where all that was seen goes as Chrome's trace events, gzipped; "" of most ranks.
-        Unsupported says why kernels cannot be told apart.
+        This is the pass `kernels`, after all others. `iteration(within)` runs one iteration, each stage `within(NAME)`:
+        wait for the device at both ends of it, so that all work that a stage has begun is done in it
+        (`suite.worker.kernels` gives the number of iterations, and sums up). Every rank runs as many. `trace` is the
+        path of the whole profile as Chrome's trace events, gzipped; "" on most ranks. Unsupported explains why kernels
+        cannot be distinguished.
         """
         raise Unsupported("%s has no profiler of its kernels" % type(self).__name__)
 
     def gradient_bytes(self) -> Optional[int]:
-        """What each of this rank's devices contributes to the exchange of a step, in the mean; None where none is.
+        """Return the mean bytes that each of this rank's devices adds to a step's exchange; None if there is none.
 
         The default: every parameter's gradient in the type of the parameters, which in mixed precision are float32;
         None for a part of a network, unless a strategy averages parts.
@@ -267,32 +266,33 @@ class Trainer(ABC):
         return self.parameter_count() * (8 if setup.precision == "float64" else 4)
 
     def peak_device_bytes(self) -> Optional[int]:
-        """The most that the framework has held on this rank's devices at a time; None where it does not say."""
+        """Return the most bytes that the framework has held on this rank's devices at a time; None if unknown."""
         return None
 
     def yardstick(self) -> Optional[peaks.Yardstick]:
-        """What measures the peaks of this rank's devices, in the setup's precision; asked last, after all passes.
+        """Return the yardstick of the peaks of this rank's devices, in the setup's precision; None: not measured.
 
-        The default: NumPy on CPUs, in float32 and float64. Override it for other devices and precisions.
+        Called after the passes, all but `kernels`. The default: NumPy on CPUs, in float32 and float64. Override it for
+        other devices and precisions.
         """
         return peaks.on_cores(self.setup)
 
     def begin_training(self) -> None:  # noqa: B027 - most count nothing
-        """The pass `train` begins: what would disturb a speed may be counted from now on, for `notes`."""
+        """Begin the pass `train`: counts that would disturb a speed may be taken from now on, for `notes`."""
 
     def joint_steps(self) -> Optional[int]:
-        """Steps of the joined batch that all ranks together have made since the build, after a step of this one.
+        """Return the steps of the joined batch that all ranks have made since the build, after a step of this rank.
 
         For workers that do not wait for each other: each takes as many batches as it can, and an epoch ends for all
-        when its samples have been seen, whoever saw them. None: every rank takes part in every step.
+        when its samples have been seen by any of them. None: every rank takes part in every step.
         """
         return None
 
     def notes(self) -> Dict[str, Any]:
-        """What a reader of the record should know: merge plan, memory format, reader, ...
+        """Return notes for a record's reader: merge plan, memory format, reader, ...
 
-        Of a training whose workers do not wait for each other, "staleness": {"mean", "max", "steps"},
-        the updates that others made between a worker's pull of the weights and its push, a step
-        (`suite.worker.staleness`). The default names the reader.
+        If the workers of a training do not wait for each other, "staleness": {"mean", "max", "steps"}, the updates by
+        other workers between a worker's pull of the weights and its push, per step (`suite.worker.staleness`). The
+        default names the reader.
         """
         return {} if self._reader is None else {"reader": self._reader.words}

@@ -25,10 +25,10 @@ CONSTANT = Schedule()
 
 
 class Training:
-    """Trains on one source and tests with another."""
+    """A training on one source, with tests on another."""
 
     def __init__(self, trainer: Trainer, graph: Graph, progress: Callable[..., None]) -> None:
-        """Unsupported when the trainer cannot test this network."""
+        """Raise Unsupported if the trainer cannot test this network."""
         kinds = untold(trainer, graph)
         if kinds:
             raise Unsupported(
@@ -40,7 +40,7 @@ class Training:
     def run(
         self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT, patience: int = 0
     ) -> messages.Training:
-        """Seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
+        """Train; return seconds, samples and accuracy of every epoch, losses by step; all of this rank's.
 
         An epoch's seconds are training alone, from a common barrier until all is done; opening the input comes before,
         and has seconds of its own. Steps are those of the joined batch (`Trainer.joint_steps`). Training stops early
@@ -96,7 +96,7 @@ class Training:
         return messages.Training(rows, list(steps), list(values), list(times), opening)
 
     def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
-        """The share of test samples whose largest logit is the right one's; on every rank the whole set."""
+        """Return the share of test samples whose largest logit is the right one's; on every rank the whole set."""
         right = total = 0
         for batch, labels in batches:
             answers = self._trainer.predict(batch).argmax(axis=1)[: len(labels)]
@@ -106,7 +106,7 @@ class Training:
 
 
 def improving(rows: List[messages.Epoch], patience: int) -> bool:
-    """Whether the best accuracy so far is no older than `patience` epochs."""
+    """Return whether the best accuracy so far is less than `patience` epochs old."""
     accuracies = [row.accuracy for row in rows]
     return len(rows) - 1 - accuracies.index(max(accuracies)) < patience
 
@@ -119,7 +119,7 @@ def untold(trainer: Trainer, graph: Graph) -> List[str]:
 
 
 def test_batches(trainer: Trainer, testing: Source) -> Any:
-    """(device batch, labels) over the whole source; the last batch is filled up, its labels are not.
+    """Yield (device batch, labels) over the whole source; the last batch is filled up, its labels are not.
 
     Frameworks compile for one batch size.
     """
@@ -132,6 +132,6 @@ def test_batches(trainer: Trainer, testing: Source) -> Any:
 
 
 def epoch_ends(samples: int, batch: int, replicas: int, epochs: int) -> List[int]:
-    """The step after which each epoch has been seen; batches run across the borders, as the readers' do."""
+    """Return the step after which each epoch has been seen; batches run across the borders, as the readers' do."""
     seen = samples // replicas
     return [max(1, int(round(seen * epoch / float(batch)))) for epoch in range(1, epochs + 1)]

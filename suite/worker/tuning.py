@@ -1,4 +1,4 @@
-"""What a knob that is left open ("auto") means: the tuning decides.
+"""The value of a knob that is left open ("auto"): the tuning decides.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ _SAME = object()
 
 
 def chosen(setup: Setup, knob: str, default: Any, tuned: Any = _SAME) -> Any:
-    """The knob's value as the plan has it; where it is "auto" or not named, `default`, or `tuned` of a tuned run.
+    """Return the knob's value in the plan; if it is "auto" or not named, `default`, or `tuned` of a tuned run.
 
     `memory_format = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")`
     """

@@ -1,7 +1,7 @@
-"""Turns: several measurements stand on a host side by side, and only one of them works at a time.
+"""The turns of several measurements on a host: all of them are running, and only one of them works at a time.
 
-What drifts on the machine then hits all of them alike, within a second instead of minutes. A rank that waits for its
-turn sleeps in a read of a pipe of its own; suite.processes.attempt has the other end.
+The machine's drift then hits all of them alike, within a second instead of minutes. A rank that waits for its turn
+sleeps in a read of a pipe of its own; suite.processes.attempt has the other end.
 """
 
 import os
@@ -9,21 +9,21 @@ from typing import Any, Callable
 
 from suite.worker.messages import Waiting
 
-PIPE = "turns-%d"  # in the attempt's folder, by rank; there where turns are taken
+PIPE = "turns-%d"  # in the attempt's folder, by rank; it exists if turns are taken
 
 
 class Turns:
-    """One rank's; without a pipe it is always this rank's turn."""
+    """The turns of one rank; without a pipe it is always this rank's turn."""
 
     def __init__(self, folder: str, rank: int, send: Callable[[Any], None]) -> None:
         path = os.path.join(folder, PIPE % rank)
         self._send = send
-        # For writing, too: a pipe that nobody else holds open would end.
+        # For writing, too: a pipe without a writer would end.
         self._pipe = os.open(path, os.O_RDWR) if os.path.exists(path) else None
 
     @property
     def taken(self) -> bool:
-        """Whether others work between this rank's turns."""
+        """True if other measurements work between this rank's turns."""
         return self._pipe is not None
 
     def wait(self, more: bool) -> None:

@@ -1,7 +1,7 @@
 """NamedTuples written as JSON and read back with every type checked: the one codec of jobs, messages and markers.
 
 A field that is None is omitted; NaN and infinities, which JSON lacks, are null and come back as NaN. Whole
-numbers are Python's own: NumPy's are refused. What does not fit raises a ValueError that names the field.
+numbers are Python's own: NumPy's are refused. A value that does not fit raises a ValueError that names the field.
 """
 
 import functools
@@ -11,12 +11,12 @@ import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
 NAN = float("nan")
-MARKER = 1 << 24  # bytes: of what is packed, each file is named
+MARKER = 1 << 24  # bytes: the marker of a packed set names each of its files
 SCALARS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def to_json(value: Any) -> Any:
-    """What `json` can write: NamedTuples become dictionaries."""
+    """Convert a value to types that `json` can write: NamedTuples become dictionaries."""
     if isinstance(value, float):
         return value if value - value == 0.0 else None
     if isinstance(value, dict):
@@ -29,7 +29,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: Any, value: Any, place: str) -> Any:
-    """A value of the type `kind`; ValueError says what stands at `place` in its stead.
+    """Return a value of the type `kind`; ValueError names `place` and the value that does not fit.
 
     Types: the scalars, Any, List, Tuple, Dict[str, X], NamedTuples, Optional, unions of NamedTuples that differ in
     their fields, and classes that have `to_dict` and `from_dict`.
@@ -58,9 +58,9 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
 
 
 def load(kind: Any, path: str, largest: int = MARKER) -> Any:
-    """What a JSON file holds, of the type `kind`; OSError where it cannot be read, ValueError names file and field.
+    """Return a JSON file's content, of the type `kind`; OSError if it cannot be read, ValueError names file and field.
 
-    It has so many bytes at most: in memory, JSON can be many times as large.
+    Files larger than `largest` bytes are refused, since parsed JSON can take many times its size.
     """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise ValueError("%s is no regular file" % path)  # opening a pipe would wait for ever
@@ -76,7 +76,7 @@ def load(kind: Any, path: str, largest: int = MARKER) -> Any:
 
 
 def store(value: Any, path: str) -> None:
-    """Write a NamedTuple to a file, which is whole or not there."""
+    """Write a NamedTuple to a file, which is complete or does not exist."""
     with open(path + ".partial", "w") as stream:
         json.dump(to_json(value), stream, indent=1)
         stream.flush()
@@ -85,19 +85,19 @@ def store(value: Any, path: str) -> None:
 
 
 class LineCodec:
-    """Messages of several types, NamedTuples all, as lines of JSON: `type`, `time_s`, and the message's fields."""
+    """A codec of messages of several NamedTuples as lines of JSON: `type`, `time_s`, and the message's fields."""
 
     def __init__(self, types: Dict[str, Any]) -> None:
-        """The type of each name."""
+        """`types` gives the type of each name."""
         self.types = types
         self._names = {kind: name for name, kind in types.items()}
 
     def name_of(self, message: Any) -> str:
-        """The name of a message's type."""
+        """Return the name of a message's type."""
         return self._names[type(message)]
 
     def encode(self, message: Any) -> str:
-        """One line without its end; ValueError names a field that holds what the definition does not allow.
+        """Return one line without its end; ValueError names a field with a value that its definition does not allow.
 
         `time_s` is now, in seconds since the epoch, unless the message has a field of that name.
         """
@@ -106,7 +106,7 @@ class LineCodec:
         return json.dumps(dict({"time_s": time.time()}, type=name, **content))
 
     def decode(self, line: Union[str, bytes]) -> Any:
-        """The message of a line; ValueError says what is wrong with it: an unknown type or field is an error, too."""
+        """Return the message of a line; ValueError names the problem: an unknown type or field is an error, too."""
         content = json.loads(line)
         name = content.pop("type", None) if isinstance(content, dict) else None
         if not isinstance(name, str) or name not in self.types:
@@ -123,7 +123,7 @@ def _scalar(kind: Any, value: Any, place: str) -> Any:
             return NAN
         if isinstance(value, float) or type(value) is int:
             return float(value)
-    # A framework's own kind of string, as its version is, is one; a bool is no number.
+    # A framework's own kind of string, such as its version, is a string; a bool is no number.
     fits = isinstance(value, str) if kind is str else type(value) is kind
     _expect(fits, SCALARS[kind], value, place)
     return value
@@ -150,7 +150,7 @@ def _own_form(kind: Any, value: Any, place: str) -> Any:
 
 
 def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:
-    """The type of a union that is meant: the NamedTuple that has all fields of the value; else the first one."""
+    """Return the type of a union that is meant: the NamedTuple of exactly the value's fields; else the first one."""
     fitting = [kind for kind in kinds if isinstance(value, dict) and set(value) == set(getattr(kind, "_fields", ()))]
     return (fitting or kinds)[0]
 

@@ -1,4 +1,4 @@
-"""How much a packed file may become: a few bytes can promise terabytes, and hold gigabytes of zeros."""
+"""The size that a packed file may unpack to: a few bytes can promise terabytes, and hold gigabytes of zeros."""
 
 import os
 
@@ -7,7 +7,7 @@ DENSE = 100  # how many times its own size beyond them: pictures and measurement
 
 
 def refuse_bomb(path: str, size: int) -> None:
-    """ValueError for a file that promises more bytes than its own size lets one expect."""
+    """Raise ValueError for a file that promises more bytes than its own size lets one expect."""
     most = max(FREE, DENSE * os.path.getsize(path))
     if size > most:
         raise ValueError("%s promises %d bytes, and a file of its size unpacks to %d at most; write it again unpacked"

@@ -1,13 +1,14 @@
-"""Variables of the environment that change what is computed, or with which library, or how ranks exchange.
+"""The environment variables that change what is computed, or with which library, or how ranks exchange.
 
 The rule: a variable is of arithmetic if, by it, the same program on the same cores may round in another way, take
 another kernel, or load or compile other code. A proof holds only where those are the same: the controller's are part of
-its key, and the ranks that proved and those that measured report theirs. How ranks exchange may change the order of a
-sum, but no order is beyond a proof's bounds; where something is (a device, a cache of compiled kernels), how many
-threads there are (the placement's), and what is written to a log are neither.
+its key, and the ranks that proved and those that measured report theirs. The exchange between ranks may change the
+order of a sum, but no order is beyond a proof's bounds; the place of something (a device, a cache of compiled kernels),
+the number of threads (which the placement sets), and the content of a log are neither.
 
-A whole family is named rather than its known members: one too many costs a proof, one too few vouches for what did not
-run. Those of libraries that many frameworks stand on are known here; an adapter declares its framework's.
+A whole family is named rather than its known members: one too many costs a proof, one too few vouches for a computation
+that did not run. The variables of libraries that many frameworks use are listed here; an adapter declares its
+framework's.
 """
 
 import hashlib
@@ -17,19 +18,19 @@ from typing import Dict, List, Mapping, NamedTuple
 
 from suite.worker.homes import without_homes
 
-# What tells the libraries of computation how many threads to run; every rank must see them.
+# Variables that set the threads of the libraries of computation; every rank must see them.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Variables(NamedTuple):
-    """Beginnings of names."""
+    """The beginnings of variables' names."""
 
     arithmetic: List[str] = []  # what is computed
     exchange: List[str] = []  # how ranks exchange
-    neither: List[str] = []  # among those: where, or how many, and not how
+    neither: List[str] = []  # among those: a place or a number, not a method
 
     def joined(self, other: "Variables") -> "Variables":
-        """Both."""
+        """Return the beginnings of both."""
         return Variables(*([*own, *others] for own, others in zip(self, other)))
 
 
@@ -43,7 +44,7 @@ COMMON = Variables(
         # How threads share the work.
         *("GOMP_", "KMP_", "OMP_", "TBB_"),
     ],
-    # Of Open MPI's not those by which its daemons find each other.
+    # Without the variables by which Open MPI's daemons find each other.
     exchange=[
         *("OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_yield", "OMPI_MCA_mtl", "OMPI_MCA_pml"),
         *("FI_", "GLOO_", "MPICH_", "MPIR_CVAR_", "NCCL_", "UCX_"),
@@ -57,15 +58,15 @@ SECRET = re.compile(
 
 
 def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
-    """Those of an environment that change what is computed, by name; `own` are the adapter's."""
+    """Return the variables of an environment that change what is computed, by name; `own` are the adapter's."""
     named = COMMON.joined(own)
     return _beginning(named.arithmetic, named.neither, variables)
 
 
 def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
-    """How computation and communication are set up here, by the launcher, the adapter or a person, as a record says it.
+    """Return the variables that set up computation and communication here, by name, as a record shows them.
 
-    Nobody's home folder is named: records are published.
+    The launcher, the adapter or a person has set them. Home folders are removed: records are published.
     """
     named = COMMON.joined(own)
     found = _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
@@ -73,7 +74,7 @@ def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
 
 
 def digest(variables: Mapping[str, str]) -> str:
-    """Tells environments apart by their true values, of which a record shows less; twelve hexadecimal digits."""
+    """Return a digest of variables' true values, of which a record shows less; twelve hexadecimal digits."""
     return hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).hexdigest()[:12]
 
 

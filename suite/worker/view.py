@@ -14,10 +14,10 @@ from suite.worker.sources import Source
 
 
 class View(Source):
-    """One data set, read as a case's `input` says."""
+    """A data set, read as a case's `input` says."""
 
     def __init__(self, source: Source, asked: Input, seed: int, log: str) -> None:
-        """What is skipped is written to the file `log`."""
+        """Note skipped samples in the file `log`."""
         self.source, self._seed, self._log = source, seed, log
         self._repeat, self.random = asked.repeat, asked.augment == "random"
         self.skip = asked.on_error == "skip"
@@ -29,12 +29,12 @@ class View(Source):
         return self._repeat * len(self.source)
 
     def order(self, epoch: int, seed: int, rank: int, world: int) -> Iterator[int]:
-        """Positions: the epoch's samples, told apart from other epochs'."""
+        """Return the epoch's samples as positions, which differ from other epochs'."""
         begin = epoch * len(self)
         return (begin + index for index in super().order(epoch, seed, rank, world))
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """The sample at a position; one that cannot be read is an OSError, or replaced by the next that can."""
+        """Return the sample at a position; an unreadable one raises OSError, or is replaced by the next readable."""
         count = len(self.source)
         for neighbour in range(count):
             try:
@@ -46,11 +46,11 @@ class View(Source):
         raise OSError("none of the %d samples of %s can be read" % (count, self.name))
 
     def index(self, position: int) -> int:
-        """The sample of the source that stands at a position."""
+        """Return the source's sample index at a position."""
         return position % len(self.source)
 
     def skipped(self) -> Dict[str, int]:
-        """How often each unreadable sample was replaced so far, by its message; over all readers of this rank."""
+        """Return how often each unreadable sample was replaced so far, by message, over all of this rank's readers."""
         counts: Dict[str, int] = {}
         if os.path.exists(self._log):
             with open(self._log, errors="replace") as stream:
@@ -76,7 +76,7 @@ class InMemory(Source):
     """A source decoded once and kept: reading without the disk and the decoder."""
 
     def __init__(self, source: Source) -> None:
-        """Decode everything; MemoryError when it would not fit into half of what is free."""
+        """Decode everything; MemoryError if it would not fit into half of the free memory."""
         self.name, self.classes = source.name + ", in memory", source.classes
         first = source.sample(0)[0]
         needed, free = first.nbytes * len(source), available_memory()
@@ -98,7 +98,7 @@ class InMemory(Source):
 
 
 def available_memory() -> float:
-    """Bytes that can be had without swapping; infinite where the system does not tell."""
+    """Return the bytes that can be had without swapping; infinity if the system does not report them."""
     try:
         with open("/proc/meminfo") as stream:
             for line in stream:
