@@ -10,6 +10,7 @@ from suite.cli.check import check
 from suite.cli.options import bar, full_name, interpreter_for, interpreters_from, source_of, workload_for
 from suite.cli.output import Row, say, show_rows
 from suite.errors import Interrupted, RequestError, Unavailable
+from suite.plugin_errors import ask
 
 if TYPE_CHECKING:
     from suite.contracts.adapter import Adapter, Format
@@ -137,7 +138,7 @@ def convert(
         interpreter = interpreter_for(adapter, settings, asked=bool(to))
         if interpreter is None:
             continue
-        if not to and (reason := adapter.unreadable(form)):
+        if not to and (reason := ask(adapter, "unreadable", form)):
             say(f"skipped: {form.name}: {reason}", err=True)
             continue
         packing = Packing(full_name(data), source, adapter, form, network, resize, on_error)

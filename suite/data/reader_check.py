@@ -22,6 +22,7 @@ from suite.data.pack import Packing, pack
 from suite.data.pixels import DECODED, EXACT, REDECODED, SCALED, Bounds, Samples, compare
 from suite.data.sets import kind_of
 from suite.errors import RequestError, StagebenchError, Unavailable
+from suite.plugin_errors import ask
 from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter
 from suite.processes.jobs import reading
@@ -100,7 +101,7 @@ class Check:
         if problem:
             return problem
         case = {**asked.knobs, "device": asked.placement.device, "precision": asked.precision}
-        return knobs.unmet(able.knobs, case) or adapter.unsupported(asked)
+        return knobs.unmet(able.knobs, case) or ask(adapter, "unsupported", asked)
 
     def readers(self, adapter: Adapter, interpreter: Interpreter) -> Iterator[Delivered]:
         yield self.one(adapter, interpreter, None)
@@ -111,7 +112,7 @@ class Check:
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """Check one reader: of the files (None), or of records packed for it."""
         name, bounds = form.name if form else "files", self._bounds(adapter, form)
-        missing = adapter.unreadable(form) if form else None
+        missing = ask(adapter, "unreadable", form) if form else None
         if missing:
             return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", missing)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
@@ -181,7 +182,7 @@ class Check:
     def _bounds(self, adapter: Adapter, form: Format | None) -> Bounds:
         if self.kind != "folder":
             return EXACT
-        decoding = "" if form else adapter.decoding(self._configuration(adapter))
+        decoding = "" if form else ask(adapter, "decoding", self._configuration(adapter))
         if decoding:
             return Bounds(REDECODED, float("inf"), decoding)
         if form is not None and form.scaling and self._scales:

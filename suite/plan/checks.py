@@ -177,7 +177,7 @@ def refusal(
         _by_strategy(adapter, strategy, case, launchers)
         or _by_values(adapter, offered, case, graph)
         or _by_both(adapter, strategy, case)
-        or _by_cut(strategy, graph, adapter.model_parallel_size(case))
+        or _by_cut(strategy, graph, ask(adapter, "model_parallel_size", case))
         or _by_launcher(adapter, case, launchers)
         or ask(adapter, "unsupported", case)
     )
@@ -229,7 +229,7 @@ def _elsewhere(offered: Capabilities, precision: str) -> str:
 
 def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
     """Return a conflict between the strategy and values that are allowed one by one; None without one."""
-    held, all_devices = adapter.model_parallel_size(case), case.placement.device_count
+    held, all_devices = ask(adapter, "model_parallel_size", case), case.placement.device_count
     if all_devices % held:
         return (
             f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
@@ -242,7 +242,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
             f"{adapter.name}/{case.strategy} keeps one learning rate{why}; leave warmup_epochs and decay out of its "
             f"block, or take another strategy ({others or 'of another adapter'})"
         )
-    batch, pieces = case.batch * held, adapter.microbatches(case)
+    batch, pieces = case.batch * held, ask(adapter, "microbatches", case)
     if batch % pieces:
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
     declared = adapter.capabilities.knobs
@@ -262,7 +262,7 @@ def _by_cut(strategy: Strategy, graph: Graph, parts: int) -> str | None:
 
 def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:
     launcher = launchers.get(case.placement.launcher)
-    if launcher is None or launcher.mpi or not adapter.mpi(case):
+    if launcher is None or launcher.mpi or not ask(adapter, "mpi", case):
         return None
     others = " or ".join(repr(each.name) for each in launchers.values() if each.mpi)
     return (
@@ -288,7 +288,7 @@ def format_of(choice: Choice, adapter: Adapter, offered: Capabilities, source: P
         for each in offered.formats
         if kind in each.kinds
         and not _conflict(each, passes, choice["augment"], choice["on_error"])
-        and not adapter.unreadable(each)
+        and not ask(adapter, "unreadable", each)
     )
     return next(fitting, FILES)
 
@@ -310,7 +310,7 @@ def refused_format(
     conflict = _conflict(form, case.passes, case.input.augment, case.input.on_error)
     if conflict:
         return "unsupported", conflict
-    reason = adapter.unreadable(form) or missing(case.data, source, form, workload)
+    reason = ask(adapter, "unreadable", form) or missing(case.data, source, form, workload)
     return ("unavailable", reason) if reason else None
 
 

@@ -3,6 +3,7 @@
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
+from suite.plugin_errors import ask
 from suite.worker import schedule
 from suite.worker.contract import SGD, Adam, Optimiser
 from suite.worker.job import DataSet, Group, Input, Measure, Sampling, Task, Train
@@ -32,7 +33,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         readers=0 if configuration.input.mode == "memory" else configuration.readers,
         prefetch=configuration.input.prefetch,
         changing_rate=configuration.schedule != Schedule(),
-        model_parallel_size=max(1, adapter.model_parallel_size(configuration) // placement.devices),
+        model_parallel_size=max(1, ask(adapter, "model_parallel_size", configuration) // placement.devices),
         share_devices=placement.share_devices,
         memory_limit=placement.memory_limit,
         variables=variables(adapter),

@@ -83,7 +83,7 @@ class Launch:
             environ={**environ, **own},
             folder=folder,
             port=port,
-            mpi=self.adapter.mpi(configuration),
+            mpi=ask(self.adapter, "mpi", configuration),
             seconds=self.limits.total_s,
             sidecars=tuple(
                 bundle.script(self.interpreter.path, self.bundle, tokens, placement.memory_limit) for tokens in beside
@@ -92,7 +92,7 @@ class Launch:
 
     def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
         reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
-        placement, share = self.configuration.placement, self.adapter.wire_share(self.configuration)
+        placement, share = self.configuration.placement, ask(self.adapter, "wire_share", self.configuration)
         # As the launcher was given them: an adapter may set its own.
         threads = {name: environ[name] for name in THREADS}
         return (
@@ -128,11 +128,11 @@ def launch_of(
         configuration = configuration.on(placement=replace(configuration.placement, launcher=name))
     launcher = launchers()[name]
     interpreter = interpreter or find(adapter, interpreters)
-    missing = launcher.missing(configuration.placement, interpreter.path)
+    missing = ask(launcher, "missing", configuration.placement, interpreter.path)
     if missing:
         raise Unavailable(missing)
     first = configuration.placement.hosts[0] if configuration.placement.hosts else "localhost"
-    served = adapter.sidecars(configuration)
+    served = ask(adapter, "sidecars", configuration)
     if served and not (launcher.sidecars_on_first_host or here(first)):
         raise Unavailable(
             f"{adapter.name}/{configuration.strategy} meets its servers on the first host, {first}, and they are "

@@ -19,6 +19,7 @@ from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
 from suite.errors import StagebenchError
 from suite.files import write_whole
+from suite.plugin_errors import ask
 from suite.processes import bundle
 from suite.processes.attempt import Limits, in_one_go
 from suite.processes.hosts import this_machine
@@ -106,7 +107,7 @@ class Proofs:
         """Return the proof's key, a hash of everything that could change the verdict."""
         proven, workload = launch.configuration, launch.workload
         values = proven.to_dict()
-        environ = {**inherited(), **launch.adapter.environ(proven, launch.interpreter.path)}
+        environ = {**inherited(), **ask(launch.adapter, "environ", proven, launch.interpreter.path)}
         parts = {
             "bundle": bundle.written_digest(launch.bundle),
             "graph": workload.graph().digest,
@@ -150,10 +151,10 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
     An asynchronous strategy is proven on one device.
     """
     placement = case.placement
-    if not adapter.synchronous(case):
+    if not ask(adapter, "synchronous", case):
         # Several devices differ from the joined batch by design; one device does not.
         placement = replace(placement, nodes=1, ranks_per_node=1, devices=1, hosts=placement.hosts[:1])
-    microbatches = adapter.microbatches(case)
+    microbatches = ask(adapter, "microbatches", case)
     samples = max(workload.proof_batch, 2 * workload.proof_batch // placement.device_count)
     samples += -samples % microbatches
     # Fields that cannot change the verdict keep their defaults, so that plans share proofs. Threads and cores can: by
@@ -184,7 +185,7 @@ def _readers(case: Case) -> int:
 
 def networks(adapter: Adapter, case: Configuration) -> int:
     """Return the number of networks that are trained in parallel, each with its own batch."""
-    held = max(adapter.model_parallel_size(case), case.placement.devices)
+    held = max(ask(adapter, "model_parallel_size", case), case.placement.devices)
     return case.placement.device_count // held
 
 
@@ -192,7 +193,7 @@ def _scope(case: Case, adapter: Adapter) -> str:
     """Return the part of a case that its proof does not cover, in words; "" if it covers all."""
     strategy = adapter.capabilities.strategy(case.strategy)
     several = strategy is not None and (strategy.distributed or strategy.several_devices)
-    if adapter.synchronous(case) or not several:
+    if ask(adapter, "synchronous", case) or not several:
         return ""
     exchanged = "what its devices exchange (asynchronous, quantised or by blocks)"
     return f"proven on one device: {exchanged} is not the joined batch's by design"

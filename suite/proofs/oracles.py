@@ -16,6 +16,7 @@ from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
 from suite.errors import StagebenchError, StoreError
+from suite.plugin_errors import ask
 from suite.plugins import oracle
 from suite.processes import bundle
 from suite.processes.attempt import Limits
@@ -97,8 +98,8 @@ def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
     `shards` is the number of these pieces of the joined batch; `observed`, how many of them a network's running
     statistics see.
     """
-    microbatches = adapter.microbatches(case)
-    alone = case.placement.device_count // adapter.model_parallel_size(case)
+    microbatches = ask(adapter, "microbatches", case)
+    alone = case.placement.device_count // ask(adapter, "model_parallel_size", case)
     return {"shards": alone * microbatches, "observed": microbatches}
 
 

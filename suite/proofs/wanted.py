@@ -14,6 +14,7 @@ from suite.contracts.launcher import usual
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
+from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
 from suite.suggest import chosen, known
 from workloads.catalogue import Workload
@@ -106,5 +107,5 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         graph_digest=workload.graph().digest,
     )
     # The proof's own batch, which divides into microbatches: another one might be refused.
-    whole = workload.proof_batch + -workload.proof_batch % adapter.microbatches(case)
+    whole = workload.proof_batch + -workload.proof_batch % ask(adapter, "microbatches", case)
     return case.on(batch=whole, lr=for_proof(case, workload))

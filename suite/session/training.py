@@ -12,6 +12,7 @@ from suite.contracts.case import Case
 from suite.data.sets import locate
 from suite.groups import grouped
 from suite.plan import Resolved
+from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits, Measuring
 from suite.processes.jobs import measuring
 from suite.processes.launch import Launch, OnMessage, launch_of
@@ -77,7 +78,7 @@ class TrainingSession(Session[Case]):
 
     def undecided(self, items: list[Runnable[Case]], processes: int) -> list[Runnable[Case]]:
         """Return the cases whose comparisons are still open."""
-        asked = [(item.case, item.launch.adapter.synchronous(item.case)) for item in items]
+        asked = [(item.case, ask(item.launch.adapter, "synchronous", item.case)) for item in items]
         undecided = self._open_cases(self._run, asked, processes, self._end.clear)
         return [item for item in items if item.case.id in undecided]
 
@@ -100,7 +101,8 @@ class TrainingSession(Session[Case]):
     def turn_key(self, item: Runnable[Case]) -> Hashable:
         """Return what the cases of one comparison share; None if a waiting case would take time from the others."""
         case, place, adapter = item.case, item.case.placement, item.launch.adapter
-        busy = adapter.sidecars(case) or not adapter.synchronous(case) or case.straggler or place.device != "cpu"
+        working = ask(adapter, "sidecars", case) or not ask(adapter, "synchronous", case)
+        busy = working or case.straggler or place.device != "cpu"
         if NATIVE not in case.passes or busy or not item.launch.here or case.input.page_cache == "cold":
             return None
         devices = place.ranks * place.devices
@@ -179,10 +181,10 @@ def declared_of(case: Case, adapter: Adapter) -> Declared:
     strategy = able.strategy(case.strategy)
     return Declared(
         knob_defaults=knobs.values(able.knobs),
-        synchronous=adapter.synchronous(case),
+        synchronous=ask(adapter, "synchronous", case),
         separable=strategy.separable if strategy else (),
-        model_parallel_size=adapter.model_parallel_size(case),
-        microbatches=adapter.microbatches(case),
+        model_parallel_size=ask(adapter, "model_parallel_size", case),
+        microbatches=ask(adapter, "microbatches", case),
     )
 
 

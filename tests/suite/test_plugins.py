@@ -5,12 +5,13 @@ import functools
 import re
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pluggy
 import pytest
@@ -18,11 +19,21 @@ import pytest
 from suite import plugins
 from suite.contracts.adapter import Adapter, Format, Strategy
 from suite.contracts.backend import Backend
+from suite.contracts.case import Case, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.launcher import Process
+from suite.data.reader_check import Check
 from suite.errors import RequestError
+from suite.plan.checks import refusal, refused_format
 from suite.plugin_errors import ask, check_methods
+from suite.processes.attempt import Attempt, Limits
+from suite.processes.interpreters import Interpreter
+from suite.processes.launch import Launch, launch_of
+from suite.proofs.make import Proofs, configuration_of_proof
+from suite.session.training import declared_of
 from tests.suite.conftest import Alpha, Local
+
+CASE = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2, launcher="local"), batch=8)
 
 
 class Point:
@@ -172,39 +183,110 @@ def leaving(case: object) -> str:
     sys.exit(3)
 
 
+Site = Callable[[Alpha, Path], object]  # a place of the suite that asks an adapter
+
+
+def in_plan(adapter: Alpha, folder: Path) -> object:
+    graph = plugins.workloads()["mnist_small"].graph()
+    return refusal(adapter, adapter.capabilities, CASE, graph, {"local": Local()})
+
+
+def in_plan_of_records(adapter: Alpha, folder: Path) -> object:
+    able = replace(adapter.capabilities, formats=(Format("whole", "images"),))
+    case = CASE.on(data=str(folder), input=replace(CASE.input, format="whole"))
+    return refused_format(adapter, able, case, folder, plugins.workloads()["mnist_small"], lambda *about: None)
+
+
+def in_readers(adapter: Alpha, folder: Path) -> object:
+    check = object.__new__(Check)
+    check.workload, check._device, check._knobs = plugins.workloads()["mnist_small"], "", {}
+    return check.refusal(adapter)
+
+
+def launched(adapter: Alpha, folder: Path) -> Launch:
+    return launch_of(CASE, Limits(1, 1), {}, folder / "bundle", Interpreter(Path(sys.executable), "here", "3", {}))
+
+
+def in_key(adapter: Alpha, folder: Path) -> object:
+    return Proofs({})._key(launched(adapter, folder))
+
+
+def in_request(adapter: Alpha, folder: Path) -> object:
+    return launched(adapter, folder)._request(folder, folder / "job.json", 1)
+
+
+def in_placement(adapter: Alpha, folder: Path) -> object:
+    attempt = cast(Attempt, SimpleNamespace(messages={}))
+    return launched(adapter, folder)._placement_problem(attempt, defaultdict(str))
+
+
+def in_proof(adapter: Alpha, folder: Path) -> object:
+    return configuration_of_proof(CASE, adapter, plugins.workloads()["mnist_small"])
+
+
+def in_turns(adapter: Alpha, folder: Path) -> object:
+    return declared_of(CASE, adapter)
+
+
 @pytest.mark.parametrize(
-    ("method", "answer", "told"),
+    ("site", "method", "answer", "told"),
     [
         (
+            in_plan,
             "unsupported",
-            lambda self, case: 1 / 0,
-            r"unsupported: ZeroDivisionError: division by zero \(\S+test_plugins.py, ",
+            lambda case: 1 / 0,
+            r"ZeroDivisionError: division by zero \(\S+test_plugins.py, ",
         ),
-        ("unsupported", lambda self, case: leaving(case), "unsupported: SystemExit: 3"),
+        (in_plan, "unsupported", lambda case: leaving(case), "SystemExit: 3"),
         (
+            in_plan,
             "unsupported",
-            lambda self, case: True,
+            lambda case: True,
             "what it returned is True; it should be a valid string .*test_plugins.py",
         ),
-        ("missing", lambda self, interpreter: 3, "what it returned is 3; it should be a valid string"),
-        ("environ", lambda self, case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
-        ("environ", lambda self, case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match \[A-Za-z_\]"),
-        ("environ", lambda self, case, interpreter: {"A": "\0"}, "A is .* it should match "),
-        ("sidecars", lambda self, case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
-        ("model_parallel_size", lambda self, case: 0, "returned is 0; it should be greater than or equal to 1"),
-        ("microbatches", lambda self, case: None, "returned is None; it should be a valid integer"),
-        ("wire_share", lambda self, case: float("nan"), "returned is nan; it should be"),
-        ("wire_share", lambda self, case: 2.0, "returned is 2.0; it should be less than or equal to 1"),
-        ("synchronous", lambda self, case: None, "returned is None; it should be a valid boolean"),
-        ("mpi", lambda self, case: None, "returned is None; it should be a valid string"),
-        ("unreadable", lambda self, form: 7, "returned is 7; it should be a valid string"),
+        (in_readers, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
+        (in_plan, "model_parallel_size", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
+        (in_proof, "microbatches", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
+        (in_plan, "microbatches", lambda case: None, "returned is None; it should be a valid integer"),
+        (in_turns, "model_parallel_size", lambda case: None, "returned is None; it should be a valid integer"),
+        (in_plan, "mpi", lambda case: None, "returned is None; it should be a valid string"),
+        (in_request, "mpi", lambda case: 3, "returned is 3; it should be a valid string"),
+        (in_plan_of_records, "unreadable", lambda form: 7, "returned is 7; it should be a valid string"),
+        (in_key, "environ", lambda case, interpreter: None, "returned is None; it should be a valid dictionary"),
+        (in_key, "environ", lambda case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
+        (
+            in_request,
+            "environ",
+            lambda case, interpreter: {"A;id": "3"},
+            r"in {'A;id': '3'}, .* it should match \[A-Za-z_\]",
+        ),
+        (in_request, "environ", lambda case, interpreter: {"A": "\0"}, "A is .* it should match "),
+        (launched, "sidecars", lambda case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
+        (launched, "sidecars", lambda case: None, "returned is None; it should be a valid tuple"),
+        (in_placement, "wire_share", lambda case: float("nan"), "returned is nan; it should be"),
+        (in_placement, "wire_share", lambda case: 2.0, "returned is 2.0; it should be less than or equal to 1"),
+        (in_proof, "synchronous", lambda case: None, "returned is None; it should be a valid boolean"),
     ],
 )
-def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(method: str, answer: Callable[..., object], told: str) -> None:
-    wrong = type("Made", (Alpha,), {method: answer})()
-    arguments = (None,) * (answer.__code__.co_argcount - 1)
-    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at .*{told}.*; fix or uninstall it"):
-        ask(wrong, method, *arguments)
+def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(
+    site: Site,
+    method: str,
+    answer: Callable[..., object],
+    told: str,
+    startable: SimpleNamespace,
+    tmp_path: Path,
+) -> None:
+    adapter = startable.adapters["alpha"]
+    site(adapter, tmp_path)  # the right answers pass
+    vars(adapter)[method] = answer
+    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at {method}: .*{told}.*; fix or uninstall it"):
+        site(adapter, tmp_path)
+
+
+def test_a_launcher_s_wrong_word_on_what_is_missing_is_blamed_on_it(startable: SimpleNamespace, tmp_path: Path) -> None:
+    vars(startable.launchers["local"])["missing"] = lambda placement, interpreter: ["mpiexec"]
+    with pytest.raises(RequestError, match=r"the launcher 'local' fails at missing: .*returned is \['mpiexec'\]; it"):
+        launched(startable.adapters["alpha"], tmp_path)
 
 
 @pytest.mark.parametrize(
