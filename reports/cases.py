@@ -204,7 +204,7 @@ def _process(process: Process) -> Iterator[Fact]:
     yield "outcome", f"{process.outcome}{': ' if process.reason else ''}{process.reason}"
     yield "samples/s", number(process.rate)
     for name, seconds in process.passes.items():
-        yield f"pass {name}", f"{milliseconds(seconds)} ms per step: {BY_NAME[name].yields}"
+        yield f"pass {name}", f"{milliseconds(seconds)} ms per step: {BY_NAME[name].runs}"
     yield "interpreter", f"Python {about.interpreter.version}, {about.interpreter.origin}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())
     yield "hosts", ", ".join(about.hosts)

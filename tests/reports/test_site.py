@@ -19,6 +19,7 @@ from suite.plan import load, resolve
 from suite.plan.networks import registered
 from suite.plugins import adapters, launchers, workloads
 from suite.results.run_folder import RunFolder
+from suite.worker.pass_kinds import BY_NAME, COMPUTE_ONLY
 from tests.reports.cells import Cells
 from tests.reports.made_run import MadeRun, case_of, everything, kernels_of
 from tests.reports.parsed import Page
@@ -152,6 +153,15 @@ def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
     assert "clock of its GPUs at the end" not in facts
     assert facts["native steps set aside, as others used the machine"] == "20.0 % of their time"
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
+
+
+def test_a_process_says_what_each_of_its_passes_ran(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(ranks=2), repeats=1)
+    ((_, text),) = details(summarise(run.folder))
+    facts = dict(next(dict(found["groups"]) for found in content(text).values())["Process 0"])
+    assert facts["pass compute_only"].partition(": ")[2] == BY_NAME[COMPUTE_ONLY].runs
+    assert " ms per step: native steps without communication" in facts["pass compute_only"]
 
 
 def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
