@@ -64,6 +64,14 @@ def text_of(made):
     return " ".join(re.sub("<[^>]*>", "", page[page.index('<section id="predicted"') :]).split())
 
 
+def test_an_interval_of_one_process_says_what_it_comes_from(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    made.proven(case_of(ranks=2), repeats=1)
+    text = Page(render(made.folder, summarise(made.folder))).text
+    assert text.count("(rounds of one process)") == 2, "exposed and hidden communication"
+    assert text.count("(steps of one process)") == 1, "waiting for the last rank"
+
+
 def test_strong_scaling_has_its_own_baseline_and_ideal_line(tmp_path):
     made = MadeRun(tmp_path / "run")
     for ranks in (1, 2, 4):
