@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
@@ -107,13 +107,13 @@ class Row:
 
     @property
     def waited(self) -> float | None:
-        """Seconds that input adds to a native step."""
-        return _median([process.input_wait.waited for process in self.measured if process.input_wait])
+        """Seconds that input adds to a native step: the mean over processes, around which `waited_interval` lies."""
+        return _mean([process.input_wait.waited for process in self.measured if process.input_wait])
 
     @property
     def waited_share(self) -> float | None:
-        """Input's share of the native wall time."""
-        return _median([process.input_wait.share for process in self.measured if process.input_wait])
+        """Input's share of the native wall time: the mean over processes."""
+        return _mean([process.input_wait.share for process in self.measured if process.input_wait])
 
     @property
     def waited_interval(self) -> Difference | None:
@@ -264,3 +264,8 @@ class Row:
 def _median(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

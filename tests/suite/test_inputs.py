@@ -1,11 +1,14 @@
 """What reading costs: waiting, readers alone, and which of the two holds a case up."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from reports.inputs import words
 from suite.analysis.budget import input_wait
 from suite.analysis.inputs import groups, unhindered
+from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.contracts.case import Input
 from suite.results.rank_report import Rank
@@ -47,6 +50,15 @@ def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
 @pytest.mark.parametrize("ranks", [[], [Rank(rank=0)], [rank([1.0], [])], [rank([1.0] * 2, [0.1] * 2), Rank(rank=0)]])
 def test_without_every_ranks_waiting_nothing_is_told(ranks):
     assert input_wait(ranks) is None
+
+
+def test_a_row_s_wait_is_the_mean_around_which_its_interval_lies():
+    waits = [input_wait([rank([1.0] * 4, [wait, wait, 1.5 * wait, wait])]) for wait in (0.1, 0.2, 0.6)]
+    measured = SimpleNamespace(measured=[SimpleNamespace(input_wait=wait) for wait in (*waits, None)])
+    share, interval = Row.waited_share.fget(measured), Row.waited_interval.fget(measured)
+    assert share == pytest.approx(0.3 * 1.125)
+    assert (share, Row.waited.fget(measured)) == pytest.approx((interval.value, 0.3 * 1.125))
+    assert interval.low < share < interval.high
 
 
 def only(run):
