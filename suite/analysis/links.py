@@ -189,7 +189,7 @@ class Link:
     overlaps: tuple[Overlap, ...]
     fit: Fit | None
     skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
-    tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: format 1 did not keep them
+    tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: no network's
     noise: Noise | None = None  # None: nothing was measured, or not here
     references: tuple[Reference, ...] = ()  # of its ranks
     memory: tuple[Memory, ...] = ()  # of each rank at most; () unknown
@@ -352,7 +352,7 @@ def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
 
 
 def settings(rank: CommRank) -> dict[str, str]:
-    """A rank's settings of its libraries when it had joined, else when it began; old records know one or none."""
+    """Return a rank's settings of its libraries when it had joined; when it began, if it never joined; else none."""
     known = (part.settings for part in (rank.joined, rank.hello) if part)
     return next((each for each in known if each is not None), {})
 

@@ -94,6 +94,8 @@ def _section(check: "Check", result: Result | None) -> list[str]:
     if result["method"] < METHOD:
         lines += ["", f"**Of method {result['method']}; the newest is {METHOD}.**"]
     lines += _disturbed(result)
+    if "remark" in result:  # written by hand; the next run drops it
+        lines += ["", f"**{result['remark']}**"]
     if "failed" in result:
         return [*lines, "", f"It failed: {result['failed']}"]
     lines += ["", "| figure | value | 95 % interval | bound | kept |", "|---|---|---|---|---|"]

@@ -312,7 +312,7 @@ def of_comparing() -> str:
     seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
     changed = [(what, *(f"{share:.1%}" for share in one.values())) for what, one in changes]
     return f"""\
-{origin(found)}{found["trials"]} simulations for each figure. Their noise has the shape of
+{origin(found)}{remark(found)}{found["trials"]} simulations for each figure. Their noise has the shape of
 {found["cases_drawn_from"]} measured cases (median scatter of processes: {found["median_scatter"]:.1%}). Where runs
 differ as much as their processes, only a history can tell that from a change.{of_scatter(found)}
 
@@ -351,6 +351,11 @@ def origin(found: dict[str, Any]) -> str:
     commits = ", ".join(map(short, when["commits"]))
     where = f"Measured on {', '.join(when['dates'])}, commit {commits}, method {', '.join(map(str, when['methods']))}"
     return f"{where}; {', '.join(when['cpus'])}. Evaluated on {by['date']}, commit {short(by['commit'])}.\n\n"
+
+
+def remark(found: dict[str, Any]) -> str:
+    """Return what was written into a part's file by hand, as a paragraph; a new measurement drops it."""
+    return f"**{found['remark']}**\n\n" if "remark" in found else ""
 
 
 def short(full: str) -> str:
