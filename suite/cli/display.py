@@ -1,6 +1,8 @@
 """A session's events as a person sees them: each result as it comes, and below it what runs now and how long is left.
 
-Trainings and collectives are shown alike. In a pipe or a file each event is one plain line, written at once.
+Trainings and collectives are shown alike: a case's result is printed when the case ends. A collective's result is a
+table of all its sizes; until then each size appears only in the line of the ranks' states. In a pipe or a file each
+event is one plain line, written at once.
 """
 
 import time
