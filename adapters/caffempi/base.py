@@ -173,7 +173,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         self._clock.forget()
 
     def notes(self) -> Dict[str, Any]:
-        return dict(super().notes(), memory_format=self._layout, kernels=by_way(self._ways))
+        return dict(super().notes(), memory_format=self._layout, layer_kernels=by_way(self._ways))
 
 
 class Single(CaffeMPITrainer):

@@ -116,7 +116,7 @@ class TorchTrainer(machine.DeviceTrainer):
             compile=self._compiled,
             lrn="shifted additions, own backward" if self.setup.tuned else "torch.nn.LocalResponseNorm",
             optimiser=described(self.setup.optimiser, self._fused),
-            kernels=by_way(self._ways),
+            layer_kernels=by_way(self._ways),
             copies="on a stream of their own" if self._copies else "in the order of the steps",
             stages="events on the device's stream" if self.has_device_marks() else "the host's clock",
         )

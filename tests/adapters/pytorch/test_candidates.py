@@ -126,7 +126,7 @@ def test_nothing_is_timed_elsewhere(times, changes):
 def test_knobs_fix_it_and_the_record_says_so(times, trainer, tuning):
     ours = trainer(tuning=tuning, products="onednn", pointwise="torch")
     ours.build(pointwise(), dict(weights.initial(pointwise())))
-    assert ours.notes()["kernels"] == {"onednn": ["hidden", "fc"], "torch": ["wide", "narrow"]}
+    assert ours.notes()["layer_kernels"] == {"onednn": ["hidden", "fc"], "torch": ["wide", "narrow"]}
     assert not times.calls
 
 
