@@ -56,8 +56,9 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
         channels_last = self._layout == "channels_last"
-        tried = partial(attempt, channels_last, samples=self.setup.batch)
-        self._ways = choose(self.setup, self.group, graph, self.setup.batch, "caffempi, " + self._layout, tried)
+        samples = self.setup.tuned_batch or self.setup.batch
+        tried = partial(attempt, channels_last, samples=samples)
+        self._ways = choose(self.setup, self.group, graph, samples, "caffempi, " + self._layout, tried)
         self._graph = graph
         self._net = lower(graph, channels_last, self.setup.world, self._dtype, self._device, self._ways)
         self._arena, self._clock = self._net.arena, self.new_clock()

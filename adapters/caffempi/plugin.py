@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
-from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages
+from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages, times_layers
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import FLOAT32, Backend
 from suite.contracts.case import Configuration
@@ -154,6 +154,9 @@ class CaffeMPI(Adapter):
         knobs=KNOBS,
         formats=(LMDB,),
     )
+
+    def tunes_to_batch(self, case: Configuration) -> bool:
+        return times_layers(case)
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""

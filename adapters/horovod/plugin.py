@@ -101,6 +101,9 @@ class Horovod(Adapter):
             return "NCCL refuses ranks that share a GPU; ask for share_devices = false and fewer ranks per node"
         return self._engine.unsupported(self._of_engine(case))
 
+    def tunes_to_batch(self, case: Configuration) -> bool:
+        return self._engine.tunes_to_batch(self._of_engine(case))
+
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         return self._engine.environ(self._of_engine(case), interpreter)
 

@@ -148,8 +148,8 @@ class TorchTrainer(machine.DeviceTrainer):
             self._ways = choose(self.setup, self.group, graph, samples, about, tried)
 
     def _samples_at_once(self) -> int:
-        """Return how many samples a forward takes."""
-        return self.setup.batch // self.setup.devices
+        """Return how many samples a forward of the measured case takes."""
+        return (self.setup.tuned_batch or self.setup.batch) // self.setup.devices
 
     def _release(self) -> None:
         """Let go of what was built; DDP is in a reference cycle."""

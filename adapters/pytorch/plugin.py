@@ -162,6 +162,14 @@ CANDIDATES = {
 }
 
 
+def times_layers(case: Configuration) -> bool:
+    """Return whether `adapters.pytorch.candidates.choose` may time layers, on the case's batch."""
+    place, knobs = case.placement, case.knobs
+    left_open = "auto" in (knobs.get(name, "auto") for name in ("products", "pointwise"))
+    tuned = case.tuning == "tuned" and place.device == "cpu" and case.precision == "float32"
+    return tuned and left_open and knobs.get("onednn") != "off"
+
+
 def huge_pages(case: Configuration) -> dict[str, str]:
     """PyTorch's variable for huge pages: 2 to 4 % of a step where Linux gives them on request (madvise)."""
     asked = case.knobs.get("huge_pages", "auto")
@@ -344,6 +352,9 @@ class PyTorch(Adapter):
 
     def decoding(self, case: Configuration) -> str:
         return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""
+
+    def tunes_to_batch(self, case: Configuration) -> bool:
+        return case.strategy != "tensor_parallel" and not case.knobs.get("compile") and times_layers(case)
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """Return a tuned CPU process's requests of the allocator; on GPUs cuBLAS's, in order to add up alike."""

@@ -62,7 +62,7 @@ def verify(
     from suite.plan.overrides import is_path
     from suite.plugins import adapters, workloads
     from suite.processes.interpreters import find
-    from suite.proofs.make import Proofs
+    from suite.proofs.make import Proofs, tuned_batch
     from suite.proofs.side_by_side import room, share, side_by_side
     from suite.proofs.wanted import Wanted, cases_to_verify
 
@@ -99,7 +99,10 @@ def verify(
 
     try:
         with console.status("") as status:
-            shares = [share(case, graphs[case.workload].graph(), here=True) for case, _ in cases]
+            shares = [
+                share(case, graphs[case.workload].graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
+                for case, _ in cases
+            ]
             for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
                 reason = _reason(verdicts[index].reason, index + 1, reasons)
                 line = ": ".join(filter(None, (names[index], verdicts[index].verdict, reason)))

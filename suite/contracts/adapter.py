@@ -223,6 +223,13 @@ class Adapter(ABC):
         """
         return {}
 
+    def tunes_to_batch(self, case: Configuration) -> bool:
+        """Return whether its trainer times kernels on the case's batch (Setup.tuned_batch) and keeps the fastest.
+
+        Each batch then has a proof of its own, which chooses by the case's batch; no other proof runs meanwhile.
+        """
+        return False
+
     def wire_share(self, case: Configuration) -> Share:
         """Return the least share of the gradients' bytes that each host must send to other hosts per step; 0: unknown.
 

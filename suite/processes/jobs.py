@@ -12,7 +12,7 @@ from suite.worker.variables import Variables
 from workloads.catalogue import Workload
 
 
-def group(configuration: Configuration, adapter: Adapter) -> Group:
+def group(configuration: Configuration, adapter: Adapter, tuned_batch: int = 0) -> Group:
     placement = configuration.placement
     return Group(
         ranks=placement.ranks,
@@ -37,6 +37,7 @@ def group(configuration: Configuration, adapter: Adapter) -> Group:
         share_devices=placement.share_devices,
         memory_limit=placement.memory_limit,
         variables=variables(adapter),
+        tuned_batch=tuned_batch,
         straggler=configuration.straggler,
     )
 

@@ -46,6 +46,7 @@ class Launch:
     interpreter: Interpreter
     bundle: Path
     limits: Limits
+    tuned_batch: int = 0  # samples per device of the measured case that a proof covers; 0: the configuration's
 
     @property
     def here(self) -> bool:
@@ -61,7 +62,8 @@ class Launch:
         """Do what `run` does, with pauses; see suite.processes.attempt.running."""
         folder = real(folder)
         job_file = folder / "job.json"
-        write_whole(job_file, encode(Job(str(folder), jobs.group(self.configuration, self.adapter), task)))
+        group = jobs.group(self.configuration, self.adapter, self.tuned_batch)
+        write_whole(job_file, encode(Job(str(folder), group, task)))
         ranks, phrases = self.configuration.placement.ranks, self.adapter.out_of_memory
         with meeting_port() as port:
             request = self._request(folder, job_file, port)

@@ -70,7 +70,7 @@ class Proofs:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
-        launch = replace(launch, configuration=proven, limits=limits)
+        launch = replace(launch, configuration=proven, limits=limits, tuned_batch=tuned_batch(case, launch.adapter))
         key = self._key(launch)
         path, once = self._folder / f"{key}.json", (key, case.silence_limit)
         scope = _scope(case, launch.adapter)
@@ -108,7 +108,9 @@ class Proofs:
         proven, workload = launch.configuration, launch.workload
         values = proven.to_dict()
         environ = {**inherited(), **ask(launch.adapter, "environ", proven, launch.interpreter.path)}
+        batch = {"tuned batch": launch.tuned_batch} if launch.tuned_batch else {}
         parts = {
+            **batch,
             "bundle": bundle.written_digest(launch.bundle),
             "graph": workload.graph().digest,
             "configuration": {**values, "placement": {**values["placement"], "hosts": []}},
@@ -172,6 +174,11 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
         readers=_readers(case),
         knobs=case.knobs,
     )
+
+
+def tuned_batch(case: Case, adapter: Adapter) -> int:
+    """Return the samples per device for which a proof chooses kernels by timing; 0: it times none."""
+    return case.batch if adapter.tunes_to_batch(case) else 0
 
 
 def _readers(case: Case) -> int:

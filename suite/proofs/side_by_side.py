@@ -1,4 +1,4 @@
-"""Concurrent proofs: they are not timed, so as many run at once as the cores and the memory allow."""
+"""Concurrent proofs: most are not timed, so as many run at once as the cores and the memory allow."""
 
 import math
 import os
@@ -38,13 +38,14 @@ class Share:
 NOTHING, ALL = Share(0, 0), Share(math.inf, math.inf)
 
 
-def share(proven: Configuration, graph: Graph, here: bool) -> Share:
+def share(proven: Configuration, graph: Graph, here: bool, timing: bool = False) -> Share:
     """Return the share that a proof takes.
 
-    A proof on a GPU, or one that may not run `here`, takes all: the free capacity is unknown there.
+    A proof on a GPU, or one that may not run `here`, takes all: the free capacity is unknown there. So does one that is
+    `timing` kernels: the load of concurrent proofs would decide the choice.
     """
     placement = proven.placement
-    if not here or placement.device != "cpu":
+    if timing or not here or placement.device != "cpu":
         return ALL
     devices = placement.device_count
     return Share(devices * placement.threads, devices * (FRAMEWORK + TIMES * graph.gradient_bytes(8)))

@@ -16,7 +16,7 @@ from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits, Measuring
 from suite.processes.jobs import measuring
 from suite.processes.launch import Launch, OnMessage, launch_of
-from suite.proofs.make import Proofs
+from suite.proofs.make import Proofs, tuned_batch
 from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank, training_rank
@@ -149,7 +149,8 @@ class TrainingSession(Session[Case]):
 
 
 def _share(item: Runnable[Case]) -> Share:
-    return share(item.case, item.launch.workload.graph(), item.launch.here)
+    timing = bool(tuned_batch(item.case, item.launch.adapter))
+    return share(item.case, item.launch.workload.graph(), item.launch.here, timing)
 
 
 LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by the reason of a watchdog

@@ -59,6 +59,8 @@ class Setup(NamedTuple):
     model_parallel_size: int = 1  # ranks in a row that hold one network together; all are given the same batch
     changing_rate: bool = False  # `Trainer.set_learning_rate` will be called between steps
     share_devices: bool = False  # whether ranks of a host may drive the same GPU
+    # As `batch`, of the case whose kernels are chosen by timing: in a proof, the measured case's; 0: `batch` itself.
+    tuned_batch: int = 0
 
     @property
     def tuned(self) -> bool:

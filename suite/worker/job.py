@@ -46,6 +46,7 @@ class Group(NamedTuple):
     share_devices: bool
     memory_limit: int  # bytes that each process of a rank, and each server, may allocate; 0: no limit
     variables: Variables = Variables()  # the adapter's, in addition to those of suite.worker.variables
+    tuned_batch: int = 0  # as `batch`, of the measured case that a proof covers; 0: `batch` itself
     straggler: float = 0.0  # share of its cores' time that the last rank loses to a load (suite.worker.load)
 
 

@@ -124,6 +124,7 @@ def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
 
 def setup_of(group: Group, rank: Rank) -> Setup:
     """Return the setup of this rank."""
+    devices = group.devices * group.model_parallel_size
     return Setup(
         rank=rank.rank,
         world=rank.world,
@@ -132,7 +133,7 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         device=group.device,
         devices=group.devices,
         threads=group.threads,
-        batch=group.batch * group.devices * group.model_parallel_size,
+        batch=group.batch * devices,
         precision=group.precision,
         tuning=group.tuning,
         knobs=group.knobs,
@@ -143,6 +144,7 @@ def setup_of(group: Group, rank: Rank) -> Setup:
         model_parallel_size=group.model_parallel_size,
         changing_rate=group.changing_rate,
         share_devices=group.share_devices,
+        tuned_batch=group.tuned_batch * devices,
     )
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from suite.contracts.case import Case, Placement
+from suite.plugins import adapters
 from suite.processes.attempt import Limits
+from suite.processes.jobs import group
 from suite.processes.launch import launch_of
-from suite.proofs.make import Proofs, configuration_of_proof
+from suite.proofs.make import Proofs, configuration_of_proof, tuned_batch
 from workloads.networks.__init__ import by_name
 
 NETWORK = by_name()["mnist_small"]
@@ -69,3 +71,11 @@ def test_it_takes_the_placement_s_own_threads_and_cores(launch):
     read = [case.on(data="photographs"), case, case.on(data="photographs", placement=Placement(threads=3))]
     readers = [configuration_of_proof(each, launch.adapter, NETWORK).readers for each in read]
     assert readers == [2, 0, 0], "a bound rank that reads has cores for its readers, too"
+
+
+def test_kernels_that_are_timed_on_the_case_s_batch_have_a_proof_for_each_batch(launch):
+    assert key(replace(launch, tuned_batch=64)) not in (key(launch), key(replace(launch, tuned_batch=32)))
+    case = Case("pytorch", "single", "mnist_small", batch=64, tuning="tuned", knobs={})
+    assert tuned_batch(case, adapters()["pytorch"]) == 64
+    assert tuned_batch(case, launch.adapter) == 0
+    assert group(case, adapters()["pytorch"], 64).tuned_batch == 64

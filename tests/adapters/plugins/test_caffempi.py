@@ -104,3 +104,8 @@ def test_cublas_is_deterministic_where_it_is_asked_for() -> None:
     assert "CUBLAS_WORKSPACE_CONFIG" not in plugin.CaffeMPI().environ(case, PYTHON)
     asked = case.on(knobs=knobs.values(plugin.KNOBS, {"deterministic": "on"}))
     assert plugin.CaffeMPI().environ(asked, PYTHON)["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each() -> None:
+    case, adapter = Case("caffempi", "single", "alexnet", tuning="tuned"), plugin.CaffeMPI()
+    assert [adapter.tunes_to_batch(case.on(precision=name)) for name in ("float32", "float64")] == [True, False]

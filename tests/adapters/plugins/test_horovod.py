@@ -95,3 +95,7 @@ def test_its_engine_is_asked_with_knobs_of_its_own(adapter):
     case = CASE.on(adapter=adapter.name)
     assert adapter.unsupported(case) is None
     assert isinstance(adapter.environ(case, PYTHON), dict)
+
+
+def test_pytorch_s_layers_are_timed_on_the_case_s_batch() -> None:
+    assert [adapter.tunes_to_batch(CASE.on(tuning="tuned")) for adapter in (MXNET, PYTORCH)] == [False, True]

@@ -175,3 +175,21 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
     assert ADAPTER.environ(DDP, PYTHON) == {}
     assert ADAPTER.environ(DDP.on(tuning="tuned", placement=Placement(device="cuda")), PYTHON) == {}
     assert ADAPTER.environ(DDP.on(tuning="tuned"), PYTHON)["MALLOC_TRIM_THRESHOLD_"] == str(32 << 30)
+
+
+@pytest.mark.parametrize(
+    ("changes", "times"),
+    [
+        ({}, True),
+        ({"tuning": "default"}, False),
+        ({"precision": "bfloat16"}, False),
+        ({"placement": Placement(device="cuda")}, False),
+        ({"strategy": "tensor_parallel"}, False),
+        ({"knobs": whole({"compile": True})}, False),
+        ({"knobs": whole({"onednn": "off"})}, False),
+        ({"knobs": whole({"products": "torch"})}, True),
+        ({"knobs": whole({"products": "torch", "pointwise": "torch"})}, False),
+    ],
+)
+def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each(changes, times):
+    assert ADAPTER.tunes_to_batch(DDP.on(tuning="tuned").on(**changes)) is times

@@ -130,6 +130,14 @@ def test_knobs_fix_it_and_the_record_says_so(times, trainer, tuning):
     assert not times.calls
 
 
+def test_a_proof_chooses_by_the_measured_case_s_batch(times, trainer, cache):
+    ours = trainer(batch=2, tuned_batch=16)
+    ours.build(pointwise(), dict(weights.initial(pointwise())))
+    assert len(times.calls) == 4
+    (path,) = cache.iterdir()
+    assert all(" of 16x" in key for key in json.loads(path.read_text()))
+
+
 def test_layers_by_way():
     assert by_way({"a": "torch", "b": "onednn", "c": "torch"}) == {"onednn": ["b"], "torch": ["a", "c"]}
 

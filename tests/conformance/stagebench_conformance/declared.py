@@ -27,6 +27,7 @@ ABOUT_A_CASE = (
     "microbatches",
     "mpi",
     "decoding",
+    "tunes_to_batch",
     "wire_share",
     "sidecars",
 )
