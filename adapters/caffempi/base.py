@@ -8,7 +8,7 @@ import torch
 
 from adapters.caffempi.arena import Arena, Group, Span, exported
 from adapters.caffempi.input import Database, DatabaseReader, pack, pinned
-from adapters.caffempi.lower import attempt, lower
+from adapters.caffempi.lower import CODE, attempt, lower
 from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
 from adapters.pytorch.candidates import by_way, choose
@@ -58,7 +58,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         channels_last = self._layout == "channels_last"
         samples = self.setup.tuned_batch or self.setup.batch
         tried = partial(attempt, channels_last, samples=samples)
-        self._ways = choose(self.setup, self.group, graph, samples, "caffempi, " + self._layout, tried)
+        self._ways = choose(self.setup, self.group, graph, samples, "caffempi, " + self._layout, tried, CODE)
         self._graph = graph
         self._net = lower(graph, channels_last, self.setup.world, self._dtype, self._device, self._ways)
         self._arena, self._clock = self._net.arena, self.new_clock()

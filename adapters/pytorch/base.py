@@ -12,7 +12,7 @@ from adapters.pytorch.candidates import by_way, choose
 from adapters.pytorch.comm import ProcessGroup
 from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
 from adapters.pytorch.input import reader_of
-from adapters.pytorch.lower import attempt
+from adapters.pytorch.lower import CODE, attempt
 from adapters.pytorch.machine import Copies
 from adapters.pytorch.optimisers import described
 from suite.worker.contract import Batch, Joined, Setup, Unsupported
@@ -145,7 +145,7 @@ class TorchTrainer(machine.DeviceTrainer):
         if self.has_candidates and not self._compiled:
             samples, about = self._samples_at_once(), "pytorch, %s" % self._layout
             tried = partial(attempt, self._layout, samples=samples)
-            self._ways = choose(self.setup, self.group, graph, samples, about, tried)
+            self._ways = choose(self.setup, self.group, graph, samples, about, tried, CODE)
 
     def _samples_at_once(self) -> int:
         """Return how many samples a forward of the measured case takes."""

@@ -8,7 +8,9 @@ does a tuned case when it is built. A way counts only if it gives PyTorch's own 
 import hashlib
 import json
 import os
+import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -23,12 +25,15 @@ from workloads.graph import Graph, Layer
 Tensor = Any  # torch's, float32
 Run = Callable[[], Sequence[Tensor]]  # computes a layer forward and backward; returns its output and gradients
 Attempt = Callable[[Layer, str], Run]  # a layer on random numbers, computed in a way
+Choices = Dict[str, Dict[str, Any]]  # "way" and "seconds" by key
 
 # By knob. "torch": as PyTorch has it; "onednn": by oneDNN; "product": by oneDNN too, as a matrix product over pixels.
 WAYS = {"products": ("torch", "onednn"), "pointwise": ("torch", "onednn", "product")}
 ROUNDS, LEAST_ROUNDS, LIMIT_S = 7, 3, 0.4  # no further round of a shape begins after LIMIT_S, but LEAST_ROUNDS are made
 GAIN = 0.95  # a way must take at most such a share of the usual one's time: noise must not choose
 ROUNDING = 1e-5  # the norm of a difference over that of PyTorch's own result
+
+MADE: Dict[Tuple[str, str], str] = {}  # choices of this process, by file and key: kept where no file can be written
 
 linear: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # None: this PyTorch has no oneDNN
 
@@ -95,16 +100,18 @@ def knob_of(layer: Layer) -> Optional[str]:
     return None
 
 
-def choose(setup: Setup, group: Any, graph: Graph, samples: int, about: str, attempt: Attempt) -> Dict[str, str]:
+def choose(
+    setup: Setup, group: Any, graph: Graph, samples: int, about: str, attempt: Attempt, code: Sequence[str]
+) -> Dict[str, str]:
     """Return the way of each layer that has several, by its name; layers that are not named are computed as usual.
 
     All ranks come here, and rank 0 chooses for all of them: layers that several ranks hold must round alike. `group`
     has `maximum`, by which rank 0 tells the others, or is None. `samples` are those of one forward; `about` names
-    what else decides: the adapter and the memory format of images.
+    what else decides: the adapter and the memory format of images; `code`, the adapter's files that compute layers.
     """
     if setup.device != "cpu" or setup.precision != "float32" or linear is None or not torch.backends.mkldnn.enabled:
         return {}
-    kept, ways, known = Kept(setup), {}, {}  # type: Kept, Dict[str, str], Dict[str, str]
+    kept, ways, known = Kept(setup, code), {}, {}  # type: Kept, Dict[str, str], Dict[str, str]
     for layer in graph.layers:
         knob = knob_of(layer)
         if knob is None:
@@ -131,45 +138,66 @@ def by_way(ways: Dict[str, str]) -> Dict[str, List[str]]:
 
 
 class Kept:
-    """Ways that were chosen before, in the cache: a file for each processor, version of PyTorch and setting of it."""
+    """Ways that were chosen before, in the cache: a file for each processor, PyTorch and its settings, and our code."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, code: Sequence[str]) -> None:
         """Read the file; without one, or with a broken one, everything is tried."""
         decisive = arithmetic(os.environ, Variables(["ATEN_", "THP_", "TORCH_"]))
-        self._threads, self._tried = setup.threads, False
+        self._threads = setup.threads
         about = [processor(), torch.__config__.show(), str(torch.__version__), setup.threads, decisive]
+        about.extend(digest(path) for path in (__file__, *code))
         name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self._path = os.path.join(cache(), "candidates", "pytorch-%s.json" % name)
-        self._found: Dict[str, Dict[str, Any]] = {}
-        try:
-            with open(self._path) as stream:
-                self._found = json.load(stream)
-        except (OSError, ValueError):
-            pass
+        self._found, self._tried = stored(self._path), {}  # type: Choices, Choices
 
     def way(self, key: str, knob: str, run_of: Callable[[str], Run]) -> str:
         """Return the fastest of a knob's ways; `run_of(way)` makes a run."""
-        ways, known = WAYS[knob], self._found.get(key, {})
-        if known.get("way") not in ways:
+        ways, place = WAYS[knob], (self._path, key)
+        if place in MADE:
+            return MADE[place]
+        way = self._found.get(key, {}).get("way")
+        if way not in ways:
             seconds = tried({way: run_of(way) for way in ways}, self._threads)
             best = min(seconds, key=lambda way: seconds[way])
             way = best if seconds[best] <= GAIN * seconds[ways[0]] else ways[0]
-            known = self._found[key] = {"way": way, "seconds": seconds}
-            self._tried = True
-        return str(known["way"])
+            self._tried[key] = {"way": way, "seconds": seconds}
+        MADE[place] = str(way)
+        return MADE[place]
 
     def write(self) -> None:
         """Keep what was tried, for later cases; a cache that cannot be written costs them the seconds again."""
         if not self._tried or self._path.startswith("~"):  # a user without a home folder
             return
-        written = "%s.%d" % (self._path, os.getpid())
-        try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            with open(written, "w") as stream:
-                json.dump(self._found, stream, indent=1, sort_keys=True)
-            os.replace(written, self._path)
-        except OSError:
-            pass
+        folder = os.path.dirname(self._path)
+        with suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+            handle, written = tempfile.mkstemp(".part", dir=folder)
+            try:
+                with os.fdopen(handle, "w") as stream:  # again: another process may have written meanwhile
+                    json.dump(dict(stored(self._path), **self._tried), stream, indent=1, sort_keys=True)
+                os.replace(written, self._path)
+            except OSError:
+                os.unlink(written)
+
+
+def stored(path: str) -> Choices:
+    """Return a file's choices by their keys; none without the file, or if it is broken in any place."""
+    try:
+        with open(path) as stream:
+            read = json.load(stream)
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(read, dict) and all(isinstance(choice, dict) for choice in read.values())
+    return read if whole else {}
+
+
+def digest(path: str) -> str:
+    """Return a digest of a source file; "" if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return ""
 
 
 def tried(runs: Dict[str, Run], threads: int) -> Dict[str, float]:

@@ -16,6 +16,7 @@ from workloads import weights
 from workloads.build import Builder
 
 TUNED = setup_with_knobs(tuning="tuned")
+CODE = __file__
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
@@ -35,6 +36,7 @@ HAS_WAYS = [layer for layer in pointwise().layers if knob_of(layer)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """The folder of what was chosen."""
+    monkeypatch.setattr(candidates, "MADE", {})
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "candidates"
 
@@ -55,7 +57,8 @@ def times(monkeypatch):
 
 
 def chosen(setup=TUNED, group=None, samples=4, about="pytorch, channels_last"):
-    return choose(setup, group, pointwise(), samples, about, partial(attempt, torch.channels_last, samples=samples))
+    tried = partial(attempt, torch.channels_last, samples=samples)
+    return choose(setup, group, pointwise(), samples, about, tried, [CODE])
 
 
 def test_strided_convolutions_have_one_way_as_torch_gives_them_to_onednn():
@@ -87,17 +90,70 @@ def test_the_fastest_is_kept_and_not_timed_again(times, cache):
     kept = json.loads(path.read_text())
     assert kept["pointwise: 8 of 4x6x9x9, without bias, pytorch, channels_last"]["way"] == "product"
     times["torch"] = 0.1
-    assert chosen() == expected
-    assert len(times.calls) == 4
+    for _ in range(2):
+        assert chosen() == expected
+        assert len(times.calls) == 4
+        candidates.MADE.clear()  # as in another process
     assert set(chosen(samples=8).values()) == {"torch"}, "another batch is timed by itself"
-    path.write_text("{")
-    assert set(chosen().values()) == {"torch"}, "a broken file is made again"
+    assert list(cache.iterdir()) == [path]
 
 
-@pytest.mark.usefixtures("times")
-def test_a_cache_that_cannot_be_written_costs_only_the_time(cache):
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"a": "torch"}', '{"a": [1]}', "\xff"])
+def test_a_broken_file_is_made_again(times, cache, text):
+    before = chosen()
+    (path,) = cache.iterdir()
+    whole = path.read_text()
+    path.write_bytes(text.encode("latin-1"))
+    candidates.MADE.clear()
+    assert chosen() == before
+    assert len(times.calls) == 8
+    assert path.read_text() == whole
+
+
+def test_a_way_that_is_unknown_is_timed_again(times, cache):
+    before = chosen()
+    (path,) = cache.iterdir()
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({key: {"way": ["magic"]} for key in kept}))
+    candidates.MADE.clear()
+    assert chosen() == before
+    assert json.loads(path.read_text()) == kept
+
+
+def test_what_another_process_wrote_meanwhile_stays(monkeypatch, times, cache):
+    chosen()
+    (path,) = cache.iterdir()
+    first = json.loads(path.read_text())
+    path.unlink()
+
+    def beside(runs, threads):
+        path.write_text(json.dumps(first))
+        return times(runs, threads)
+
+    monkeypatch.setattr(candidates, "tried", beside)
+    chosen(samples=8)
+    assert len(json.loads(path.read_text())) == 8
+
+
+def test_other_code_is_timed_by_itself(monkeypatch, times, cache, tmp_path):
+    chosen()
+    path = tmp_path / "lower.py"
+    monkeypatch.setitem(globals(), "CODE", str(path))
+    for number, text in enumerate([None, "one", "two"], 2):
+        if text:
+            path.write_text(text)
+        chosen()
+        assert len(list(cache.iterdir())) == number
+    assert len(times.calls) == 16
+
+
+def test_a_cache_that_cannot_be_written_costs_only_the_time_once(times, cache):
     cache.parent.write_text("no folder")
-    assert chosen()["fc"] == "onednn"
+    before = chosen()
+    assert before["fc"] == "onednn"
+    times["torch"] = 0.1
+    assert chosen() == before, "a proof builds twice: both halves are computed alike"
+    assert len(times.calls) == 4
 
 
 def test_noise_does_not_choose(times):
