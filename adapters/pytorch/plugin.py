@@ -1,5 +1,6 @@
 """PyTorch as the controller sees it: what it can do and what its processes need."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these excha
 
 
 UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of single, ddp and dp"
+
+NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
 def _strategy(name: str, trainer: str, words: str, **more: Any) -> Strategy:
@@ -81,6 +84,11 @@ STRATEGIES = (
         "each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
         model_parallel=True,
+        refuses={
+            ("products", "onednn"): NO_CANDIDATES,
+            ("pointwise", "onednn"): NO_CANDIDATES,
+            ("pointwise", "product"): NO_CANDIDATES,
+        },
     ),
     _strategy(
         "branch_parallel",
@@ -144,14 +152,20 @@ CANDIDATES = {
         "auto",
         "What multiplies the float32 matrices of dense layers: PyTorch's BLAS (MKL), or oneDNN; auto: PyTorch's, and "
         "when tuned the faster one, timed on the case's shapes when the network is built.",
-        needs=(Need("device", ("cpu",), "cuBLAS multiplies on GPUs", ("onednn",)),),
+        needs=(
+            Need("device", ("cpu",), "cuBLAS multiplies on GPUs", ("onednn",)),
+            Need("precision", ("float32",), "PyTorch chooses what multiplies other numbers", ("onednn",)),
+        ),
     ),
     "pointwise": Knob(
         ("auto", "torch", "onednn", "product"),
         "auto",
         "What computes float32 convolutions of 1x1: PyTorch's own choice, oneDNN's convolution, or its product over "
         "pixels; auto: PyTorch's choice, and when tuned the fastest, timed on the case's shapes.",
-        needs=(Need("device", ("cpu",), "cuDNN convolves on GPUs", ("onednn", "product")),),
+        needs=(
+            Need("device", ("cpu",), "cuDNN convolves on GPUs", ("onednn", "product")),
+            Need("precision", ("float32",), "PyTorch chooses what convolves other numbers", ("onednn", "product")),
+        ),
     ),
     "huge_pages": Knob(
         ("auto", "on", "off"),
@@ -162,10 +176,21 @@ CANDIDATES = {
 }
 
 
+TIMED = ("products", "pointwise")  # of these knobs, those that are timed when tuned
+
+
+def _with_kernel_knobs(timed: Knob) -> Knob:
+    """Return one of the TIMED where there are the knobs `compile` and `onednn`, which overrule it."""
+    by_onednn = timed.needs[0].of
+    compiled = Need("compile", (False,), "a compiler chooses by itself", by_onednn)
+    switched_off = Need("onednn", ("on",), "without oneDNN, PyTorch's own kernels compute", by_onednn)
+    return replace(timed, needs=(*timed.needs, compiled, switched_off))
+
+
 def times_layers(case: Configuration) -> bool:
     """Return whether `adapters.pytorch.candidates.choose` may time layers, on the case's batch."""
     place, knobs = case.placement, case.knobs
-    left_open = "auto" in (knobs.get(name, "auto") for name in ("products", "pointwise"))
+    left_open = "auto" in (knobs.get(name, "auto") for name in TIMED)
     tuned = case.tuning == "tuned" and place.device == "cpu" and case.precision == "float32"
     return tuned and left_open and knobs.get("onednn") != "off"
 
@@ -180,6 +205,7 @@ def huge_pages(case: Configuration) -> dict[str, str]:
 KNOBS = {
     **KERNEL_KNOBS,
     **CANDIDATES,
+    **{name: _with_kernel_knobs(CANDIDATES[name]) for name in TIMED},
     "memory_format": Knob(
         ("auto", "contiguous", "channels_last"),
         "auto",

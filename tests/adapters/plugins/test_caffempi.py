@@ -109,3 +109,10 @@ def test_cublas_is_deterministic_where_it_is_asked_for() -> None:
 def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each() -> None:
     case, adapter = Case("caffempi", "single", "alexnet", tuning="tuned"), plugin.CaffeMPI()
     assert [adapter.tunes_to_batch(case.on(precision=name)) for name in ("float32", "float64")] == [True, False]
+
+
+@pytest.mark.parametrize("asked", [{"products": "onednn"}, {"pointwise": "onednn"}, {"pointwise": "product"}])
+def test_a_way_to_compute_layers_is_refused_where_it_would_change_nothing(asked: dict[str, object]) -> None:
+    case = Case("caffempi", "single", "alexnet", knobs=knobs.values(plugin.KNOBS, asked))
+    assert refusals.refusal(plugin.CaffeMPI(), case) is None
+    assert "needs precision = 'float32'" in str(refusals.refusal(plugin.CaffeMPI(), case.on(precision="float64")))

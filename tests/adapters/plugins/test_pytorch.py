@@ -193,3 +193,22 @@ def test_only_tuned_cpu_processes_get_allocator_settings():
 )
 def test_layers_that_are_timed_on_the_case_s_batch_want_a_proof_for_each(changes, times):
     assert ADAPTER.tunes_to_batch(DDP.on(tuning="tuned").on(**changes)) is times
+
+
+@pytest.mark.parametrize("asked", [{"products": "onednn"}, {"pointwise": "onednn"}, {"pointwise": "product"}])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"placement": Placement(device="cuda")}, "needs device = 'cpu'"),
+        ({"precision": "float64"}, "needs precision = 'float32'"),
+        ({"precision": "bfloat16"}, "needs precision = 'float32'"),
+        ({"knobs": {"compile": True}}, "needs compile = False: a compiler chooses by itself"),
+        ({"knobs": {"onednn": "off"}}, "needs onednn = 'on'"),
+        ({"strategy": "tensor_parallel"}, "as DTensors take no others"),
+    ],
+)
+def test_a_way_to_compute_layers_is_refused_where_it_would_change_nothing(asked, changes, words):
+    case = DDP.on(**{**changes, "knobs": whole({**asked, **changes.get("knobs", {})})})
+    assert words in refusal(ADAPTER, case)
+    assert refusal(ADAPTER, case.on(knobs=whole({**changes.get("knobs", {}), **dict.fromkeys(asked, "torch")}))) is None
+    assert refusal(ADAPTER, DDP.on(knobs=whole(asked))) is None
