@@ -173,7 +173,7 @@ class Kept:
             os.makedirs(folder, exist_ok=True)
             handle, written = tempfile.mkstemp(".part", dir=folder)
             try:
-                with os.fdopen(handle, "w") as stream:  # again: another process may have written meanwhile
+                with os.fdopen(handle, "w") as stream:  # read again: another process may have written
                     json.dump(dict(stored(self._path), **self._tried), stream, indent=1, sort_keys=True)
                 os.replace(written, self._path)
             except OSError:

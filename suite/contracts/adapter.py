@@ -226,7 +226,7 @@ class Adapter(ABC):
     def tunes_to_batch(self, case: Configuration) -> bool:
         """Return whether its trainer times kernels on the case's batch (Setup.tuned_batch) and keeps the fastest.
 
-        Each batch then has a proof of its own, which chooses by the case's batch; no other proof runs meanwhile.
+        Each batch then has a proof of its own, which chooses by the case's batch and runs without another proof.
         """
         return False
 

@@ -178,7 +178,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 
 def tuned_batch(case: Case, adapter: Adapter) -> int:
     """Return the samples per device for which a proof chooses kernels by timing; 0: it times none."""
-    return case.batch if adapter.tunes_to_batch(case) else 0
+    return case.batch if ask(adapter, "tunes_to_batch", case) else 0
 
 
 def _readers(case: Case) -> int:
@@ -192,7 +192,7 @@ def _readers(case: Case) -> int:
 
 def networks(adapter: Adapter, case: Configuration) -> int:
     """Return the number of networks that are trained in parallel, each with its own batch."""
-    held = max(ask(adapter, "model_parallel_size", case), case.placement.devices)
+    held: int = max(ask(adapter, "model_parallel_size", case), case.placement.devices)
     return case.placement.device_count // held
 
 
