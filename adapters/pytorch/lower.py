@@ -17,7 +17,7 @@ from suite.worker.contract import Unsupported
 from workloads.graph import Graph, Layer
 
 Operation = Callable[..., torch.Tensor]
-CODE = (__file__,)  # the files that compute layers in their ways, beside candidates.py
+CODE = (__file__,)  # files besides candidates.py whose code decides how a layer is computed
 
 
 def lower(layer: Layer, fast: bool, exclusive: bool, way: str = "torch") -> Operation:
