@@ -42,8 +42,8 @@ SECONDS, BYTES, LONGEST = 5, 1 << 30, 4000  # of an input, both; characters of a
 ROUND = 250  # inputs between two lines of progress
 # What a refusal asks for begins a clause with one of these; or it says what would be right.
 ASKED = (
-    "add|ask|begin|build|call|choose|correct|create|end|export|fetch|fill|free|get|give|go|import|install|keep|leave|"
-    "make|measure|mend|name|override|pack|pip|pick|point|put|read|remove|rename|replace|resume|run|save|see|set|"
+    "add|ask|begin|build|call|choose|correct|create|end|export|fetch|fill|fix|free|get|give|go|import|install|keep|"
+    "leave|make|measure|name|override|pack|pip|pick|point|put|read|remove|rename|replace|resume|run|save|see|set|"
     "stagebench|start|stop|switch|take|touch|try|turn|uninstall|unset|use|wait|write"
 )
 REMEDY = re.compile(
