@@ -17,7 +17,7 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import FailurePatterns, RankVariables
 from suite.errors import Unavailable
 from suite.processes.query import ask
-from suite.shell import command_line
+from suite.text import command_line
 
 SETTING = "STAGEBENCH_MPIEXEC"
 SECONDS = 30.0

@@ -22,7 +22,7 @@ from suite.analysis.rows import Row
 from suite.analysis.stats import Values
 from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
-from suite.suggest import cut
+from suite.text import cut
 from suite.worker.contract import KernelTimes
 from suite.worker.pass_kinds import BY_NAME
 

@@ -16,7 +16,7 @@ from suite.comm.records import CommFolder
 from suite.errors import once_per_reason
 from suite.files import write_whole
 from suite.foreign.folder import ForeignComm
-from suite.groups import grouped
+from suite.text import grouped
 
 PAGE = "index.html"
 

@@ -13,7 +13,7 @@ from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
 from suite.contracts.case import Case, Placement
-from suite.groups import grouped
+from suite.text import grouped
 
 FIRST, SECOND = 1, 2
 IN_WORDS = 8  # strategies in a sentence

@@ -11,7 +11,7 @@ from suite.analysis.learning import Epoch
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Spread, spread
 from suite.contracts.case import Case
-from suite.groups import grouped
+from suite.text import grouped
 
 
 @dataclass(frozen=True)

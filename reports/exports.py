@@ -15,14 +15,13 @@ from reports.pictures import as_charts
 from reports.sheet import Sheet, sheet
 from reports.table import Cell, schema
 from reports.trackers import TRACKERS, write_folder
-from suite import markdown
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.summary import summarise
 from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.results.run_folder import RunFolder
-from suite.suggest import known
+from suite.text import known, markdown_table
 from suite.worker.homes import without_homes
 from suite.worker.messages import Pass
 from suite.worker.pass_kinds import STAGED
@@ -90,7 +89,7 @@ def as_parquet(found: Sheet) -> bytes:
 def as_markdown(found: Sheet) -> str:
     """A table for an issue or a README."""
     head, *lines = found.paper
-    return "\n".join(markdown.table(head, lines)) + f"\n\n{found.note}\n"
+    return "\n".join(markdown_table(head, lines)) + f"\n\n{found.note}\n"
 
 
 def as_latex(found: Sheet) -> str:

@@ -11,11 +11,11 @@ from suite.analysis.machine import Noise
 from suite.analysis.measured import Provenance
 from suite.analysis.rows import Row
 from suite.errors import Refused, once_per_reason
-from suite.plain import without_codes
 from suite.plan.text import values_of
 from suite.results.records import CANCELLED
 from suite.results.run_folder import OF_THE_RUN, RunFolder
 from suite.results.stored import text_of
+from suite.text import without_codes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
 from suite.contracts.case import Case, Input
-from suite.groups import grouped
+from suite.text import grouped
 
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
 

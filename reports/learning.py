@@ -15,7 +15,7 @@ from reports.tradeoff import BatchTable, TradeOff, answers, batch_table, trade_o
 from suite.analysis.learning import AGREEING_STEPS, Learnt
 from suite.analysis.rows import Row
 from suite.contracts.case import Case
-from suite.groups import grouped
+from suite.text import grouped
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from suite import plugins
 from suite.analysis.rows import Row
-from suite.groups import grouped
 from suite.plan.networks import network_of
 from suite.results.run_folder import RunFolder
+from suite.text import grouped
 from workloads.graph import Graph
 
 

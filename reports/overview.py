@@ -13,8 +13,7 @@ from suite.analysis.budget import STAGES, Budget, apart
 from suite.analysis.leaders import Against
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval
-from suite.groups import grouped
-from suite.suggest import cut
+from suite.text import cut, grouped
 
 LOST = {"io": "waiting for input", "communication": "waiting for communication", "other": "what no stage explains"}
 FROM_NATIVE = ("io", "h2d", "communication")  # stages that are differences of native steps, no part of the staged one

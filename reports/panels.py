@@ -7,7 +7,7 @@ from typing import TypeVar
 from reports.names import common, names
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
-from suite.groups import grouped
+from suite.text import grouped
 
 T = TypeVar("T")
 

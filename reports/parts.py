@@ -9,7 +9,7 @@ from suite.analysis.learning import noted
 from suite.analysis.rows import Row
 from suite.analysis.scaling import in_parts
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
-from suite.groups import grouped
+from suite.text import grouped
 
 Named = tuple[str, Row]
 WINS = {

@@ -19,8 +19,8 @@ from reports.scaling import of_a_node, on_nodes
 from reports.topology import topology
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
-from suite.groups import grouped
 from suite.results.run_folder import RunFolder
+from suite.text import grouped
 from suite.worker.pass_kinds import STAGED
 
 NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers

@@ -12,7 +12,7 @@ from suite.analysis.learning import Learnt
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
 from suite.contracts.case import Case
-from suite.groups import grouped
+from suite.text import grouped
 
 ACCURACY = "accuracy"
 BRIEF = 2  # epochs: so few are trained for their times, not for what is learnt

@@ -9,7 +9,7 @@ import yaml
 from reports.frame import made
 from suite.errors import RequestError
 from suite.files import real, write_whole
-from suite.shell import command_line
+from suite.text import command_line
 
 PLACE = Path(".github/workflows/stagebench-pages.yml")
 HEAD = "# Publishes the runs of this repository as a site, whenever they change.\n"

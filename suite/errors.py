@@ -8,8 +8,6 @@ import errno
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from suite.groups import grouped
-
 MAY_PASS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)  # a disk may raise these for a while
 OF_A_DISK = (*MAY_PASS, errno.EROFS)  # errors of the disk, not of the request
 
@@ -65,8 +63,11 @@ class Refused(NamedTuple):
 
 def once_per_reason(refused: Iterable[Refused]) -> list[Refused]:
     """Join the cases of one outcome and reason; their `label` is then such as "pytorch, mxnet (12 cases)"."""
+    groups: dict[tuple[str, str], list[Refused]] = {}
+    for case in refused:
+        groups.setdefault((case.outcome, case.reason), []).append(case)
     joined = []
-    for alike in grouped(refused, lambda case: (case.outcome, case.reason)).values():
+    for alike in groups.values():
         names = ", ".join(dict.fromkeys(case.of for case in alike))
         label = alike[0].label if len(alike) == 1 else f"{names} ({len(alike)} cases)"
         joined.append(alike[0]._replace(label=label, cases=len(alike)))

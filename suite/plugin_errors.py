@@ -16,7 +16,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import OF_A_DISK, RequestError, StagebenchError
-from suite.suggest import cut, shown
+from suite.text import cut, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

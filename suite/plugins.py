@@ -18,7 +18,7 @@ from suite.contracts.launcher import Launcher
 from suite.contracts.versions import CONTRACT, changes_since
 from suite.errors import RequestError
 from suite.plugin_errors import blamed, check_declared, check_methods, checked
-from suite.suggest import known, shown
+from suite.text import known, shown
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 

@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY, OPEN_MPI
-from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
 from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
-from suite.files import expanded
+from suite.files import cache_folder, expanded
 from suite.processes.query import ask
 
 INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners exchange within their update

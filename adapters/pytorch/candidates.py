@@ -240,7 +240,7 @@ def processor() -> List[str]:
 
 
 def cache() -> str:
-    """Return the folder that suite.cache names."""
+    """Return the folder that suite.files names."""
     named = os.environ.get("STAGEBENCH_CACHE")
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     return os.path.expanduser(named or os.path.join(folder, "stagebench"))

@@ -8,7 +8,7 @@ import typer
 from cluster.kubernetes.inside import Settings
 from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
-from suite.shell import command_line
+from suite.text import command_line
 
 
 @hookimpl

@@ -9,12 +9,11 @@ from cluster.kubernetes.inside import Inside, Settings, inside, label
 from cluster.kubernetes.jobs import RESULTS, Yaml, documents
 from suite.errors import RequestError
 from suite.files import usable, write_whole
-from suite.plain import without_codes
 from suite.plan import Resolved
 from suite.plan.text import Block, plan_text
 from suite.plugins import adapters
 from suite.processes.hosts import refused
-from suite.suggest import shown
+from suite.text import shown, without_codes
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types

@@ -7,8 +7,8 @@ from typing import Any
 from suite.analysis.rows import Row
 from suite.analysis.stats import LEVEL, Interval, ratio
 from suite.contracts.case import Case
-from suite.groups import grouped
 from suite.plan import text
+from suite.text import grouped
 
 # Settings that are swept in search of speed, in the order in which they are named. A setting in neither list (data,
 # crops, the page cache, devices) is a question of its own, not a configuration.

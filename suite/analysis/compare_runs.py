@@ -15,9 +15,8 @@ from suite.analysis.trend import Noise, noise
 from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
 from suite.contracts.case import Case
 from suite.errors import RequestError
-from suite.groups import grouped
 from suite.results.stored import json_ready
-from suite.shell import command_line
+from suite.text import command_line, grouped
 
 REFUSED = "not comparable"
 EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}

@@ -11,7 +11,7 @@ from suite.analysis.learning import WINDOW, Curve, Learnt, Staleness, curve, joi
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, centre, spread
 from suite.contracts.case import Case, Input, Sampling, Training
-from suite.groups import grouped
+from suite.text import grouped
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Rates, rates_of, ratio
 from suite.contracts.case import Case, Input
-from suite.groups import grouped
+from suite.text import grouped
 
 MODES = ("synthetic", "memory", "disk")
 NOTICED = 0.05  # of the iteration: a shorter wait is no bottleneck

@@ -10,7 +10,7 @@ from fractions import Fraction
 from suite.analysis.rows import Row, Scaling
 from suite.analysis.stats import ratio
 from suite.contracts.case import Case, Placement
-from suite.groups import grouped
+from suite.text import grouped
 
 Key = tuple[str, ...]
 

@@ -31,11 +31,10 @@ from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError, StoreError
 from suite.foreign.folder import ForeignRun, Speed
-from suite.groups import grouped
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
 from suite.results.run_folder import ResultFolder, RunFolder, case_of
-from suite.suggest import shown
+from suite.text import grouped, shown
 
 INVALID = "invalid"  # the file in a record's place is not that record
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted

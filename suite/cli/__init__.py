@@ -101,7 +101,7 @@ def disk_error(error: OSError) -> int:
 
 def tell(message: str) -> None:
     """Print an error on stderr; red on a terminal."""
-    from suite.plain import without_codes, wrapped
+    from suite.text import without_codes, wrapped
 
     message = "stagebench: " + LONG_LINE.sub(r"\1 … \2", LONG_WORD.sub(r"\1…", without_codes(message)))
     sys.stderr.write(f"\033[31m{wrapped(message)}\033[0m\n" if sys.stderr.isatty() else f"{message}\n")

@@ -13,7 +13,7 @@ from suite.cli import comm, compare, data, doctor, history, listing, predict, ru
 from suite.cli.output import report_next, say
 from suite.errors import RequestError
 from suite.plugins import call, manager
-from suite.shell import command_line
+from suite.text import command_line
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
 COMMANDS = (doctor, listing, data, verify, run, show, comm, compare, history, predict)

@@ -115,7 +115,7 @@ def _arrays(path: Path) -> tuple[int, int, list[str]]:
 def _reading(asked: list[str]) -> "list[Adapter]":
     """Return the adapters that read data, of those asked for or of all."""
     from suite.plugins import adapters
-    from suite.suggest import chosen
+    from suite.text import chosen
 
     known = adapters()
     reading = [known[name] for name in chosen("adapter", asked, known) if known[name].capabilities.real_data]

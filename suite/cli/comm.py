@@ -67,7 +67,7 @@ def comm(
     from suite.errors import RequestError
     from suite.plugins import workloads
     from suite.session.observer import Observer
-    from suite.suggest import chosen
+    from suite.text import chosen
 
     offered = offers()
     names = chosen("backend", backend or [], offered)
@@ -111,7 +111,7 @@ def asked_for(
     from suite.errors import RequestError
     from suite.plugins import launchers, workloads
     from suite.processes.hosts import here
-    from suite.suggest import chosen
+    from suite.text import chosen
 
     known, placed = list(workloads()), hosts_from(hosts)
     if launcher is not None:

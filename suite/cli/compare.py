@@ -60,15 +60,15 @@ def _print(comparison: "Comparison") -> None:
 
 
 def _print_markdown(comparison: "Comparison") -> None:
-    from suite.markdown import code, table, text
+    from suite.text import markdown_code, markdown_table, markdown_text
 
-    say(f"**{text(comparison.verdict)}**: {code(str(comparison.after))} against {code(str(comparison.before))}\n")
-    for line in (
-        *table(COLUMNS, map(_cells, comparison.cases)),
-        "",
-        *(f"- {text(line)}" for line in _notes(comparison)),
-    ):
+    runs = f"{markdown_code(str(comparison.after))} against {markdown_code(str(comparison.before))}"
+    say(f"**{markdown_text(comparison.verdict)}**: {runs}\n")
+    for line in markdown_table(COLUMNS, map(_cells, comparison.cases)):
         say(line)
+    say("")
+    for line in _notes(comparison):
+        say(f"- {markdown_text(line)}")
 
 
 def _cells(case: "Compared") -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
     from suite.contracts.adapter import KINDS
     from suite.data.sets import kind_of
     from suite.plugins import adapters
-    from suite.suggest import chosen
+    from suite.text import chosen
 
     kind = kind_of(source)
     all_of_them = [(adapter, form) for adapter in adapters().values() for form in adapter.capabilities.formats]

@@ -29,12 +29,10 @@ from suite.comm.cases import CommCase, written
 from suite.comm.records import CommRecord
 from suite.contracts.case import Case
 from suite.errors import Refused, once_per_reason
-from suite.groups import grouped
-from suite.plain import plain, without_codes
 from suite.results.proof import Proof
 from suite.results.records import AnyEntry, AnyRecord, Record
 from suite.session.observer import Measurable, Observer
-from suite.suggest import counted
+from suite.text import counted, grouped, plain, without_codes
 from suite.worker import messages
 from suite.worker.messages import Message
 from suite.worker.pass_kinds import NATIVE

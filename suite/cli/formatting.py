@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from suite.contracts.case import Case
-from suite.groups import grouped
+from suite.text import grouped
 
 
 def label(case: Case, width: int, more: str = "") -> str:

@@ -64,7 +64,7 @@ def source_of(data: str) -> Path:
     """Return the path of a data set, given by its name or its path; RequestError with the remedy if it is missing."""
     from suite.data.sets import SETS, made
     from suite.files import expanded, stands
-    from suite.suggest import known, shown
+    from suite.text import known, shown
 
     if data in SETS:
         made_at = made(data)
@@ -89,7 +89,7 @@ def workload_for(data: str, asked: str | None) -> "Workload":
     """Return the workload asked for, or the smallest that takes the data set; RequestError if none does."""
     from suite.data.compatibility import fit
     from suite.plugins import workloads
-    from suite.suggest import chosen
+    from suite.text import chosen
 
     refused, names = [], chosen("workload", [] if asked is None else [asked], workloads())
     for workload in sorted(

@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from suite.errors import MAY_PASS
-from suite.plain import without_codes, wrapped
-from suite.shell import command_line
+from suite.text import command_line, without_codes, wrapped
 from suite.worker.homes import without_homes
 
 if TYPE_CHECKING:

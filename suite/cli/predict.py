@@ -132,7 +132,7 @@ def predict(
 
 def _schedules(names: list[str] | None, asked: "Asked") -> list[str]:
     from suite.predict.scenario import SCHEDULES
-    from suite.suggest import known
+    from suite.text import known
 
     if names is None or names == ["all"]:
         return list(SCHEDULES) if names and not asked.pipelines else [asked.scenario.schedule]

@@ -9,7 +9,7 @@ from suite.cli.formatting import significant
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
-from suite.suggest import counted
+from suite.text import counted
 
 UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in a moment, are higher than what lasts"
 COLUMNS = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")

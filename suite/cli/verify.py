@@ -9,7 +9,7 @@ import typer
 
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import StagebenchError, Unavailable
-from suite.plain import without_codes
+from suite.text import without_codes
 
 if TYPE_CHECKING:
     from suite.contracts.case import Case

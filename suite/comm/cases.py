@@ -16,7 +16,7 @@ from suite.contracts.launcher import starters
 from suite.errors import RequestError
 from suite.plugins import launchers
 from suite.processes.attempt import Limits
-from suite.suggest import shown
+from suite.text import shown
 from suite.worker.communicator import ITEMSIZES
 from suite.worker.job import Communicate
 from workloads.catalogue import Workload

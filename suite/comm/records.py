@@ -12,7 +12,7 @@ from suite.results.rank_report import AnyRank, life
 from suite.results.records import AnyEntry, AnyRecord, Cases
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Kept, Stored
-from suite.suggest import shown
+from suite.text import shown
 from suite.worker import messages
 from suite.worker.comm import divisible
 from suite.worker.messages import ExchangeTimes, OverlapTimes, SkippedSizes

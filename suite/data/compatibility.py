@@ -5,7 +5,7 @@ from pathlib import Path
 
 from suite.data.sets import SETS, home, kind_of, made, real
 from suite.files import expanded, stands
-from suite.suggest import known, shown
+from suite.text import known, shown
 from workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)

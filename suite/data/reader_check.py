@@ -27,8 +27,7 @@ from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter
 from suite.processes.jobs import reading
 from suite.processes.single import plain, single
-from suite.shell import command_line
-from suite.suggest import known
+from suite.text import command_line, known
 from suite.worker.array_files import loaded
 from suite.worker.image_folder import listed
 from suite.worker.job import DataSet, Read

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.cache import cache_root
 from suite.contracts.adapter import Format
 from suite.errors import Unavailable
-from suite.files import expanded, stands
+from suite.files import cache_root, expanded, stands
 from suite.worker import idx
 from suite.worker.job import DataSet
 from suite.worker.packed_set import read_marker
@@ -67,7 +66,7 @@ SETS = {
 
 
 def home() -> Path:
-    """Return the folder of named sets: STAGEBENCH_DATA, else `data` in the cache (`suite.cache`)."""
+    """Return the folder of named sets: STAGEBENCH_DATA, else `data` in the cache (`suite.files`)."""
     explicit = os.environ.get("STAGEBENCH_DATA")
     return expanded(explicit).absolute() if explicit else cache_root() / "data"
 

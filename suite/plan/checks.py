@@ -20,7 +20,7 @@ from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
 from suite.plugin_errors import ask
 from suite.processes.hosts import here
-from suite.suggest import known
+from suite.text import known
 from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported
 from suite.worker.pass_kinds import TRAIN

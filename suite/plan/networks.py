@@ -31,7 +31,7 @@ from suite.files import expanded, file_name, stands
 from suite.plan.overrides import is_path
 from suite.plan.read import LARGEST, Plan
 from suite.plugin_errors import check_declared
-from suite.suggest import cut, shown
+from suite.text import cut, shown
 from workloads.build import Builder
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph

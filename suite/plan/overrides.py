@@ -22,7 +22,7 @@ from suite.files import expanded, stands
 from suite.plan.model import Block, SamplingBlock, TrainingBlock
 from suite.plan.problems import KeyPath
 from suite.plan.text import values_of
-from suite.suggest import known, shown
+from suite.text import known, shown
 
 TABLE = "overrides"
 OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # a scale's keys for a block's

@@ -18,7 +18,7 @@ from suite.plan.model import MOST_CASES, Block, Heading, SamplingBlock, Training
 from suite.plan.problems import KeyPath, Lines, Problems
 from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
-from suite.suggest import known, shown
+from suite.text import known, shown
 
 LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this size is read in seconds
 WORDED = dict.fromkeys(  # problems for which pydantic has no words of the form "should be ..."

@@ -18,7 +18,7 @@ from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
 from suite.plan.read import Plan
 from suite.plugins import graph_of
 from suite.processes.hosts import here
-from suite.suggest import chosen
+from suite.text import chosen
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
 from workloads.catalogue import Workload
 from workloads.graph import Graph

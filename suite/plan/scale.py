@@ -25,7 +25,7 @@ from pydantic import Field
 from suite.contracts.case import Sampling, Training
 from suite.plan.model import WHOLE, Block, Count, Device, Strict
 from suite.plan.problems import KeyPath
-from suite.suggest import known
+from suite.text import known
 
 TABLES = ("keep", "sampling", "training")
 

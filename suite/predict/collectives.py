@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from suite.errors import RequestError
-from suite.suggest import known
+from suite.text import known
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from suite.predict.collectives import Network, positive
 from suite.predict.known_link import KnownLink
 from suite.predict.scenario import EVEN, Jitter, LayerCost, Scenario, joined
 from suite.results.stored import text_of
-from suite.suggest import chosen
+from suite.text import chosen
 from suite.worker.pipeline_stages import crossing
 from workloads.graph import Graph, size
 

@@ -20,7 +20,7 @@ from suite.predict.from_run import asked_of
 from suite.predict.known_link import KnownLink, of_comm
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
-from suite.suggest import known, shown
+from suite.text import known, shown
 
 PATHS = ("workload", "layers", "comm")  # keys whose values may be paths, relative to the scenario's file
 

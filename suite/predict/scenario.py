@@ -14,7 +14,7 @@ import numpy as np
 from suite.analysis.stats import Values
 from suite.errors import RequestError
 from suite.predict.collectives import Network, not_negative, positive
-from suite.suggest import known
+from suite.text import known
 
 REACH, POINTS = 6.0, 1201  # standard deviations on either side, and the points of a normal distribution
 

@@ -15,9 +15,9 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import alike, held_whole, in_parts, microbatches_per_stage, placed, trainings
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case
-from suite.groups import grouped
 from suite.plan.checks import INTO_STAGES
 from suite.predict.pipeline import strategy_of
+from suite.text import grouped
 
 # Marks of interest to a reader.
 TELLING = ("no proof", "trend", "other machine", "disturbed", "GPU throttled", "CPU quota", "large residual")

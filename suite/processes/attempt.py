@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.files import disk, free, probe
-from suite.plain import plain
 from suite.processes.evidence import Evidence, lost_logins
 from suite.processes.group import Group
 from suite.processes.mailbox import LineReader, Mailbox
 from suite.processes.oom import by_host
 from suite.processes.outcome import judge
 from suite.processes.watchdog import Limits, Watchdog
+from suite.text import plain
 from suite.worker.guard import oom_kills
 from suite.worker.messages import Message, Waiting
 from suite.worker.turns import PIPE

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter
 
 from suite.contracts.engine_messages import EngineMessage
 from suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
-from suite.plain import plain
 from suite.processes.group import Death
 from suite.processes.mailbox import LineReader
 from suite.processes.watchdog import Stopped
+from suite.text import plain
 from suite.worker.messages import Hello, Message, of_type
 
 WINDOW = 65536  # bytes of a log's end that are read

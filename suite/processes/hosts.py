@@ -5,7 +5,7 @@ import re
 import socket
 
 from suite.processes.query import ask
-from suite.suggest import shown
+from suite.text import shown
 from suite.worker.machine import machine
 from suite.worker.messages import Machine
 

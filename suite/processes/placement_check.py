@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from suite.contracts.case import Placement
-from suite.groups import grouped
 from suite.processes.hosts import elsewhere, own_name
+from suite.text import grouped
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
 from suite.worker.network import boot

@@ -13,12 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Configuration, Schedule
 from suite.contracts.optimisers import for_proof
 from suite.errors import StagebenchError
-from suite.files import write_whole
+from suite.files import cache_folder, write_whole
 from suite.plugin_errors import ask
 from suite.processes import bundle
 from suite.processes.attempt import Limits, in_one_go

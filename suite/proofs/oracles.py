@@ -12,10 +12,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from suite.cache import cache_folder
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
 from suite.errors import StagebenchError, StoreError
+from suite.files import cache_folder
 from suite.plugin_errors import ask
 from suite.plugins import oracle
 from suite.processes import bundle

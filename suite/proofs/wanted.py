@@ -16,7 +16,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
-from suite.suggest import chosen, known
+from suite.text import chosen, known
 from workloads.catalogue import Workload
 
 

@@ -37,7 +37,7 @@ from suite.results.invariants import broken
 from suite.results.proof import Proof
 from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
 from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
-from suite.suggest import shown
+from suite.text import shown
 from workloads.graph import Graph
 
 FOLDERS = ("records", "proofs", "attempts", "bundles", "hosts")

@@ -21,8 +21,7 @@ from pydantic import (
 
 from suite.errors import RequestError, StoreError
 from suite.files import disk
-from suite.plain import CODES, without_codes
-from suite.suggest import cut, shown
+from suite.text import CODES, cut, shown, without_codes
 from suite.worker.typed_json import to_json
 
 Part = TypeVar("Part", bound=BaseModel)

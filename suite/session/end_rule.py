@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from suite.errors import RequestError
-from suite.suggest import counted
+from suite.text import counted
 
 CLEAR = 0.03  # half-width of a ratio's interval that is good enough where only a time was named
 MOST_PROCESSES = 50  # of a case: two speeds that fifty processes cannot tell apart are equal for every purpose

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from suite import __version__
 from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
-from suite.groups import grouped
 from suite.processes import bundle
 from suite.processes.attempt import Attempt, Measuring
 from suite.processes.launch import Launch, OnMessage
@@ -35,6 +34,7 @@ from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule,
 from suite.session.observer import Measurable, Observer
 from suite.session.patience import Patience, patiently
 from suite.session.turns import Room, Turned, take_turns
+from suite.text import grouped
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")

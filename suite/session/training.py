@@ -10,7 +10,6 @@ from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case
 from suite.data.sets import locate
-from suite.groups import grouped
 from suite.plan import Resolved
 from suite.plugin_errors import ask
 from suite.processes.attempt import Attempt, Limits, Measuring
@@ -27,6 +26,7 @@ from suite.session.observer import Observer
 from suite.session.patience import patiently
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
+from suite.text import grouped
 from suite.worker.messages import Hello, of_type
 from suite.worker.pass_kinds import NATIVE
 

@@ -22,7 +22,7 @@ from suite.results.proof import Proof
 from suite.results.rank_report import Rank
 from suite.results.records import AnyEntry, Record
 from suite.session.end_rule import still_open
-from suite.suggest import counted
+from suite.text import counted
 from suite.worker import messages
 from suite.worker.messages import ExchangeTimes, Pass
 from tests.support.sent import hello

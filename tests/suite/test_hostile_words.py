@@ -23,7 +23,7 @@ from suite.cli.display import Display
 from suite.comm.cases import CommCase
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.shell import command_line
+from suite.text import command_line
 from suite.worker import messages
 from tests.reports.made_run import MadeRun, case_of
 from tests.suite.test_display import ONE, entry, proof, record

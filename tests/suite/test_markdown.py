@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt  # rich brings it
 from markdown_it.token import Token
 
 from reports.exports import write
-from suite import markdown
+from suite.text import markdown_code, markdown_table, markdown_text
 from tests.reports.made_run import MadeRun, case_of
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -49,22 +49,22 @@ def shown(source: str) -> str:
 
 @pytest.mark.parametrize("given", HOSTILE)
 def test_it_reads_as_it_was_given(given: str) -> None:
-    for source in (markdown.text(given), markdown.code(given)):
+    for source in (markdown_text(given), markdown_code(given)):
         assert shown(source) == given
         assert not MARKUP & {token.type for token in inline(source)}
-    head, rule, line = markdown.table(["one", "two", "three"], [[given, "x", given]])
+    head, rule, line = markdown_table(["one", "two", "three"], [[given, "x", given]])
     cells = [block.content for block in READER.parse("\n".join((head, rule, line))) if block.type == "inline"]
     assert [shown(cell) for cell in cells] == ["one", "two", "three", given, "x", given]
 
 
 def test_it_is_one_line_without_codes_and_homes() -> None:
-    for line in (markdown.text, markdown.code):
+    for line in (markdown_text, markdown_code):
         assert line("a\n\n# b\u2028c\x1b]0;x\x07 /home/ada/x").strip("`").replace("\\", "") == "a  # b c ~/x"
 
 
 def test_a_code_s_fence_is_longer_than_what_it_holds() -> None:
-    assert markdown.code("results/a_b") == "`results/a_b`"
-    assert markdown.code("a``b`c") == "``` a``b`c ```"
+    assert markdown_code("results/a_b") == "`results/a_b`"
+    assert markdown_code("a``b`c") == "``` a``b`c ```"
 
 
 @pytest.mark.parametrize("given", HOSTILE)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.cache import cache_folder, cache_root
 from suite.errors import RequestError, StoreError, Unavailable
-from suite.files import expanded, scratch, write_whole
+from suite.files import cache_folder, cache_root, expanded, scratch, write_whole
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from suite.contracts.launcher import Process
-from suite.plain import plain
 from suite.processes.attempt import Limits, run
 from suite.processes.evidence import last_lines
+from suite.text import plain
 from suite.worker.homes import without_homes
 from suite.worker.variables import Variables, arithmetic, digest, settings
 

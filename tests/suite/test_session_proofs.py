@@ -8,8 +8,8 @@ import pytest
 
 from cluster.local import Local
 from suite.analysis.summary import summarise
-from suite.cache import cache_folder
 from suite.contracts.case import Placement
+from suite.files import cache_folder
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings

@@ -8,7 +8,7 @@ from suite.cli import tell
 from suite.cli.output import show_rows
 from suite.cli.show import print_results
 from suite.errors import Refused, once_per_reason
-from suite.plain import without_codes
+from suite.text import without_codes
 from tests.reports.made_run import MadeRun, case_of
 
 

@@ -24,7 +24,7 @@ from figures import figure, told
 
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.cache import VARIABLE, cache_root
+from suite.files import VARIABLE, cache_root
 from suite.results.run_folder import RunFolder
 
 MINUTES, FIRST_CHART_S, PROCESSES = 20.0, 120.0, 5

@@ -26,8 +26,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from adapters.tensorflow.plugin import TensorFlow
-from suite.cache import cache_folder
 from suite.contracts.case import Case
+from suite.files import cache_folder
 
 BATCH = {"digits": 64, "files": 8, "tfrecord": 8}
 SECONDS = 1.0  # a block, by the plain side's pace
