@@ -1,14 +1,24 @@
 """`stagebench manifests`: a plan for a Kubernetes cluster. Heavy imports wait until the command runs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cluster.kubernetes.inside import Settings
 from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 from suite.text import command_line
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options about the cluster."""
+
+    image: str
+    namespace: str = "default"
+    claim: str = "stagebench"  # the PersistentVolumeClaim that all pods share
+    secret: str = "stagebench-ssh"  # keys for the pods of PyTorchJobs; the MPI operator makes its own
 
 
 @hookimpl
@@ -29,7 +39,7 @@ def manifests(
 
     Each runs `stagebench run` inside the cluster, for its one case; nothing is started here.
     """
-    from cluster.kubernetes.write import write
+    from cluster.kubernetes.jobs import write
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
 

@@ -1,15 +1,32 @@
-"""The jobs, Kubernetes' own, the MPI operator's and the training operator's, and their pods, as plain dictionaries.
+"""The cases of a plan as Kubernetes jobs: a file each, for `kubectl apply -f FOLDER`.
 
-After their schemas: batch/v1; kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go
+A file has the plan of one case and its job, Kubernetes' own, the MPI operator's or the training operator's, as plain
+dictionaries after their schemas: batch/v1; kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go
 (at caa3c47); kubeflow/training-operator, pkg/apis/kubeflow.org/v1/pytorch_types.go (v1.9.0).
 """
 
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from cluster.kubernetes.inside import Inside, Settings
+import yaml
 
+from cluster.kubernetes.command import Settings
+from suite.contracts.case import Case
+from suite.errors import RequestError
+from suite.files import usable, write_whole
+from suite.plan import Resolved
+from suite.plan.text import Block, plan_text
+from suite.plugins import adapters
+from suite.processes.hosts import refused
+from suite.text import shown, without_codes
+
+LONGEST = 45  # characters of a job's name: pods are called after it, and none may pass 63
+VERSIONS = {"Job": "batch/v1", "MPIJob": "kubeflow.org/v2beta1", "PyTorchJob": "kubeflow.org/v1"}  # kind: its schema
+LISTED = 10  # cases that a refusal lists
 RESULTS, PLAN, KEYS = "/results", "/stagebench", "/root/.ssh"
 # A pod is ready once a login works: the operators start all pods at once.
 WAIT = """\
@@ -22,60 +39,129 @@ RUN = {"cleanPodPolicy": "Running", "backoffLimit": 0}
 NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide the failure
 
 
-def documents(job: Inside, settings: Settings, plan: str, folder: str) -> list[Yaml]:
-    """Return all of one case: its plan, and the job that runs it. `plan` is the text of a plan with this one case."""
-    version, specified = KINDS[job.kind]
-    spec = specified(job, settings, controller(job, settings, folder))
+@dataclass(frozen=True)
+class Inside:
+    """A case as it runs in the cluster."""
+
+    name: str
+    kind: str  # one of VERSIONS
+    case: Case  # its hosts are the pods
+
+
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it carries no types
+    """Keeps the order, and text of several lines readable."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+Dumper.add_representer(str, _text)
+Dumper.ignore_aliases = lambda self, data: True
+
+
+def write(plan: str, resolved: Iterable[Resolved], folder: Path, settings: Settings) -> tuple[list[Path], list[str]]:
+    """Return (the files, a line about every case that was skipped). `plan` is the plan's name."""
+    if refused(settings.namespace) or "." in settings.namespace:  # a part of the pods' host names
+        raise RequestError(f"--namespace {shown(settings.namespace)} is no namespace: take letters, digits and '-'")
+    with usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    stale = sorted(path.name for path in folder.glob("*.yaml"))
+    if stale:
+        raise RequestError(
+            f"{folder} holds manifests already ({stale[0]}), and kubectl would apply them too; name another with -o"
+        )
+    jobs, skipped = [], []
+    for number, one in enumerate(resolved, 1):
+        try:
+            if one.outcome is not None:
+                raise ValueError(f"{one.outcome}: {one.reason}")
+            operator = adapters()[one.case.adapter].kubernetes_job
+            jobs.append(inside(plan, number, one.case, settings.namespace, operator))
+        except ValueError as error:
+            skipped.append(f"{one.case.label} is skipped: {error}")
+    if not jobs:
+        more = [f"and {len(skipped) - LISTED:,} more"] if len(skipped) > LISTED else []
+        lines = ["no case of this plan can be written for Kubernetes:", *skipped[:LISTED], *more]
+        raise RequestError("\n".join(lines))
+    paths = []
+    for job in jobs:
+        paths.append(folder / f"{job.name}.yaml")
+        write_whole(paths[-1], text_of(job, plan, settings))
+    return paths, skipped
+
+
+def inside(plan: str, number: int, case: Case, namespace: str, operator: str = "") -> Inside:
+    """Return the case with its pods for hosts; ValueError if its launcher cannot run in a cluster of pods.
+
+    `operator` is the kind of job that its adapter declares (`kubernetes_job`). The name is an RFC 1035 label: the plan,
+    the case's number in it, and the case in words.
+    """
+    launcher, nodes = case.placement.launcher, case.placement.nodes
+    usable_launchers = ("local", "mpiexec", "ssh")
+    if launcher not in usable_launchers:
+        raise ValueError(f"the launcher {launcher!r} has no place in Kubernetes; use {', '.join(usable_launchers)}")
+    words = f"{label(plan)[:20]}-{number:02d}-{label(f'{case.adapter}-{case.strategy}-{case.workload}')}"
+    name, hosts = words[:LONGEST].rstrip("-"), []
+    if nodes == 1:
+        kind = "Job"
+    elif operator == "PyTorchJob" and launcher == "ssh":  # hosts as in the operators' host file and services
+        kind, hosts = operator, [f"{name}-master-0", *(f"{name}-worker-{node}" for node in range(nodes - 1))]
+    else:
+        kind, hosts = "MPIJob", [f"{name}-worker-{node}.{name}.{namespace}.svc" for node in range(nodes)]
+    return Inside(name, kind, case.on(placement=replace(case.placement, hosts=tuple(hosts))))
+
+
+def label(text: str) -> str:
+    """Reduce text to small letters, digits and hyphens, a letter first."""
+    found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return found if found[:1].isalpha() else f"p{found}"
+
+
+def text_of(job: Inside, plan: str, settings: Settings) -> str:
+    """Return the text of one file: a comment for people, the plan with this one case, the job."""
+    folder = label(plan)
+    run_folder = f"Its run folder: {RESULTS}/{folder}/{job.name} on the volume {settings.claim}."
+    head = "".join(f"# {' '.join(without_codes(line).split())}\n" for line in (job.case.label, run_folder))
     about = {"name": job.name, "namespace": settings.namespace, "labels": labels(job.name)}
-    return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"plan.toml": plan}},
+    one_case = plan_text(job.name, "", f"One case of the plan {plan}.", [Block(job.case, "")])
+    version, spec = VERSIONS[job.kind], specified(job, settings, folder)
+    documents = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"plan.toml": one_case}},
         {"apiVersion": version, "kind": job.kind, "metadata": about, "spec": spec},
     ]
+    dumped = (yaml.dump(each, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True) for each in documents)
+    return head + "---\n".join(dumped)
 
 
-def plain(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """Specify a job on one node, which needs no operator."""
-    pod = template(job, settings, controller, ranks=True)
-    pod["spec"] = {"restartPolicy": NEVER, **pod["spec"]}
-    return {"backoffLimit": 0, "template": pod}
+def specified(job: Inside, settings: Settings, folder: str) -> Yaml:
+    """Specify a case's job; `folder` is that of the plan's runs.
 
-
-def mpi(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """Specify an MPIJob: the launcher controls and computes nothing; a worker is a node."""
-    launcher = template(job, settings, controller, ranks=False)
-    worker = template(job, settings, node(job, settings), ranks=True)
-    return {
-        "slotsPerWorker": job.case.placement.ranks_per_node,
-        "runPolicy": RUN,
-        "sshAuthMountPath": KEYS,
-        "mpiReplicaSpecs": {"Launcher": replicas(1, launcher), "Worker": replicas(job.case.placement.nodes, worker)},
-    }
-
-
-def pytorch(job: Inside, settings: Settings, controller: Yaml) -> Yaml:
-    """Specify a PyTorchJob: the master controls, and is the first node; rank 0 runs there."""
-    master = template(job, settings, controller, ranks=True)
-    worker, place = template(job, settings, node(job, settings), ranks=True), job.case.placement
+    A Job is on one node and needs no operator. An MPIJob's launcher controls and computes nothing; a worker is a node.
+    A PyTorchJob's master controls, and is the first node; rank 0 runs there.
+    """
+    place, control = job.case.placement, controller(job, settings, folder)
+    if job.kind == "Job":
+        pod = template(job, settings, control, ranks=True)
+        pod["spec"] = {"restartPolicy": NEVER, **pod["spec"]}
+        return {"backoffLimit": 0, "template": pod}
+    # A node's container waits for logins: the MPI's, or the launcher's ssh.
+    node = {**_container(job, settings), "command": ["/usr/sbin/sshd", "-De"]}
+    worker = template(job, settings, node, ranks=True)
+    if job.kind == "MPIJob":
+        first, workers = template(job, settings, control, ranks=False), place.nodes
+        about: Yaml = {"slotsPerWorker": place.ranks_per_node, "runPolicy": RUN, "sshAuthMountPath": KEYS}
+        return {**about, "mpiReplicaSpecs": {"Launcher": replicas(1, first), "Worker": replicas(workers, worker)}}
+    master = template(job, settings, control, ranks=True)
     return {
         "nprocPerNode": str(place.ranks_per_node),
         "runPolicy": RUN,
-        "pytorchReplicaSpecs": {
-            "Master": replicas(1, master),
-            "Worker": replicas(place.nodes - 1, worker),
-        },
+        "pytorchReplicaSpecs": {"Master": replicas(1, master), "Worker": replicas(place.nodes - 1, worker)},
     }
 
 
 def replicas(count: int, template: Yaml) -> Yaml:
     return {"replicas": count, "restartPolicy": NEVER, "template": template}
-
-
-# By kind: the version of its schema, and the function that makes its specification.
-KINDS: dict[str, tuple[str, Callable[[Inside, Settings, Yaml], Yaml]]] = {
-    "Job": ("batch/v1", plain),
-    "MPIJob": ("kubeflow.org/v2beta1", mpi),
-    "PyTorchJob": ("kubeflow.org/v1", pytorch),
-}
 
 
 def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
@@ -85,11 +171,6 @@ def controller(job: Inside, settings: Settings, folder: str) -> Yaml:
     command = shlex.join(["stagebench", "run", f"{PLAN}/plan.toml", "-o", f"{RESULTS}/{folder}/{job.name}"])
     script = f"{wait}exec {command}\n"
     return {**_container(job, settings), "command": ["sh", "-ec", script]}
-
-
-def node(job: Inside, settings: Settings) -> Yaml:
-    """Return the container of a node that waits for logins: the MPI's, or the launcher's ssh."""
-    return {**_container(job, settings), "command": ["/usr/sbin/sshd", "-De"]}
 
 
 def _container(job: Inside, settings: Settings) -> Yaml:
@@ -132,7 +213,10 @@ def template(job: Inside, settings: Settings, container: Yaml, ranks: bool) -> Y
         container = {**container, "resources": resources(job)}
     spec: Yaml = {"containers": [{**container, "volumeMounts": mounts}], "volumes": volumes}
     if ranks and job.case.placement.nodes > 1:
-        spec = {"affinity": apart(job.name), **spec}
+        # A job's pods are kept apart: two nodes of a placement are two machines.
+        rule = {"labelSelector": {"matchLabels": labels(job.name, "node")}, "topologyKey": "kubernetes.io/hostname"}
+        apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+        spec = {"affinity": apart, **spec}
     return {"metadata": {"labels": labels(job.name, "node" if ranks else "controller")}, "spec": spec}
 
 
@@ -140,9 +224,3 @@ def labels(name: str, part: str = "") -> dict[str, str]:
     """Return the labels by which a job is found, and its pods, which are kept apart by them."""
     found = {"app.kubernetes.io/name": "stagebench", "app.kubernetes.io/instance": name}
     return {**found, "app.kubernetes.io/component": part} if part else found
-
-
-def apart(name: str) -> Yaml:
-    """Keep a job's pods apart: two nodes of a placement are two machines."""
-    rule = {"labelSelector": {"matchLabels": labels(name, "node")}, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}

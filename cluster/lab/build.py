@@ -1,17 +1,24 @@
-"""Makes a laboratory of a layout, and takes it down again.
+"""Makes a laboratory of a layout, looks at it, and takes it down again.
 
 Each host is a network namespace, in which `eth0` leads to a bridge in a namespace of its own, so that the
 machine's own network is never touched; an UTS namespace, for its name; and an IPC namespace, without which MPI
 libraries find shared memory between "hosts" and never touch the wire.
 """
 
+import os
+import platform
+import re
 import shutil
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
-from cluster.lab.layout import UNSHAPED, Layout
-from cluster.lab.links import bits, connect, run, shape, works
-from cluster.lab.look import end
-from cluster.lab.rights import missing
+import psutil
+
+from cluster.lab.network import CONGESTION, UNSHAPED, Layout, bits, connect, discipline, run, shape, wire, works
 from cluster.lab.state import State, entering, folder, write_agent
 from cluster.slurm import private
 from cluster.slurm.private import Node
@@ -19,6 +26,57 @@ from suite.errors import RequestError, Unavailable
 
 NAMESPACES = Path("/run/netns")  # where `ip netns` keeps them
 FILES = Path("/etc/netns")  # of a namespace: laid over /etc by `ip netns exec`
+POLITE, FORCED = 3.0, 5.0  # seconds after SIGTERM, after SIGKILL
+# program -> Debian's package
+PROGRAMS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+    "hostname": "hostname",
+}
+CAPABILITIES = {12: "CAP_NET_ADMIN", 21: "CAP_SYS_ADMIN"}  # linux/capability.h
+KERNEL = "; a kernel that has it is Debian's linux-image-amd64 (not the -cloud one)"
+
+
+def missing() -> str | None:
+    """Return why no laboratory can be built here, with the remedy; None if one can."""
+    return next(_problems(), None)
+
+
+def _problems() -> Iterator[str]:
+    if platform.system() != "Linux":
+        yield f"a laboratory is made of Linux namespaces, and this is {platform.system()}; take a Linux machine"
+    held = int(re.findall(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text())[0], 16)
+    absent = [name for bit, name in CAPABILITIES.items() if not held >> bit & 1]
+    if os.geteuid() != 0 or absent:
+        what = " and ".join(absent) or "the user root"
+        yield f"a laboratory needs {what}; run it as root, in a container with --privileged"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        packages = " ".join(sorted({PROGRAMS[name] for name in absent}))
+        yield f"a laboratory needs the program {', '.join(absent)}; `apt-get install {packages}` brings it"
+    # The kernel's features are tried in a new namespace, which is removed.
+    probe = f"stagebench-probe-{uuid4().hex[:12]}"  # another may be looking, too
+    if not works("ip", "netns", "add", probe):
+        yield "this kernel, or the container around us, refuses network namespaces; run the container with --privileged"
+        return
+    shape = ("tc", "-n", probe, "qdisc", "add", "dev", "one", "root", *discipline(1e9, paces=True))
+    attempts = {
+        "veth": ("ip", "-n", probe, "link", "add", "one", "type", "veth", "peer", "name", "two"),
+        "bridge": ("ip", "-n", probe, "link", "add", "switch", "type", "bridge"),
+        "sch_tbf": shape,
+        f"tcp_{CONGESTION}": ("ip", "-n", probe, "route", "add", "blackhole", "192.0.2.0/24", "congctl", CONGESTION),
+    }
+    try:
+        for module, tokens in attempts.items():
+            if not works(*tokens):
+                yield f"this kernel has no {module}: try `modprobe {module}`{KERNEL}"
+        if not works("unshare", "--uts", "--ipc", "true"):
+            yield "this kernel, or the container around us, refuses UTS and IPC namespaces; run it with --privileged"
+    finally:
+        works("ip", "netns", "del", probe)
 
 
 def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
@@ -27,7 +85,14 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
     RequestError if it exists already, Unavailable if this machine cannot build it.
     """
     bits(rate)
-    check_free(layout)
+    if folder(layout.name).exists():
+        raise taken(layout.name)
+    foreign = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]
+    if foreign:
+        raise RequestError(
+            f"the namespace {foreign[0]} exists and belongs to no laboratory in {folder(layout.name).parent}; "
+            f"take another --name, or remove it: `ip netns del {foreign[0]}; rm -r {FILES / foreign[0]}`"
+        )
     problem = missing() or (private.missing() if slurm else None)
     if problem:
         raise Unavailable(problem)
@@ -45,18 +110,6 @@ def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
         down(state)
         raise
     return state
-
-
-def check_free(layout: Layout) -> None:
-    """Raise RequestError if a laboratory of this name exists, or a namespace that belongs to no laboratory."""
-    if folder(layout.name).exists():
-        raise taken(layout.name)
-    foreign = [name for name in layout.namespaces if (NAMESPACES / name).exists() or (FILES / name).exists()]
-    if foreign:
-        raise RequestError(
-            f"the namespace {foreign[0]} exists and belongs to no laboratory in {folder(layout.name).parent}; "
-            f"take another --name, or remove it: `ip netns del {foreign[0]}; rm -r {FILES / foreign[0]}`"
-        )
 
 
 def taken(name: str) -> RequestError:
@@ -91,7 +144,10 @@ def _build(state: State) -> None:
     table = "".join(f"{layout.address(host)} {host}\n" for host in layout.hosts)
     for host in layout.hosts:
         connect(layout, host)
-        _name(state, host)
+        kept = state.kept(host)  # the UTS namespace, with the host's name in it, and the IPC namespace
+        for path in kept.values():
+            path.touch()
+        run("unshare", *(f"--{kind}={path}" for kind, path in kept.items()), "hostname", host)
         (FILES / host).mkdir(parents=True)
         (FILES / host / "hosts").write_text("127.0.0.1 localhost\n" + table)
     if state.rate != UNSHAPED:
@@ -99,9 +155,51 @@ def _build(state: State) -> None:
     write_agent(state)
 
 
-def _name(state: State, host: str) -> None:
-    """UTS and IPC namespaces, kept by mounts; the host's name in the first."""
-    kept = state.kept(host)
-    for path in kept.values():
-        path.touch()
-    run("unshare", *(f"--{kind}={path}" for kind, path in kept.items()), "hostname", host)
+def processes(namespace: str) -> list[psutil.Process]:
+    """Return the processes in a network namespace; none if it does not exist."""
+    if not works("ip", "netns", "pids", namespace):
+        return []
+    running = []
+    for pid in map(int, run("ip", "netns", "pids", namespace).split()):
+        with suppress(psutil.NoSuchProcess):
+            running.append(psutil.Process(pid))
+    return running
+
+
+def end(namespace: str, patience: float = POLITE) -> None:
+    """End the processes in a namespace, by SIGTERM, then SIGKILL; RequestError if this very process is one of them."""
+    running = processes(namespace)
+    if os.getpid() in [process.pid for process in running]:
+        raise RequestError(f"this command runs in {namespace} itself; give it outside of the laboratory")
+    _signal(running, signal.SIGTERM)
+    _, staying = psutil.wait_procs(running, patience)
+    _signal({*staying, *processes(namespace)}, signal.SIGKILL)
+    psutil.wait_procs(staying, FORCED)
+
+
+def _signal(running: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def look(state: State) -> list[dict[str, Any]]:
+    """Return a row for each host: its processes, its link and the bytes that crossed it."""
+    rows = []
+    for host in state.layout.hosts:
+        link, running = wire(host), []
+        for process in processes(host):
+            with suppress(psutil.NoSuchProcess):
+                running.append(f"{process.pid} {process.name()}")
+        rows.append(
+            {
+                "host": host,
+                "address": state.layout.address(host),
+                "link": "up" if link.up else "down",
+                "rate": state.rate,
+                "received": link.received,
+                "sent": link.sent,
+                "processes": running,
+            }
+        )
+    return rows

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.lab.layout import NAME, NETWORK, SETTING, UNSHAPED
+from cluster.lab.network import NAME, NETWORK, SETTING, UNSHAPED
 from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 
@@ -35,8 +35,7 @@ def up(
     import os
 
     from cluster.lab import build
-    from cluster.lab.layout import checked_layout
-    from cluster.lab.links import pacing
+    from cluster.lab.network import checked_layout, pacing
 
     given = (cores or len(os.sched_getaffinity(0))) if slurm else 0
     layout = build.up(checked_layout(name, count, network), rate, given).layout
@@ -69,18 +68,18 @@ def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) ->
     """Give every link another rate."""
     from dataclasses import replace
 
-    from cluster.lab import links
+    from cluster.lab import network
     from cluster.lab.state import load
 
     state = load(name)
-    links.shape(state.layout, rate)
+    network.shape(state.layout, rate)
     replace(state, rate=rate).save()
 
 
 @group.command()
 def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
-    from cluster.lab.look import look
+    from cluster.lab.build import look
     from cluster.lab.state import load
     from suite.cli.output import show_rows
 

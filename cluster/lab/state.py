@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from cluster.lab.layout import SETTING as LABORATORY
-from cluster.lab.layout import UNSHAPED, Layout, checked_name
+from cluster.lab.network import SETTING as LABORATORY
+from cluster.lab.network import UNSHAPED, Layout, checked_name
 from cluster.logins import AGENT, LIKE_SSH
 from cluster.slurm.private import Private
 from suite.errors import RequestError

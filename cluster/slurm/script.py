@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from cluster.slurm.job import FAILED
+from cluster.slurm.follow import FAILED
 from suite.contracts.case import Placement
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import Request, sidecar_name

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.lab import build
-from cluster.lab.layout import NETWORK, checked_layout
-from cluster.lab.rights import missing
+from cluster.lab.build import missing
+from cluster.lab.network import NETWORK, checked_layout
 from cluster.lab.state import SETTING, entering, environment
 from suite.contracts.case import Case, Sampling
 from suite.contracts.launcher import Request

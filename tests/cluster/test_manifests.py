@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from cluster.kubernetes import jobs
-from cluster.kubernetes.inside import LONGEST, Inside, Settings, inside, label
-from cluster.kubernetes.write import text_of, write
+from cluster.kubernetes.command import Settings
+from cluster.kubernetes.jobs import LONGEST, Inside, inside, label, text_of, write
 from suite.cli import app
 from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import RequestError

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from cluster.slurm import follow, job, run, script
+from cluster.slurm import follow, script
 from suite.contracts.launcher import Process
 from suite.processes.attempt import Limits
 from suite.processes.attempt import run as attempt
@@ -27,16 +27,16 @@ def hung(tmp_path, monkeypatch):
 
 def test_cancelling_ends_when_nobody_answers(hung, monkeypatch):
     for name, seconds in (("ANSWER", 1.0), ("GENTLE", 0.2), ("HARD", 0.3)):
-        monkeypatch.setattr(job, name, seconds)
+        monkeypatch.setattr(follow, name, seconds)
     begin = time.monotonic()
-    job.Job("7").cancel()
+    follow.Job("7").cancel()
     assert time.monotonic() - begin < 30, "Slurm's programs wait for 60 s each"
 
 
 def test_the_follower_is_not_killed_while_it_submits_and_cancels():
-    assert follow.PATIENCE > job.ANSWER + job.SUBMISSION + job.CANCELLING
+    assert follow.PATIENCE > follow.ANSWER + follow.SUBMISSION + follow.CANCELLING
     # The question that it may have to wait for, and cancelling: what a limit is followed by.
-    assert job.ANSWER + job.CANCELLING < 30
+    assert follow.ANSWER + follow.CANCELLING < 30
 
 
 @pytest.mark.parametrize("killed", ["the follower", "its guard"])
@@ -51,7 +51,7 @@ def test_a_job_whose_follower_is_killed_is_cancelled(tmp_path, monkeypatch, kill
     folder = tmp_path / "attempt"
     folder.mkdir()
     (folder / script.NAME).write_text("#!/bin/sh\n")
-    name, program = "stagebench-1", (sys.executable, "-I", "-S", run.__file__)
+    name, program = "stagebench-1", (sys.executable, "-I", "-S", follow.__file__)
     follower = Process((*program, str(folder / script.NAME), name, "60"), known_by=("sbatch",), undo=(*program, name))
 
     def strike(_, message):

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from cluster.lab import build
-from cluster.lab.layout import NETWORK, checked_layout
-from cluster.lab.links import wire
-from cluster.lab.rights import missing
+from cluster.lab.build import missing
+from cluster.lab.network import NETWORK, checked_layout, wire
 from cluster.lab.state import SETTING, entering, environment
 from suite.errors import Unavailable
 from suite.plugins import adapters

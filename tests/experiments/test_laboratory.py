@@ -5,8 +5,8 @@ import os
 import pytest
 
 from cluster.lab import build
-from cluster.lab.layout import NETWORK, checked_layout
-from cluster.lab.rights import missing
+from cluster.lab.build import missing
+from cluster.lab.network import NETWORK, checked_layout
 from cluster.lab.state import SETTING
 from suite.analysis.summary import summarise
 from tests.experiments.test_four_ranks import HEAD, SCHEDULED, SCHEDULES, all_proven, block

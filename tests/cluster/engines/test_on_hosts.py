@@ -9,8 +9,8 @@ from functools import partial
 import psutil
 import pytest
 
-from cluster.lab.links import switch_link
-from cluster.lab.look import processes
+from cluster.lab.build import processes
+from cluster.lab.network import switch_link
 from cluster.lab.state import entering
 from suite.results.run_folder import RunFolder
 from tests.cluster.engines.clusters import Node

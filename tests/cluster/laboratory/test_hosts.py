@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cluster.dialects import DIALECTS
-from cluster.lab.links import switch_link, wire
-from cluster.lab.look import end, processes
+from cluster.lab.build import end, processes
+from cluster.lab.network import switch_link, wire
 from cluster.lab.state import entering
 from cluster.logins import AGENT
 from cluster.mpiexec import Mpiexec

@@ -10,10 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lab import build, rights
-from cluster.lab.layout import NETWORK, Layout, checked_layout
-from cluster.lab.links import bits, discipline, pacing, packets, shape, switch_link, wire
-from cluster.lab.look import processes
+from cluster.lab import build
+from cluster.lab.build import processes
+from cluster.lab.network import (
+    NETWORK,
+    Layout,
+    bits,
+    checked_layout,
+    discipline,
+    pacing,
+    packets,
+    shape,
+    switch_link,
+    wire,
+)
 from cluster.lab.state import SETTING, State, entering, environment, folder, load
 from suite.errors import RequestError, Unavailable
 
@@ -79,8 +89,8 @@ def test_what_is_no_rate_is_refused(rate):
 
 
 def test_without_the_rights_it_says_which_are_missing(monkeypatch):
-    monkeypatch.setattr(rights, "CAPABILITIES", {63: "CAP_OF_NOBODY"})
-    assert rights.missing() == "a laboratory needs CAP_OF_NOBODY; run it as root, in a container with --privileged"
+    monkeypatch.setattr(build, "CAPABILITIES", {63: "CAP_OF_NOBODY"})
+    assert build.missing() == "a laboratory needs CAP_OF_NOBODY; run it as root, in a container with --privileged"
 
 
 def test_without_the_programs_it_names_the_package(laboratory, monkeypatch):

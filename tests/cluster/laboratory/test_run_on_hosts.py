@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cluster.lab.links import switch_link
-from cluster.lab.look import processes
+from cluster.lab.build import processes
+from cluster.lab.network import switch_link
 from cluster.logins import AGENT
 from suite.comm.records import CommFolder, ExchangeTimes
 from suite.results.run_folder import RunFolder

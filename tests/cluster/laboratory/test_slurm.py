@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from cluster.dialects import DIALECTS
-from cluster.slurm import requirements
+from cluster.slurm import launcher as slurm_launcher
+from cluster.slurm.launcher import PMI as MPI_TYPE
 from cluster.slurm.launcher import Slurm
 from cluster.slurm.private import Node, Private, missing
-from cluster.slurm.requirements import PMI as MPI_TYPE
 from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
 from suite.contracts.engine_messages import Begun
@@ -58,7 +58,7 @@ def slurm(own_slurm, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def nothing_stays(slurm, tmp_path, monkeypatch):
-    for setting in (SETTING, MPI_TYPE, requirements.WAIT):
+    for setting in (SETTING, MPI_TYPE, slurm_launcher.WAIT):
         monkeypatch.delenv(setting, raising=False)
     yield
     assert squeue() == []
@@ -223,7 +223,7 @@ def test_a_job_that_runs_out_of_slurm_s_time_is_a_timeout(job, submitted):
 
 
 def test_waiting_in_the_queue_does_not_count_until_its_own_limit(slurm, job, submitted, monkeypatch):
-    monkeypatch.setenv(requirements.WAIT, "3")
+    monkeypatch.setenv(slurm_launcher.WAIT, "3")
     monkeypatch.setenv(SETTING, "--hold")
     result = submitted(job(TWO, HERE, strategy="alone"), silence=1)
     assert result.outcome == "timeout"

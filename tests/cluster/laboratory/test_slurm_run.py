@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cluster.lab.look import processes
+from cluster.lab.build import processes
 from cluster.lab.state import entering
 from cluster.slurm.private import Node, missing
 from suite.results.run_folder import RunFolder

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.lab import build, links
-from cluster.lab.look import processes
+from cluster.lab import build, network
+from cluster.lab.build import processes
 from cluster.lab.state import entering, environment
 from cluster.logins import AGENT
 from suite.contracts.case import Placement
@@ -67,11 +67,11 @@ def wait_until(true, seconds=20):
 @pytest.mark.parametrize("turn", [1, -1], ids=["from-the-first", "from-the-second"])
 def test_ranks_run_on_their_hosts_and_meet_on_the_wire(laboratory, controller, turn):
     hosts = laboratory.layout.hosts[::turn]
-    before = links.wire(hosts[0])
+    before = network.wire(hosts[0])
     found = told(controller(hosts=hosts))
     assert (found["outcome"], found["reason"]) == ("ok", "")
     assert found["ranks"] == [[host, f"tcp: {laboratory.layout.address(host)}"] for host in hosts]
-    assert links.wire(hosts[0]).received > before.received + 500
+    assert network.wire(hosts[0]).received > before.received + 500
 
 
 def test_hosts_whose_own_names_mean_themselves_alone_meet_all_the_same(laboratory, controller):

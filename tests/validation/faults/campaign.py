@@ -38,8 +38,8 @@ sys.path.insert(0, str(ROOT))
 import psutil  # noqa: E402 - the checkout stands first
 
 from cluster.lab import build  # noqa: E402
-from cluster.lab.layout import NETWORK, checked_layout  # noqa: E402
-from cluster.lab.rights import missing  # noqa: E402
+from cluster.lab.build import missing  # noqa: E402
+from cluster.lab.network import NETWORK, checked_layout  # noqa: E402
 from cluster.lab.state import SETTING, State  # noqa: E402
 from cluster.slurm import private  # noqa: E402
 from suite.analysis.summary import summarise  # noqa: E402
