@@ -1,6 +1,5 @@
 """`stagebench manifests`: a plan for a Kubernetes cluster. Heavy imports wait until the command runs."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,16 +8,6 @@ import typer
 from suite.cli.output import say
 from suite.contracts.hooks import hookimpl
 from suite.text import command_line
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The command line's options about the cluster."""
-
-    image: str
-    namespace: str = "default"
-    claim: str = "stagebench"  # the PersistentVolumeClaim that all pods share
-    secret: str = "stagebench-ssh"  # keys for the pods of PyTorchJobs; the MPI operator makes its own
 
 
 @hookimpl
@@ -31,15 +20,15 @@ def manifests(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the manifests, a file a case.")],
     image: Annotated[str, typer.Option(help="Holds stagebench, the frameworks' environments and an sshd.")],
     scale: Annotated[str | None, typer.Option(help="One of the plan's scales.")] = None,
-    namespace: Annotated[str, typer.Option(help="Where the jobs run.")] = Settings.namespace,
-    claim: Annotated[str, typer.Option(help="The volume claim, ReadWriteMany, for results.")] = Settings.claim,
-    secret: Annotated[str, typer.Option(help="Keys for logins between a PyTorchJob's pods.")] = Settings.secret,
+    namespace: Annotated[str, typer.Option(help="Where the jobs run.")] = "default",
+    claim: Annotated[str, typer.Option(help="The volume claim, ReadWriteMany, for results.")] = "stagebench",
+    secret: Annotated[str, typer.Option(help="Keys for logins between a PyTorchJob's pods.")] = "stagebench-ssh",
 ) -> None:
     """Write a plan's cases as Kubernetes jobs: a Job on one node, an MPIJob or a PyTorchJob on several.
 
     Each runs `stagebench run` inside the cluster, for its one case; nothing is started here.
     """
-    from cluster.kubernetes.jobs import write
+    from cluster.kubernetes.jobs import Settings, write
     from suite.plan import load, resolve
     from suite.plugins import adapters, launchers, workloads
 

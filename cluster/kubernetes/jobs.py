@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from cluster.kubernetes.command import Settings
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.files import usable, write_whole
@@ -37,6 +36,16 @@ done
 Yaml = dict[str, Any]
 RUN = {"cleanPodPolicy": "Running", "backoffLimit": 0}
 NEVER = "Never"  # a run resumes when it is applied again; an automatic restart would hide the failure
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options about the cluster."""
+
+    image: str
+    namespace: str
+    claim: str  # the PersistentVolumeClaim that all pods share
+    secret: str  # keys for the pods of PyTorchJobs; the MPI operator makes its own
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cluster.kubernetes import jobs
-from cluster.kubernetes.command import Settings
-from cluster.kubernetes.jobs import LONGEST, Inside, inside, label, text_of, write
+from cluster.kubernetes.jobs import LONGEST, Inside, Settings, inside, label, text_of, write
 from suite.cli import app
 from suite.contracts.case import Case, Placement, Sampling
 from suite.errors import RequestError
@@ -30,7 +29,7 @@ OPERATORS = {  # by kind: the file, and where a job's pods stand
     "MPIJob": ("kubeflow.org_mpijobs.yaml", "mpiReplicaSpecs"),
     "PyTorchJob": ("kubeflow.org_pytorchjobs.yaml", "pytorchReplicaSpecs"),
 }
-SETTINGS = Settings("registry.example/stagebench:1", "bench")
+SETTINGS = Settings("registry.example/stagebench:1", "bench", "stagebench", "stagebench-ssh")
 QUICK = Sampling(warmup_steps=2, steps=5, seconds=0.0, processes=1, quick=True)
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035
 
@@ -301,7 +300,7 @@ def test_hostile_values_stay_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("namespace", ["a b", "a;id", "-n", "a.b", "a\nb", ""])
 def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> None:
     with pytest.raises(RequestError, match="is no namespace"):
-        write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace))
+        write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace, "", ""))
 
 
 def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypatch):
