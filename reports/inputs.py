@@ -11,8 +11,9 @@ from reports.shown import Shown, shown
 from reports.text import number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row
-from suite.contracts.case import Case, Input
+from suite.contracts.case import Case
 from suite.text import grouped
+from suite.worker.case_parts import Input
 
 MODE_COLOURS = {"synthetic": "#9AA0A6", "memory": "#56B4E9", "disk": "#0072B2"}
 

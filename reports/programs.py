@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from reports.nccl_tests import nccl_tests
 from reports.printed import Printed, Result, Skipped, sections
-from suite.contracts.case import Case, Input, Placement, Sampling
+from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.files import disk
 from suite.foreign.folder import UNKNOWN, ForeignRun, Speed
+from suite.worker.case_parts import Input, Sampling
 from suite.worker.pass_kinds import NATIVE
 
 MNIST = 60_000  # training images

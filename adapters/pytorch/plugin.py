@@ -7,7 +7,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.allocator import keep_memory
 from suite.contracts.backend import DTYPES, Backend
-from suite.contracts.case import Configuration, Input, Schedule
+from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
@@ -127,15 +127,15 @@ STRATEGIES = (
 )
 
 
-def _on_the_host(read: Input) -> str | None:
+def _on_the_host(case: Configuration) -> str | None:
     """Why images that are read so cannot be decoded on a GPU, with the remedy; None when they can."""
-    if read.mode == "memory":
+    if case.input.mode == "memory":
         return "data_mode = 'memory' decodes before training begins, on the host; use data_mode = 'disk'"
-    if read.augment == "random":
+    if case.input.augment == "random":
         return (
             "torch does not scale the boxes of random crops, which are no multiples of a pixel; use augment = 'centre'"
         )
-    if read.on_error == "skip":
+    if case.input.on_error == "skip":
         return "a GPU finds that a file is damaged when its batch is there, too late to skip it; use on_error = 'fail'"
     return None
 
@@ -365,9 +365,9 @@ class PyTorch(Adapter):
             return (
                 "float16 may skip an update, after which Adam's epsilon is not known to the host; use bfloat16 or sgd"
             )
-        if case.knobs["cuda_graph"] and (case.optimiser == "adam" or case.schedule != Schedule()):
+        if case.knobs["cuda_graph"] and (case.optimiser == "adam" or case.schedule.changing):
             return "a CUDA graph repeats the rate and the epsilon that it was recorded with; use sgd at one rate"
-        if case.knobs["decode"] == "gpu" and (problem := _on_the_host(case.input)):
+        if case.knobs["decode"] == "gpu" and (problem := _on_the_host(case)):
             return f"{problem}, or decode = 'host'"
         pieces, parts, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
         if strategy.model_parallel and parts == 1:

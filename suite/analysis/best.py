@@ -1,7 +1,7 @@
 """Each strategy's fastest configuration of one network on one set of devices, and its margin over the default one."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from suite.analysis.rows import Row
@@ -74,7 +74,7 @@ def contests(rows: Iterable[Row]) -> list[Contest]:
 def question(case: Case) -> tuple[object, ...]:
     """Return the key that all configurations of one contest share."""
     place = case.placement
-    read = [value for name, value in asdict(case.input).items() if name not in OWN]
+    read = [value for name, value in case.input._asdict().items() if name not in OWN]
     devices = (place.device, place.nodes, place.device_count)
     return case.workload, case.graph_digest, case.data, *read, case.optimiser, *devices
 

@@ -78,6 +78,6 @@ def group(case: Case, synchronous: bool = True) -> Key:
         case.readers,
         case.batch,
         case.tuning,
-        *(str(value) for key, value in vars(case.input).items() if key != "format"),
+        *(str(value) for key, value in case.input._asdict().items() if key != "format"),
         *(() if synchronous else (case.strategy, str(sorted(case.knobs.items())))),
     )

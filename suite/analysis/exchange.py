@@ -10,8 +10,9 @@ from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.learning import WINDOW, Curve, Learnt, Staleness, curve, joined_staleness, noted, reached, smoothed
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, centre, spread
-from suite.contracts.case import Case, Input, Sampling, Training
+from suite.contracts.case import Case
 from suite.text import grouped
+from suite.worker.case_parts import Input, Sampling, Training
 
 
 @dataclass(frozen=True)

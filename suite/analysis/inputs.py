@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Rates, rates_of, ratio
-from suite.contracts.case import Case, Input
+from suite.contracts.case import Case
 from suite.text import grouped
+from suite.worker.case_parts import Input
 
 MODES = ("synthetic", "memory", "disk")
 NOTICED = 0.05  # of the iteration: a shorter wait is no bottleneck

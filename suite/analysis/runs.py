@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -14,12 +14,13 @@ from suite.analysis.machine import limited
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.analysis.trend import change_points
-from suite.contracts.case import Case, Sampling
+from suite.contracts.case import Case
 from suite.errors import RequestError, StoreError
 from suite.files import real
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import json_ready
+from suite.worker.case_parts import Sampling
 
 # Kinds of conditions that bar a comparison if they differ; a person may allow the latter two, as the question.
 METHOD, ALLOWED = "method", ("machine", "knobs")
@@ -66,7 +67,7 @@ class MeasuredRun:
             "versions": {"stagebench": self.about.stagebench},
             "code": {"commit": self.about.commit},
             "system": {},
-            "sampling": {**asdict(row.case.sampling), "passes": ", ".join(row.case.passes)},
+            "sampling": {**row.case.sampling._asdict(), "passes": ", ".join(row.case.passes)},
         }
         for process in row.measured:
             about = process.about

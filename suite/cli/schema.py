@@ -12,9 +12,9 @@ from suite.contracts import engine_messages
 from suite.results.proof import Proof
 from suite.results.records import About, CaseEntry, Cases, Host, Record
 from suite.results.stored import FORMAT
-from suite.worker import contract, messages
+from suite.worker import case_parts, contract, messages
 
-MODULES = (messages, contract, engine_messages)  # of NamedTuples that records keep
+MODULES = (messages, contract, engine_messages, case_parts)  # of NamedTuples that records keep
 FILES: dict[str, type[BaseModel]] = {
     "run.json": About,
     "cases.json": Cases[CaseEntry],
@@ -43,8 +43,12 @@ def as_object(name: str, part: dict[str, Any]) -> dict[str, Any]:
     """Describe a worker's NamedTuple as an object of its fields, as it is written; pydantic describes an array."""
     if "prefixItems" not in part:
         return part
-    short = name.rpartition("__")[2]
-    kind = next(getattr(module, short) for module in MODULES if hasattr(module, short))
+    module, _, short = name.rpartition("__")  # the module is named if two of them have a type of the name
+    kind = next(
+        getattr(each, short)
+        for each in MODULES
+        if hasattr(each, short) and module in ("", each.__name__.replace(".", "__"))
+    )
     properties = dict(zip(kind._fields, part["prefixItems"], strict=True))
     required = [field for field in kind._fields if field not in kind._field_defaults]
     about = {"title": short, "description": kind.__doc__, "type": "object"}

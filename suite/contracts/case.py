@@ -5,6 +5,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
+from suite.contracts.deep import Part
+from suite.worker.case_parts import Input, Sampling, Schedule, Training
 from suite.worker.pass_kinds import NATIVE, USUAL
 
 MOST = 10**9  # the upper bound of every count in a case
@@ -63,57 +65,6 @@ def check_counts(place: Placement, *more: int) -> None:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How long to measure, and how much of it before a number counts."""
-
-    warmup_steps: int = 10  # at least; then until the steps no longer get quicker
-    warmup_limit: float = 30.0  # seconds, after which a warm-up that still gets quicker ends and its row is marked
-    steps: int = 50  # at least
-    seconds: float = 10.0  # at least, per pass and process
-    processes: int = 5  # process groups per case, started one after the other; each measures the speed
-    breakdowns: int = 3  # the number of them that run the other passes, too
-    quick: bool = False  # True: less than a full measurement, whose rows are marked
-
-
-@dataclass(frozen=True)
-class Input:
-    """How real data are read."""
-
-    mode: str = "disk"  # "disk": decoded during training; "memory": decoded once, before it begins
-    page_cache: str = "as is"  # before every pass: "cold" drops the files from it, "warm" reads them into it
-    prefetch: int = 2  # batches read ahead, per reader
-    repeat: int = 1  # passes over the data set per epoch
-    augment: str = "centre"  # "centre": the centre crop; "random": resized crops and flips (image folders)
-    on_error: str = "fail"  # "fail", or "skip": an unreadable sample is replaced by the next one, and counted
-    format: str = "files"  # "files": unpacked; else packed for the framework's own reader: "tfrecord", ...
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the pass `train` does."""
-
-    epochs: int = 10
-    held_out: float = 0.2  # the share of the data set on which accuracy is tested, which is not trained on
-    target: float = 0.98  # an accuracy; the first epoch that reaches it, and its time, are reported
-    patience: int = 0  # the number of epochs without a better accuracy after which training stops early; 0: never
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How the learning rate changes in the pass `train`; `suite.worker.schedule` says what the words mean."""
-
-    warmup_epochs: float = 0.0
-    decay: str = "none"
-
-    @property
-    def words(self) -> str:
-        """The addition to the optimiser in a label; "" for a constant rate."""
-        rising = f"warm-up of {self.warmup_epochs:g} epochs" if self.warmup_epochs else ""
-        falling = f"{self.decay} decay" if self.decay != "none" else ""
-        return ", ".join(filter(None, (rising, falling)))
-
-
-@dataclass(frozen=True)
 class Configuration:
     """The set-up and the placement of trainers: the argument of an adapter's methods.
 
@@ -134,11 +85,11 @@ class Configuration:
     beta2: float = 0.0
     epsilon: float = 0.0
     weight_decay: float = 0.0
-    schedule: Schedule = field(default_factory=Schedule)  # changes of the rate in the pass `train`
+    schedule: Part[Schedule] = field(default_factory=Schedule)  # changes of the rate in the pass `train`
     straggler: float = 0.0  # the share of its cores' time that the last rank loses to a concurrent load
     seed: int = 1
     readers: int = 1  # processes or threads per rank that decode; 0: the training process does
-    input: Input = field(default_factory=Input)
+    input: Part[Input] = field(default_factory=Input)
     knobs: dict[str, Any] = field(default_factory=dict)  # a value for every knob of the adapter, defaults too
 
     @property
@@ -152,11 +103,12 @@ class Configuration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values of all fields by name, ready for JSON."""
-        return asdict(self)
+        values = asdict(self)
+        return {name: value._asdict() if hasattr(value, "_fields") else value for name, value in values.items()}
 
 
 # Fields added later: at these values they are left out of the hash, so the ids of older cases stay valid.
-YOUNGER: dict[str, Any] = {"schedule": asdict(Schedule()), "scaling": "weak", "straggler": 0.0}
+YOUNGER: dict[str, Any] = {"schedule": Schedule()._asdict(), "scaling": "weak", "straggler": 0.0}
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
     "training": {"patience": 0},
@@ -169,8 +121,8 @@ class Case(Configuration):
 
     data: str = "synthetic"  # "synthetic", a data set's name, or the full path of one of the user's
     passes: tuple[str, ...] = USUAL
-    sampling: Sampling = field(default_factory=Sampling)
-    training: Training = field(default_factory=Training)
+    sampling: Part[Sampling] = field(default_factory=Sampling)
+    training: Part[Training] = field(default_factory=Training)
     # "strong": the plan gives one batch for all devices together, the same for every number of devices. A case on one
     # device is "weak".
     scaling: Literal["weak", "strong"] = "weak"

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 # A dataclass's `__pydantic_config__`: instances inside others are validated again, and no value is converted.
 DEEP: dict[str, Any] = {"arbitrary_types_allowed": True, "revalidate_instances": "always", "strict": True}
@@ -44,3 +44,15 @@ class Spelled:
 
 # A process's environment variables by name; the patterns are the limits of shells and of the kernel.
 Environ = dict[Annotated[str, Spelled("[A-Za-z_][A-Za-z0-9_]*")], Annotated[str, Spelled(r"[^\x00]*")]]
+
+
+class AsFields:
+    """The mark of a NamedTuple within a case: it is written as an object of its fields, not as a list."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """Return the NamedTuple's schema with its way to be written; pydantic calls this method."""
+        return {**handler(source), "serialization": {"type": "function-plain", "function": source._asdict}}
+
+
+T = TypeVar("T")
+Part = Annotated[T, AsFields()]

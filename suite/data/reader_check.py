@@ -25,7 +25,6 @@ from suite.errors import RequestError, StagebenchError, Unavailable
 from suite.plugin_errors import ask
 from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter
-from suite.processes.jobs import reading
 from suite.processes.single import plain, single
 from suite.text import command_line, known
 from suite.worker.array_files import loaded
@@ -149,7 +148,7 @@ class Check:
     def _read(self, adapter: Adapter, interpreter: Interpreter, data: DataSet, scratch: Path) -> tuple[Samples, str]:
         limits, values = Limits(SECONDS, SECONDS), self._values(adapter)
         launch = single(adapter, self.workload, interpreter, scratch, limits, **values)
-        task = Read(self.workload.graph(), data, reading(launch.configuration), len(self.plain))
+        task = Read(self.workload.graph(), data, launch.configuration.input, len(self.plain))
         attempt = launch.run(scratch, task)
         if attempt.outcome == "unavailable":
             raise Unavailable(attempt.reason)

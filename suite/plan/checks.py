@@ -13,7 +13,7 @@ from pathlib import Path
 
 from suite.contracts import knobs
 from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
-from suite.contracts.case import AUTO, Case, Schedule
+from suite.contracts.case import AUTO, Case
 from suite.contracts.launcher import Launcher, starters
 from suite.data.sets import kind_of
 from suite.plan.model import Choice, Written
@@ -235,7 +235,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
             f"{adapter.name}/{case.strategy} holds one network on {held} devices, and {all_devices} do not divide "
             f"by that; ask for {held} or {2 * held} of them"
         )
-    if case.schedule != Schedule() and not strategy.changing_rate:
+    if case.schedule.changing and not strategy.changing_rate:
         why = f" ({strategy.keeps_rate})" if strategy.keeps_rate else ""
         others = ", ".join(each.name for each in adapter.capabilities.strategies if each.changing_rate)
         return (

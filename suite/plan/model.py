@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    WrapValidator,
+    create_model,
+)
 
-from suite.contracts.case import Input, Sampling, Schedule, Training
 from suite.plan.problems import KeyPath
 from suite.processes.hosts import refused
+from suite.worker.case_parts import DECAYS, Input, Sampling, Schedule, Training
 from suite.worker.pass_kinds import NAMES, USUAL
 
 MOST_RANKS = 1024  # on one node: a larger number was meant for all nodes together
@@ -39,10 +48,13 @@ Batch = Annotated[Count, WrapValidator(_whole_or)]
 Readers = Annotated[int, Field(ge=0, le=MOST_READERS)]
 RanksOfNode = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 if TYPE_CHECKING:
+    Decay = str
     Pass = str
 else:
     Pass = Literal[NAMES]  # the declarations' names
+    Decay = Literal[tuple(DECAYS)]
 Device = Literal["cpu", "cuda"]
 Word = Annotated[str, Field(min_length=1)]
 Memory = Annotated[ByteSize, Field(ge=0)]  # "8 GiB", or a number of bytes; 0: no limit
@@ -86,15 +98,15 @@ class Block(Strict):
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
-    warmup_epochs: Swept[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = [Schedule.warmup_epochs]
-    decay: Swept[Literal["none", "steps", "cosine", "linear"]] = ["none"]
+    warmup_epochs: Swept[NotNegative] = [Schedule().warmup_epochs]
+    decay: Swept[Decay] = [Schedule().decay]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam
     readers: Swept[Readers] = [1]  # 0: the training process reads
     data_mode: Swept[Literal["disk", "memory"]] = ["disk"]
     format: Swept[Word] = ["files"]
     page_cache: Swept[Literal["as is", "cold", "warm"]] = ["as is"]
-    prefetch: Swept[Count] = [Input.prefetch]
-    repeat: Swept[Count] = [Input.repeat]
+    prefetch: Swept[Count] = [Input().prefetch]
+    repeat: Swept[Count] = [Input().repeat]
     augment: Swept[Literal["centre", "random"]] = ["centre"]
     on_error: Swept[Literal["fail", "skip"]] = ["fail"]
     seed: Swept[Annotated[int, Field(ge=0, lt=2**32)]] = [1]
@@ -105,31 +117,31 @@ class Block(Strict):
     knobs: dict[str, Annotated[list[Any], BeforeValidator(_listed), Field(min_length=1)]] = {}
 
 
-class SamplingBlock(Strict):
-    """[sampling]; the fields and defaults of `suite.contracts.case.Sampling`."""
-
-    warmup_steps: Count = Sampling.warmup_steps
-    warmup_limit: Positive = Sampling.warmup_limit
-    steps: Count = Sampling.steps
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Sampling.seconds
-    processes: Count = Sampling.processes
-    breakdowns: Count = Sampling.breakdowns
-    quick: bool = Sampling.quick
-
-    def below_design(self) -> list[str]:
-        """Return the keys with less than a full measurement's values, as `key = value (full: n)`."""
-        keys = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
-        asked = [(key, getattr(self, key), getattr(Sampling, key)) for key in keys]
-        return [f"{key} = {value:g} (full: {full:g})" for key, value, full in asked if value < full]
+def _table(kind: Any, **bounds: Any) -> type[Strict]:
+    """Return the model of a table that has the fields and defaults of `kind`, with the types or else the bounds."""
+    types = get_type_hints(kind) | bounds
+    fields: dict[str, Any] = {name: (types[name], value) for name, value in kind()._asdict().items()}
+    return create_model(f"{kind.__name__}Table", __base__=Strict, **fields)
 
 
-class TrainingBlock(Strict):
-    """[training], for the pass `train`; the fields and defaults of `suite.contracts.case.Training`."""
-
-    epochs: Count = Training.epochs
-    held_out: Annotated[float, Field(gt=0, lt=1)] = Training.held_out
-    target: Annotated[float, Field(gt=0, le=1)] = Training.target
-    patience: Annotated[int, Field(ge=0, le=1_000_000)] = Training.patience
+SECTIONS = {
+    "sampling": _table(
+        Sampling,
+        warmup_steps=Count,
+        warmup_limit=Positive,
+        steps=Count,
+        seconds=NotNegative,
+        processes=Count,
+        breakdowns=Count,
+    ),
+    "training": _table(
+        Training,
+        epochs=Count,
+        held_out=Annotated[float, Field(gt=0, lt=1)],
+        target=Annotated[float, Field(gt=0, le=1)],
+        patience=Annotated[int, Field(ge=0, le=1_000_000)],
+    ),
+}
 
 
 class Heading(Strict):

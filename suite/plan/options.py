@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Strategy
-from suite.plan.model import LONGEST_TITLE, Block, SamplingBlock
+from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
 from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
+from suite.worker.case_parts import Sampling
 
 PLACED = ("nodes", "ranks", "devices")  # keys that decide the strategy, with the adapter
 SAMPLING = ("processes", "steps", "seconds")
@@ -116,7 +117,7 @@ def _values(key: str, text: str) -> list[Any]:
 
 def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Return the mark of a measurement that is shorter than a full one."""
-    usual = {key: SamplingBlock.model_fields[key].default for key in sampling}
+    usual = Sampling()._asdict()
     numbers = {key: each[0] for key, each in sampling.items() if isinstance(each[0], int | float)}
     return {"quick": [True]} if any(each < usual[key] for key, each in numbers.items()) else {}
 
@@ -139,5 +140,5 @@ def _option(path: KeyPath) -> str:
     keys = [str(part) for part in path if not isinstance(part, int)]
     if keys[1:2] == ["knobs"] and len(keys) > 2:
         return f"--knob {keys[2]}"
-    known = [key for key in keys if key in Block.model_fields or key in SamplingBlock.model_fields]
+    known = [key for key in keys if key in Block.model_fields or key in SECTIONS["sampling"].model_fields]
     return f"--{known[-1].replace('_', '-')}" if known else "the options"

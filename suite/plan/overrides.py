@@ -14,19 +14,16 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from suite.data.compatibility import NAMES
 from suite.errors import RequestError
 from suite.files import expanded, stands
-from suite.plan.model import Block, SamplingBlock, TrainingBlock
+from suite.plan.model import SECTIONS, Block
 from suite.plan.problems import KeyPath
 from suite.plan.text import values_of
 from suite.text import known, shown
 
 TABLE = "overrides"
 OF_A_SCALE = {"batch": ("divide_batch", "multiply_batch"), "device": ("device",)}  # a scale's keys for a block's
-SECTIONS: dict[str, type[BaseModel]] = {"sampling": SamplingBlock, "training": TrainingBlock}
 KEYS = (
     "most_cases",
     *(key for key in Block.model_fields if key != "knobs"),

@@ -10,20 +10,22 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from suite.contracts.case import Sampling, Training
 from suite.errors import RequestError
 from suite.files import stands
 from suite.plan import overrides
-from suite.plan.model import MOST_CASES, Block, Heading, SamplingBlock, TrainingBlock, Written
+from suite.plan.model import MOST_CASES, SECTIONS, Block, Heading, Written
 from suite.plan.problems import KeyPath, Lines, Problems
 from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.text import known, shown
+from suite.worker.case_parts import Sampling, Training
 
 LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this size is read in seconds
 WORDED = dict.fromkeys(  # problems for which pydantic has no words of the form "should be ..."
     ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
 )
+# Keys of [sampling] of which a full measurement has no smaller values.
+FULL = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
 M = TypeVar("M", bound=BaseModel)
 TOP_KEYS = ("name", "title", "most_cases", "defaults", "sampling", "training", "scale", "cases", overrides.TABLE)
 
@@ -224,29 +226,32 @@ class _Reader:
         self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {shown(value)}")
         return {}
 
-    def section(self, model: type[M], path: tuple[str, ...], usual: dict[str, Any]) -> M:
-        """Read a table of values; `usual` has the keys that it leaves out."""
-        values = self.table(path)
+    def section(self, path: tuple[str, ...], usual: dict[str, Any]) -> dict[str, Any]:
+        """Read a table of values, [sampling] or [training]; `usual` has the keys that it leaves out."""
+        model, values = SECTIONS[path[-1]], self.table(path)
         self.checked(model, values, path)
-        return self.checked(model, {**usual, **values}, None)[0]
+        return self.checked(model, {**usual, **values}, None)[0].model_dump()
 
     def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
         """Read a sampling table; a short measurement must be marked as quick."""
-        block = self.section(SamplingBlock, path, usual)
-        below = block.below_design()
+        asked, full = Sampling(**self.section(path, usual)), Sampling()._asdict()
+        below = [
+            f"{key} = {value:g} (full: {full[key]:g})"
+            for key, value in asked._asdict().items()
+            if key in FULL and value < full[key]
+        ]
         if any(key.startswith("sampling.") for key in self.overrides):
-            block = block.model_copy(update={"quick": block.quick or bool(below)})
-        elif below and not block.quick:
-            asked = ", ".join(below)
+            return asked._replace(quick=asked.quick or bool(below))
+        if below and not asked.quick:
             self.problems.add(
                 path,
-                f"[{'.'.join(path)}] asks for less than a full measurement: {asked}; add quick = true, which marks "
-                "the rows",
+                f"[{'.'.join(path)}] asks for less than a full measurement: {', '.join(below)}; add quick = true, "
+                "which marks the rows",
             )
-        return Sampling(**block.model_dump())
+        return asked
 
     def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
-        return Training(**self.section(TrainingBlock, path, usual).model_dump())
+        return Training(**self.section(path, usual))
 
     def scale(self, name: str, blocks: tuple[Written, ...]) -> Scale:
         """Read a profile, and add its problems: its own, and values that no block has."""

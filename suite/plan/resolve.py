@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, Case, Input, Placement, Schedule, Training, check_counts
+from suite.contracts.case import AUTO, Case, Placement, check_counts
 from suite.contracts.launcher import Launcher, starters
 from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
@@ -19,6 +19,7 @@ from suite.plan.read import Plan
 from suite.plugins import graph_of
 from suite.processes.hosts import here
 from suite.text import chosen
+from suite.worker.case_parts import Input, Schedule, Training
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
 from workloads.catalogue import Workload
 from workloads.graph import Graph

@@ -22,10 +22,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from suite.contracts.case import Sampling, Training
 from suite.plan.model import WHOLE, Block, Count, Device, Strict
 from suite.plan.problems import KeyPath
 from suite.text import known
+from suite.worker.case_parts import Sampling, Training
 
 TABLES = ("keep", "sampling", "training")
 

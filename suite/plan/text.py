@@ -43,10 +43,10 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block], own_networ
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value_text(each)}" for key, each in vars(blocks[0].case.sampling).items()]
+    lines += [f"{key} = {value_text(each)}" for key, each in blocks[0].case.sampling._asdict().items()]
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in vars(learning).items())]
+        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in learning._asdict().items())]
     for block in blocks:
         lines += [
             "",

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration, Schedule
+from suite.contracts.case import Case, Configuration
 from suite.contracts.optimisers import for_proof
 from suite.errors import StagebenchError
 from suite.files import cache_folder, write_whole
@@ -30,6 +30,7 @@ from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving
 from suite.proofs.tolerances import tolerance
 from suite.results.proof import Proof, Subject, Verdict
+from suite.worker.case_parts import Schedule
 from suite.worker.job import Prove
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
@@ -160,7 +161,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
     samples += -samples % microbatches
     # Fields that cannot change the verdict keep their defaults, so that plans share proofs. Threads and cores can: by
     # their number a library chooses its kernels, and the pieces into which it cuts a matrix or a sum.
-    changing = Schedule(warmup_epochs=1.0) if case.schedule != Schedule() else Schedule()  # one schedule proves all
+    changing = Schedule(warmup_epochs=1.0) if case.schedule.changing else Schedule()  # one schedule proves all
     return Configuration(
         case.adapter,
         case.strategy,

@@ -9,7 +9,7 @@ from typing import Any
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import Case, Placement, Schedule
+from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import usual
 from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
@@ -17,6 +17,7 @@ from suite.plan.checks import refusal
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
 from suite.text import chosen, known
+from suite.worker.case_parts import Schedule
 from workloads.catalogue import Workload
 
 

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
+from suite.worker.case_parts import Input
 from suite.worker.contract import Batch
-from suite.worker.job import Input
 from suite.worker.page_cache import page_cache
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer

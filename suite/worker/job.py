@@ -2,51 +2,33 @@
 
 job.json holds `format`, `output`, `group`, and the task under its name, with the task's fields:
 
-    {"format": 4, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
+    {"format": 5, "output": "/run/attempts/...", "group": {...}, "measure": {...}}
 
-History of the format: 1 (a case as a dictionary); 2 (typed, as below; messages too); 3 (no bound on the spread of a
-warm-up's last steps); 4 (ranks of a node, shared devices, a limit of memory, learning rates that change; whether to
-measure the peaks; variables of the adapter's).
+A job is read by the worker half of the release that wrote it: no other format is understood.
 """
 
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from suite.worker.contract import Optimiser
-from suite.worker.schedule import Schedule
+from suite.worker.case_parts import Input, Sampling, Schedule, Training
+from suite.worker.contract import Setup
 from suite.worker.typed_json import from_json, to_json
 from suite.worker.variables import Variables
 from workloads.graph import Graph
 from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
-FORMAT = 4
+FORMAT = 5
 
 
 class Group(NamedTuple):
-    """The ranks: their number, and the settings of each. suite.worker.contract.Setup explains the fields."""
+    """The ranks, and the setup of each."""
 
-    ranks: int
+    trainer: str  # "module:name" inside the bundle
+    setup: Setup  # of every rank; each puts its own rank, world and local rank in place of those of rank 0
     ranks_per_node: int
     binding: str  # "none", or "cores": each rank has cores of its own (suite.worker.binding)
-    trainer: str  # "module:name" inside the bundle
-    strategy: str
-    device: str
-    devices: int  # of each rank
-    threads: int
-    batch: int  # samples per device
-    precision: str
-    tuning: str
-    knobs: Dict[str, Any]
-    optimiser: Optimiser
-    seed: int
-    readers: int
-    prefetch: int
-    model_parallel_size: int  # ranks that hold one network together
-    changing_rate: bool
-    share_devices: bool
     memory_limit: int  # bytes that each process of a rank, and each server, may allocate; 0: no limit
     variables: Variables = Variables()  # the adapter's, in addition to those of suite.worker.variables
-    tuned_batch: int = 0  # as `batch`, of the measured case that a proof covers; 0: `batch` itself
     straggler: float = 0.0  # share of its cores' time that the last rank loses to a load (suite.worker.load)
 
 
@@ -59,25 +41,6 @@ class DataSet(NamedTuple):
     kind: str  # "arrays", "folder" or "records"
     path: str
     preprocessing: Preprocessing = PHOTOGRAPHS
-
-
-class Input(NamedTuple):
-    """The way a data set is read; suite.contracts.case.Input explains the fields."""
-
-    mode: str
-    page_cache: str
-    repeat: int
-    augment: str
-    on_error: str
-
-
-class Sampling(NamedTuple):
-    """The length of a pass's measurement; suite.contracts.case.Sampling explains the fields."""
-
-    warmup_steps: int
-    warmup_limit_s: float
-    steps: int
-    seconds: float
 
 
 class Recipe(NamedTuple):
@@ -109,12 +72,10 @@ class Train(NamedTuple):
     """Train whole epochs, with a test after each."""
 
     graph: Graph
-    epochs: int
-    held_out: float  # the share of the data that is tested with
+    training: Training
     schedule: Schedule
     input: Input
     data: Optional[DataSet] = None
-    patience: int = 0  # epochs without a better accuracy, after which training stops early; 0: never
 
 
 class Prove(NamedTuple):

@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
+from suite.worker.case_parts import Sampling
 from suite.worker.gpus import driven
-from suite.worker.job import Sampling
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance, together
 from suite.worker.trainer import Trainer
@@ -108,7 +108,7 @@ class Loop:
 
         Warm up, then time parts, each behind a common barrier. A part during which other programs used the host of any
         rank is set aside and another one is run; the further parts are as many as were wanted, or take MOST_WAIT_S or
-        `warmup_limit_s`, at most. Then the least disturbed parts count: the time of their steps does not matter. If
+        `warmup_limit`, at most. Then the least disturbed parts count: the time of their steps does not matter. If
         measurements take turns, each part is one turn, and the pass ends with a turn that lasts.
         """
         meter = Meter(driven(self._trainer.setup))  # before the warm-up: devices would cool down while it is made
@@ -213,7 +213,7 @@ class Loop:
         """Return (seconds of each step, whether no trend was left); every rank takes the same decision.
 
         The warm-up ends when the last steps show no trend on any rank. A persistent trend ends it, too: after
-        `warmup_limit_s`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
+        `warmup_limit`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
         """
         sampling = self._sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
@@ -227,7 +227,7 @@ class Loop:
             # Two collective questions, so that all ranks leave the loop together.
             if not self._trainer.maximum(float(falling(seconds[-window:]))):
                 return seconds, True
-            late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit_s
+            late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit
             if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
 
@@ -247,7 +247,7 @@ class Loop:
         """Return (steps of a part, parts that are wanted, the number that may be run beyond them)."""
         steps, step_s = self._agreed_steps(warmup), usual(warmup)
         part = int(self._trainer.maximum(math.ceil(PART_S / step_s)))
-        wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit_s) / step_s)))
+        wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit) / step_s)))
         wanted = max(1, steps // part)
         size = up_to(multiple, -(-steps // wanted))
         return size, wanted, max(wanted, -(-wait // size))

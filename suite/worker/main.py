@@ -13,7 +13,7 @@ import numpy as np
 
 from suite.worker import binding, gpus, messages, network
 from suite.worker.communicator import Communicator
-from suite.worker.contract import Setup, Unavailable, Unsupported
+from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.job import FORMAT, Communicate, Group, Job, Prove, Train, read_job
 from suite.worker.load import Load
 from suite.worker.machine import machine
@@ -97,12 +97,12 @@ def redirect_output(path: str) -> None:
 
 def bind(job: Job, rank: Rank) -> List[int]:
     """Bind this rank to cores of its own if the placement asks for them; return the cores that it may use."""
-    group, allowed = job.group, os.sched_getaffinity(0)
-    if group.binding == "cores":
-        wanted, ranks = group.threads * group.devices, max(group.ranks_per_node, rank.local_rank + 1)
+    setup, allowed = job.group.setup, os.sched_getaffinity(0)
+    if job.group.binding == "cores":
+        wanted, ranks = setup.threads * setup.devices, max(job.group.ranks_per_node, rank.local_rank + 1)
         # Readers and the library of communication have threads of their own. A proof has its case's cores.
         reads = isinstance(job.task, Prove) or getattr(job.task, "data", None) is not None
-        beside = (group.readers if reads else 0) + (group.ranks > 1)
+        beside = (setup.readers if reads else 0) + (setup.world > 1)
         try:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:
@@ -118,34 +118,9 @@ def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
     """Create the trainer (or communicator) that the job names, set up as this rank."""
     place = job.task.communicator if isinstance(job.task, Communicate) else job.group.trainer
     module, _, name = place.partition(":")
-    found: Union[Trainer, Communicator] = getattr(importlib.import_module(module), name)(setup_of(job.group, rank))
-    return found
-
-
-def setup_of(group: Group, rank: Rank) -> Setup:
-    """Return the setup of this rank."""
-    devices = group.devices * group.model_parallel_size
-    return Setup(
-        rank=rank.rank,
-        world=rank.world,
-        local_rank=rank.local_rank,
-        strategy=group.strategy,
-        device=group.device,
-        devices=group.devices,
-        threads=group.threads,
-        batch=group.batch * devices,
-        precision=group.precision,
-        tuning=group.tuning,
-        knobs=group.knobs,
-        optimiser=group.optimiser,
-        seed=group.seed,
-        readers=group.readers,
-        prefetch=group.prefetch,
-        model_parallel_size=group.model_parallel_size,
-        changing_rate=group.changing_rate,
-        share_devices=group.share_devices,
-        tuned_batch=group.tuned_batch * devices,
-    )
+    setup = job.group.setup._replace(**rank._asdict())
+    made: Union[Trainer, Communicator] = getattr(importlib.import_module(module), name)(setup)
+    return made
 
 
 def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> None:
@@ -155,16 +130,17 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     # Settings again: joining may have set more of them, such as the network interface.
     seen, driven = settings(os.environ, group.variables), gpus.driven(made.setup)
     outbox.send(messages.Joined(settings=seen, device_ids=driven, **joined._asdict()))
-    if joined.world != group.ranks or joined.rank != made.setup.rank:
+    asked = group.setup
+    if joined.world != asked.world or joined.rank != made.setup.rank:
         raise WrongWorld(
             "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "
             "probably come from different installations"
-            % (made.setup.rank, group.ranks, joined.transport, joined.rank, joined.world)
+            % (made.setup.rank, asked.world, joined.transport, joined.rank, joined.world)
         )
-    if joined.devices != group.devices:
+    if joined.devices != asked.devices:
         raise WrongWorld(
             "rank %d was asked to drive %d devices, the framework drives %d"
-            % (joined.rank, group.devices, joined.devices)
+            % (joined.rank, asked.devices, joined.devices)
         )
 
 

@@ -194,7 +194,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     build(trainer, task.graph, outbox)
     if task.data is None:
         raise Unsupported("the pass %r learns from real data, and the case has synthetic ones" % TRAIN)
-    learning, testing = split(opened(trainer, task.graph, task.data), task.held_out)
+    learning, testing = split(opened(trainer, task.graph, task.data), task.training.held_out)
     reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
@@ -202,7 +202,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter(gpus.driven(trainer.setup))
     before = reference(trainer)
     meter.begin()
-    found = training.run(reading.view, testing, task.epochs, task.schedule, task.patience)
+    found = training.run(reading.view, testing, task.training.epochs, task.schedule, task.training.patience)
     use = meter.end()
     outbox.send(found)
     outbox.send(messages.Noise(before, reference(trainer), train=use))

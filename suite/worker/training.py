@@ -12,9 +12,9 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 
 from suite.worker import messages
+from suite.worker.case_parts import Schedule
 from suite.worker.contract import Batch, Unsupported
 from suite.worker.pass_kinds import TRAIN
-from suite.worker.schedule import Schedule
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
 from suite.worker.trainer import Trainer

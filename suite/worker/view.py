@@ -9,7 +9,7 @@ from typing import Dict, Iterator, Tuple
 
 import numpy as np
 
-from suite.worker.job import Input
+from suite.worker.case_parts import Input
 from suite.worker.sources import Source
 
 

@@ -11,12 +11,13 @@ from cluster.lab import build
 from cluster.lab.build import missing
 from cluster.lab.network import NETWORK, checked_layout
 from cluster.lab.state import SETTING, entering, environment
-from suite.contracts.case import Case, Sampling
+from suite.contracts.case import Case
 from suite.contracts.launcher import Request
 from suite.processes import bundle
 from suite.processes.attempt import Limits, run
 from suite.processes.interpreters import tox_folders
 from suite.processes.jobs import group, measuring
+from suite.worker.case_parts import Sampling
 from suite.worker.job import Job, encode
 from suite.worker.rendezvous import free_port
 from workloads.networks import by_name

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from cluster.kubernetes import jobs
 from cluster.kubernetes.jobs import LONGEST, Inside, Settings, inside, label, text_of, write
 from suite.cli import app
-from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.worker.case_parts import Sampling
 
 GOLDEN = Path(__file__).with_name("manifests")
 SCHEMAS = "STAGEBENCH_OPERATOR_SCHEMAS"  # a folder with the operators' CustomResourceDefinitions, as they publish them

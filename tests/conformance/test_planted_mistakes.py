@@ -24,10 +24,10 @@ from suite.plugins import workloads
 from suite.processes.attempt import Attempt
 from suite.proofs.judgement import judge
 from suite.worker import behaviour, busy_threads, evidence, messages, noise
+from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
 from suite.worker.messages import HostUse
-from suite.worker.schedule import Schedule
 from suite.worker.tasks import train
 from tests.support import jobs, trainers
 from workloads.graph import Graph
@@ -460,7 +460,7 @@ def test_the_pass_train_catches_and_names_it(mistake, tmp_path):
     setup = trainers.setup(precision="float64", batch=SQUARES.batch, optimiser=SGD(SQUARES.lr, SQUARES.momentum, 0.0))
     squares(tmp_path / "squares.npz")
     graph, data = workloads()[SQUARES.workload].graph(), DataSet("arrays", str(tmp_path / "squares.npz"))
-    task = Train(graph, 1, SQUARES.training.held_out, Schedule(), jobs.READ_ONCE, data)
+    task = Train(graph, SQUARES.training._replace(epochs=1), Schedule(), jobs.READ_ONCE, data)
     outbox = Outbox()
     train(type("Mistaken", (Right,), how)(setup), task, str(tmp_path), outbox)
     (found,) = messages.of_type(messages.Training, outbox.sent)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from suite.contracts.case import Case, Input, Placement, Sampling, Training
+from suite.contracts.case import Case, Placement
 from suite.results.run_folder import RunFolder
+from suite.worker.case_parts import Input, Sampling, Training
 from tests.reports.made_run import MadeRun, case_of, declared
 from tests.support.sent import hello_json, joined_json
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.case import Case, Placement
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT, sealed
+from suite.worker.case_parts import Sampling
 from suite.worker.messages import Machine
 from tests.support.sent import hello_json, joined_json
 

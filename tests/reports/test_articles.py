@@ -17,7 +17,8 @@ from reports.networks import depth
 from reports.site import render
 from reports.study import NETWORKS
 from suite.analysis.summary import summarise
-from suite.contracts.case import Input, Placement, Training
+from suite.contracts.case import Placement
+from suite.worker.case_parts import Input, Training
 from tests.reports.made_experiments import batches, learner, taught
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page

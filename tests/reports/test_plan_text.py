@@ -6,10 +6,11 @@ import pytest
 
 from reports.best import plan_of, winners_of
 from suite.analysis.summary import summarise
-from suite.contracts.case import Input, Placement, Sampling, Training
+from suite.contracts.case import Placement
 from suite.plan import load, resolve
 from suite.plan.text import Block, plan_text, value_text
 from suite.plugins import adapters, launchers, workloads
+from suite.worker.case_parts import Input, Sampling, Training
 from tests.reports.made_run import MadeRun
 
 PLAN = """

@@ -12,9 +12,9 @@ from reports.exchanges import exchanges_of
 from reports.lines import POINTS, thinned
 from reports.site import render, write
 from suite.analysis.summary import summarise
-from suite.contracts.case import Training
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT
+from suite.worker.case_parts import Training
 from tests.reports import made_experiments
 from tests.reports.made_experiments import learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything, proof_of, record_of

@@ -10,9 +10,9 @@ from reports.site import render
 from reports.trackers import TRACKERS
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.contracts.case import Training
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
+from suite.worker.case_parts import Training
 from tests.reports.made_experiments import DIGITS, batches, learner, taught
 from tests.reports.made_run import MadeRun, case_of, everything
 

@@ -1,10 +1,11 @@
 """Brief sessions of the reference adapter, and who listens to them."""
 
-from suite.contracts.case import Case, Sampling
+from suite.contracts.case import Case
 from suite.plan import Resolved
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
+from suite.worker.case_parts import Sampling
 from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)

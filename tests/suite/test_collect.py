@@ -6,7 +6,6 @@ import tomllib
 import pytest
 
 from suite.analysis.summary import summarise
-from suite.contracts.case import Sampling
 from suite.errors import RequestError, StoreError
 from suite.plan import load, resolve
 from suite.plan.networks import network_of
@@ -14,6 +13,7 @@ from suite.plugins import adapters, launchers, workloads
 from suite.results.collect import collect
 from suite.results.records import METHOD
 from suite.results.run_folder import RunFolder
+from suite.worker.case_parts import Sampling
 from tests.reports.made_run import MadeRun, case_of
 from workloads.build import Builder
 

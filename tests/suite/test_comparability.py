@@ -5,8 +5,9 @@ import pytest
 from suite.analysis.comparability import DISQUALIFYING, NOTED, group
 from suite.analysis.machine import moved
 from suite.analysis.summary import summarise
-from suite.contracts.case import Placement, Sampling
+from suite.contracts.case import Placement
 from suite.results.records import METHOD
+from suite.worker.case_parts import Sampling
 from tests.reports.made_run import case_of
 
 FULL = Sampling(processes=3)

@@ -8,9 +8,9 @@ import pytest
 
 from suite.analysis.compare_runs import compare
 from suite.analysis.runs import MeasuredRun, history
-from suite.contracts.case import Sampling
 from suite.errors import RequestError
 from suite.processes.query import commit_of
+from suite.worker.case_parts import Sampling
 from tests.reports.made_run import MadeRun, case_of, proof_of
 
 CASES = case_of("pytorch"), case_of("caffempi")

@@ -6,11 +6,12 @@ import pytest
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.case import Case, Placement, Schedule
+from suite.contracts.case import Case, Placement
 from suite.contracts.knobs import Knob, Need
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.plan.checks import refusal
 from suite.plugins import adapters
+from suite.worker.case_parts import Schedule
 from workloads.networks import by_name
 
 START = ("alone", "together")

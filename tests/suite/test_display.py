@@ -16,7 +16,7 @@ from suite.cli.display import Display, by_state, figures
 from suite.cli.estimate import Estimate, passes_run
 from suite.comm.cases import CommCase
 from suite.comm.records import CommRecord
-from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.case import Case, Placement
 from suite.proofs.make import subject
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank
@@ -24,6 +24,7 @@ from suite.results.records import AnyEntry, Record
 from suite.session.end_rule import still_open
 from suite.text import counted
 from suite.worker import messages
+from suite.worker.case_parts import Sampling
 from suite.worker.messages import ExchangeTimes, Pass
 from tests.support.sent import hello
 

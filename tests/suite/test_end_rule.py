@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from suite.analysis.leaders import open_cases
-from suite.contracts.case import Case, Sampling
+from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.plan import Resolved
 from suite.results.records import About
@@ -14,6 +14,7 @@ from suite.results.run_folder import RunFolder
 from suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
 from suite.session.observer import Observer
 from suite.session.resumable import Session
+from suite.worker.case_parts import Sampling
 from suite.worker.pass_kinds import USUAL
 from tests.reports.made_run import MadeRun, case_of, proof_of
 

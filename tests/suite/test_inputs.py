@@ -10,8 +10,8 @@ from suite.analysis.budget import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.contracts.case import Input
 from suite.results.rank_report import Rank
+from suite.worker.case_parts import Input
 from tests.reports.made_experiments import inputs
 from tests.reports.made_run import case_of
 

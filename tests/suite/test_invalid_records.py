@@ -12,13 +12,14 @@ from suite.analysis.measured import process_of
 from suite.analysis.summary import summarise, unused_records
 from suite.comm.cases import CommCase
 from suite.comm.records import CommEntry, CommFolder
-from suite.contracts.case import Placement, Sampling
+from suite.contracts.case import Placement
 from suite.errors import RequestError, StoreError
 from suite.results.invariants import broken
 from suite.results.rank_report import Rank
 from suite.results.records import CaseEntry, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
+from suite.worker.case_parts import Sampling
 from suite.worker.messages import HostUse, Noise, Pass
 from tests.reports.made_run import case_of, learner_of, record_of
 from tests.support.memory import little_memory

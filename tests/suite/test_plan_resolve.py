@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from suite.contracts.adapter import Strategy
-from suite.contracts.case import Case, Placement, Sampling, Schedule, Training
+from suite.contracts.case import Case, Placement
 from suite.data import locate
 from suite.errors import RequestError
 from suite.plan import Resolved, load, ready_made, resolve
-from suite.plan.model import Pass, SamplingBlock, TrainingBlock
+from suite.plan.model import SECTIONS, Pass
 from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
+from suite.worker.case_parts import Sampling, Schedule, Training
 from suite.worker.job import DataSet
 from suite.worker.pass_kinds import KERNELS, TRAIN, USUAL
 from workloads.networks import by_name
@@ -42,8 +43,8 @@ SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_s
 
 def test_the_plan_model_names_the_same_things_as_a_case() -> None:
     assert get_args(Pass) == (*USUAL, KERNELS, TRAIN)
-    assert TrainingBlock().model_dump() == asdict(Training())
-    assert SamplingBlock().model_dump() == Sampling().__dict__
+    assert SECTIONS["training"]().model_dump() == Training()._asdict()
+    assert SECTIONS["sampling"]().model_dump() == Sampling()._asdict()
 
 
 def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespace) -> None:

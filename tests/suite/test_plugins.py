@@ -193,7 +193,7 @@ def in_plan(adapter: Alpha, folder: Path) -> object:
 
 def in_plan_of_records(adapter: Alpha, folder: Path) -> object:
     able = replace(adapter.capabilities, formats=(Format("whole", "images"),))
-    case = CASE.on(data=str(folder), input=replace(CASE.input, format="whole"))
+    case = CASE.on(data=str(folder), input=CASE.input._replace(format="whole"))
     return refused_format(adapter, able, case, folder, plugins.workloads()["mnist_small"], lambda *about: None)
 
 

@@ -78,4 +78,4 @@ def test_kernels_that_are_timed_on_the_case_s_batch_have_a_proof_for_each_batch(
     case = Case("pytorch", "single", "mnist_small", batch=64, tuning="tuned", knobs={})
     assert tuned_batch(case, adapters()["pytorch"]) == 64
     assert tuned_batch(case, launch.adapter) == 0
-    assert group(case, adapters()["pytorch"], 64).tuned_batch == 64
+    assert group(case, adapters()["pytorch"], 64).setup.tuned_batch == 64

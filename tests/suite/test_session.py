@@ -58,7 +58,7 @@ def test_threads_that_did_not_reach_the_ranks_are_a_crash_and_no_number(folder, 
 
 @pytest.mark.slow
 def test_a_straggler_slower_than_the_time_limit_is_named_and_leaves_no_load_behind(folder):
-    endless = replace(BRIEF, seconds=600.0, processes=1)
+    endless = BRIEF._replace(seconds=600.0, processes=1)
     slowed = case(sampling=endless, straggler=0.9, placement=Placement(binding="cores"), time_limit=6.0)
     began = time.monotonic()
     run(folder, [slowed])
@@ -172,7 +172,7 @@ def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
     corrected = RunFolder(tmp_path / "run").begin(About(plan="corrected"), "corrected")
     assert (corrected.path / "plan.toml").read_text() == "corrected"
     assert corrected.about.plan == "corrected"
-    run(folder, [case(sampling=replace(BRIEF, processes=1))])
+    run(folder, [case(sampling=BRIEF._replace(processes=1))])
     RunFolder(tmp_path / "run").begin(About(), "corrected")
     with pytest.raises(RequestError, match="begun with another plan"):
         RunFolder(tmp_path / "run").begin(About(), "another plan")

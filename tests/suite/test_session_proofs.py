@@ -65,7 +65,7 @@ def test_a_proof_vouches_for_the_variables_that_its_ranks_saw(tmp_path, monkeypa
 
         monkeypatch.setattr(Local, "processes", processes_there)
         folder = RunFolder(tmp_path / f"{padding}-{processes}").begin(About(plan="test"), "plan")
-        one = case(sampling=replace(BRIEF, processes=processes))
+        one = case(sampling=BRIEF._replace(processes=processes))
         assert run(folder, [one], settings=Settings(proofs=True)) == {"ok": processes}
         (row,) = summarise(folder)
         assert folder.proofs(), row.proof_reason
@@ -100,7 +100,7 @@ class Proofs(Listener):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two proofs at a time want two cores")
 def test_cases_that_will_be_compared_are_proven_side_by_side_and_each_proof_once(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
-    brief, seeds = replace(BRIEF, processes=1), ((1, 1), (2, 2), (3, 1))
+    brief, seeds = BRIEF._replace(processes=1), ((1, 1), (2, 2), (3, 1))
     cases = [case(sampling=brief, seed=seed, passes=("native",), knobs={"shards": shards}) for seed, shards in seeds]
     listener = Proofs()
     assert run(folder, cases, listener, Settings(proofs=True)) == {"ok": 3}

@@ -13,7 +13,7 @@ from suite.session.training import TrainingSession
 from suite.worker.messages import Progress
 from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
 
-LONG = replace(BRIEF, seconds=1.2, processes=1)  # two parts and more
+LONG = BRIEF._replace(seconds=1.2, processes=1)  # two parts and more
 
 
 def long(**changes):

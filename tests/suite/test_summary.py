@@ -7,8 +7,9 @@ import pytest
 from reports.site import render
 from suite.analysis.summary import summarise
 from suite.cli.show import print_results
-from suite.contracts.case import Placement, Sampling
+from suite.contracts.case import Placement
 from suite.plugins import workloads
+from suite.worker.case_parts import Sampling
 from tests.reports.made_run import case_of, proof_of, record_of
 
 FULL = Sampling(processes=3)

@@ -9,12 +9,13 @@ import pytest
 
 from adapters.reference import plugin as reference
 from suite.cli.verify import _reason
-from suite.contracts.case import Case, Sampling
+from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.proofs.make import Proofs, subject
 from suite.proofs.side_by_side import Proving
 from suite.results.proof import Proof
 from suite.session.training import launch_of_case
+from suite.worker.case_parts import Sampling
 
 Run = Callable[..., SimpleNamespace]
 

@@ -2,36 +2,42 @@
 
 import os
 
-from suite.worker.contract import SGD
-from suite.worker.job import DataSet, Group, Input, Measure, Pack, Recipe, Sampling
+from suite.worker.case_parts import Input, Sampling
+from suite.worker.contract import SGD, Setup
+from suite.worker.job import DataSet, Group, Measure, Pack, Recipe
 from suite.worker.packed_set import FORMAT, MARKER, Marker, Skipped, files_of
 from suite.worker.typed_json import store
 from workloads.networks import by_name
 
-READ_ONCE = Input(mode="disk", page_cache="as is", repeat=1, augment="centre", on_error="fail")
-SHORT = Sampling(warmup_steps=5, warmup_limit_s=0.0, steps=3, seconds=0.0)  # as the loop allows
+READ_ONCE = Input()
+SHORT = Sampling(warmup_steps=5, warmup_limit=0.0, steps=3, seconds=0.0)  # as the loop allows
 RANK = Group(
-    ranks=1,
+    trainer="adapters.reference.base:ReferenceTrainer",
+    setup=Setup(
+        rank=0,
+        world=1,
+        local_rank=0,
+        strategy="single",
+        device="cpu",
+        threads=1,
+        batch=4,
+        precision="float64",
+        tuning="default",
+        knobs={"shards": 1, "observed": 1},
+        optimiser=SGD(0.001, 0.9, 0.0),
+        seed=1,
+        readers=0,
+    ),
     ranks_per_node=1,
     binding="none",
-    trainer="adapters.reference.base:ReferenceTrainer",
-    strategy="single",
-    device="cpu",
-    devices=1,
-    threads=1,
-    batch=4,
-    precision="float64",
-    tuning="default",
-    knobs={"shards": 1, "observed": 1},
-    optimiser=SGD(0.001, 0.9, 0.0),
-    seed=1,
-    readers=0,
-    prefetch=2,
-    model_parallel_size=1,
-    changing_rate=False,
-    share_devices=False,
     memory_limit=0,
 )
+
+
+def ranks(**changes):
+    """RANK, but for these fields of it or of its setup."""
+    own = {name: changes.pop(name) for name in Group._fields if name in changes}
+    return RANK._replace(setup=RANK.setup._replace(**changes), **own)
 
 
 def graph(name="mnist_small"):

@@ -30,7 +30,7 @@ import numpy as np
 from alternating import interval
 from figures import figure, told
 
-from suite.worker.job import Sampling
+from suite.worker.case_parts import Sampling
 from suite.worker.loop import BLOCK_STEPS, FIRST, Loop, Side
 from tests.support import processes, rank
 from tests.support.trainers import by_strategy
@@ -42,7 +42,7 @@ trainer = by_strategy("caffempi")
 WORLD = 2
 BOUND = 5.0  # percent
 PARTS = ("inside MPI", "the exchange's own work", "updating by pieces, not at once")
-SAMPLING = Sampling(warmup_steps=6, warmup_limit_s=10.0, steps=60, seconds=40.0)
+SAMPLING = Sampling(warmup_steps=6, warmup_limit=10.0, steps=60, seconds=40.0)
 WARMUP = 5
 
 

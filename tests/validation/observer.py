@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from alternating import interval
 from figures import figure, told
 
+from suite.worker.case_parts import Sampling
 from suite.worker.feed import ResidentFeed, own_synthetic
-from suite.worker.job import Sampling
 from suite.worker.loop import Loop
 from suite.worker.messages import Progress
 from suite.worker.noise import Meter

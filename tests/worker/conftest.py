@@ -36,7 +36,7 @@ def make_job(tmp_path):
         output = tmp_path / ("attempt-%d" % len(list(tmp_path.iterdir())))
         output.mkdir()
         path = output / "job.json"
-        path.write_text(encode(Job(str(output), jobs.RANK._replace(**group), task or jobs.measure())))
+        path.write_text(encode(Job(str(output), jobs.ranks(**group), task or jobs.measure())))
         return path
 
     return make

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from suite.worker.case_parts import Schedule, Training
 from suite.worker.contract import Adam
 from suite.worker.job import (
     FORMAT,
@@ -23,7 +24,6 @@ from suite.worker.job import (
     encode,
     read_job,
 )
-from suite.worker.schedule import Schedule
 from suite.worker.typed_json import to_json
 from tests.support import jobs
 
@@ -31,7 +31,7 @@ GRAPH, DATA = jobs.graph(), DataSet("folder", "/photographs")
 EVERY = [
     jobs.measure(),
     jobs.measure("native", data=DATA),
-    Train(GRAPH, 3, 0.25, Schedule(2.0, "cosine"), jobs.READ_ONCE, DATA),
+    Train(GRAPH, Training(3, 0.25), Schedule(2.0, "cosine"), jobs.READ_ONCE, DATA),
     Prove(GRAPH, "/oracle", 8),
     MakeOracle(GRAPH, "/oracle", 16),
     Pack(
@@ -43,7 +43,7 @@ EVERY = [
     Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
     Communicate("adapters.x.comm:X", "all-reduce", [], [], 0.5, 0.0, [7, 9]),
 ]
-JOB = Job("/out", jobs.RANK._replace(knobs={"bucket": 25}), jobs.measure())
+JOB = Job("/out", jobs.ranks(knobs={"bucket": 25}), jobs.measure())
 
 
 @pytest.mark.parametrize("task", EVERY, ids=lambda task: type(task).__name__)
@@ -63,7 +63,7 @@ def test_there_is_one_of_every_task():
 
 def test_the_rule_of_the_update_is_known_by_its_fields():
     adam = Adam(0.001, 0.9, 0.999, 1e-8, 0.0)
-    assert decode(encode(JOB._replace(group=JOB.group._replace(optimiser=adam))), "x").group.optimiser == adam
+    assert decode(encode(JOB._replace(group=jobs.ranks(optimiser=adam))), "x").group.setup.optimiser == adam
 
 
 @pytest.mark.parametrize("content", ['{"format": 1, "task": "measure"}', "{}", "[]"])
@@ -78,7 +78,10 @@ def test_another_format_is_refused(content):
         (lambda job: job.pop("group"), "wants output, group and one of measure, train"),
         (lambda job: job.update(look={}), "wants output, group and one of measure, train"),
         (lambda job: job.update(more=1), "wants output, group and one of measure, train"),
-        (lambda job: job["group"].update(threads="2"), r"j: group\.threads: a whole number is expected, not '2'"),
+        (
+            lambda job: job["group"]["setup"].update(threads="2"),
+            r"j: group\.setup\.threads: a whole number is expected, not '2'",
+        ),
         (lambda job: job["measure"].pop("passes"), "j: measure: the field 'passes' is missing"),
         (
             lambda job: job["measure"]["graph"].pop("heads"),
@@ -96,5 +99,5 @@ def test_what_is_no_job_is_refused_by_file_and_field(change, error):
 def test_a_damaged_file_is_named():
     with pytest.raises(ValueError, match=r"job\.json is no JSON"):
         decode(encode(JOB)[:100], "job.json")
-    with pytest.raises(ValueError, match=r"job: group\.threads: a whole number is expected, not 2\.5"):
-        encode(JOB._replace(group=JOB.group._replace(threads=2.5)))
+    with pytest.raises(ValueError, match=r"job: group\.setup\.threads: a whole number is expected, not 2\.5"):
+        encode(JOB._replace(group=jobs.ranks(threads=2.5)))

@@ -84,7 +84,7 @@ def test_the_pass_runs_every_stage_as_often_as_it_says_and_leaves_a_trace(make_j
 
 
 def test_ranks_meet_before_they_exchange_and_the_first_alone_keeps_a_trace(make_job, work):
-    job = make_job(measure("kernels"), trainer="toy:ProfiledToy", ranks=2)
+    job = make_job(measure("kernels"), trainer="toy:ProfiledToy", world=2)
     code, found = work(job, rank=1, world=2)
     assert code == 0
     (told,) = of_type(messages.Kernels, found)

@@ -56,7 +56,7 @@ def warm_up(monkeypatch, sampling):
     ],
 )
 def test_a_warm_up_ends_when_steps_no_longer_get_quicker(warm_up, asked, script, steps):
-    timed = warm_up(Scripted(0.01, *script), warmup_steps=asked, warmup_limit_s=60.0)
+    timed = warm_up(Scripted(0.01, *script), warmup_steps=asked, warmup_limit=60.0)
     assert timed.steady
     assert len(timed.warmup_s) == steps
 
@@ -80,7 +80,7 @@ def test_a_slow_trend_is_seen(step):
     ],
 )
 def test_a_trend_that_stays_is_measured_and_marked(warm_up, limit, steps):
-    timed = warm_up(Scripted(0.01, *[0.95**n for n in range(1000)]), warmup_steps=3, warmup_limit_s=limit)
+    timed = warm_up(Scripted(0.01, *[0.95**n for n in range(1000)]), warmup_steps=3, warmup_limit=limit)
     assert not timed.steady
     assert len(timed.warmup_s) == steps
     assert len(timed.step_s) == 3
@@ -110,7 +110,7 @@ def beside(monkeypatch, sampling):
 
         monkeypatch.setattr("suite.worker.loop.time", body)
         monkeypatch.setattr("suite.worker.loop.Meter", Counted)
-        rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit_s=limit)
+        rule = sampling._replace(warmup_steps=3, steps=5, seconds=seconds, warmup_limit=limit)
         loop = Loop(toy.ToyTrainer(trainers.setup()), rule, silent)
         return loop.undisturbed("native", Side(lambda: (body(), body.steps)[1]))
 
@@ -222,7 +222,7 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
         sleeps = [0.04 * 0.8**n for n in range(12)] if rank else []
         trainer = Ranked(trainers.setup(rank=rank, world=2))
         pace = 0.0012 if rank else 0.01
-        rule = sampling._replace(warmup_limit_s=20.0, seconds=0.1)
+        rule = sampling._replace(warmup_limit=20.0, seconds=0.1)
         return Loop(trainer, rule, silent).run("native", lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
 
     slow, fast = group.run(work)

@@ -75,7 +75,7 @@ def test_measuring_a_real_network(make_job, work):
 
 
 def test_layer_times_are_of_the_staged_pass_alone_without_its_warm_up(make_job, work):
-    code, found = work(make_job(measure(*EVERY), trainer="toy:LayeredToy", ranks=2), rank=0, world=2)
+    code, found = work(make_job(measure(*EVERY), trainer="toy:LayeredToy", world=2), rank=0, world=2)
     assert code == 0
     assert tuple(each.name for each in of_type(messages.Pass, found)) == EVERY
     ((row,),) = (each.layers for each in of_type(messages.Layers, found))
@@ -120,9 +120,9 @@ def test_the_processes_output_goes_to_its_own_log(make_job, work):
 
 
 def test_another_world_than_asked_for_is_refused(make_job, work):
-    code, found = work(make_job(trainer=TOY, ranks=2), rank=1, world=2)
+    code, found = work(make_job(trainer=TOY, world=2), rank=1, world=2)
     assert code == 0
-    code, found = work(make_job(trainer=TOY, knobs={"world": 1}, ranks=2), rank=1, world=2)
+    code, found = work(make_job(trainer=TOY, knobs={"world": 1}, world=2), rank=1, world=2)
     assert code == 1
     assert failed(found).kind == "crash"
     assert "rank 1 of 2 was asked for, the engine (toy) made rank 1 of 1" in failed(found).message
@@ -150,7 +150,7 @@ def test_a_diverged_training_says_so_after_its_record(make_job, work):
 @pytest.mark.parametrize("method", ["step", "update", "step_alone"])
 def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
     loss = dict({"step": 0.5, "update": 0.5, "step_alone": 0.5}, **{method: "nan"})
-    code, found = work(make_job(measure(*EVERY), trainer=TOY, knobs={"loss": loss}, ranks=2), rank=0, world=2)
+    code, found = work(make_job(measure(*EVERY), trainer=TOY, knobs={"loss": loss}, world=2), rank=0, world=2)
     measured = tuple(each.name for each in of_type(messages.Pass, found))
     if method != "step_alone":
         assert (code, failed(found).kind) == (1, "diverged")
@@ -225,7 +225,7 @@ def test_cores_of_its_own(make_job, work):
 
 def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
     passes = ("native", "compute_only", "comm_only")
-    code, found = work(make_job(measure(*passes), trainer="toy:SeveralToy", devices=2))
+    code, found = work(make_job(measure(*passes), trainer="toy:SeveralToy", devices=2, batch=8))
     assert code == 0
     assert of_type(messages.Joined, found)[0].devices == 2
     measured = of_type(messages.Pass, found)
@@ -234,6 +234,6 @@ def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
 
 
 def test_devices_that_the_framework_does_not_drive_are_noticed(make_job, work):
-    code, found = work(make_job(trainer="toy:ToyTrainer", devices=2))
+    code, found = work(make_job(trainer="toy:ToyTrainer", devices=2, batch=8))
     assert code == 1
     assert "asked to drive 2 devices, the framework drives 1" in failed(found).message

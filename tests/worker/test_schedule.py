@@ -3,9 +3,9 @@
 import pytest
 import toy
 
+from suite.worker.case_parts import Schedule
 from suite.worker.job import MakeOracle, Prove
 from suite.worker.messages import Proof
-from suite.worker.schedule import Schedule
 from suite.worker.training import Training
 from tests.support import trainers
 from tests.support.jobs import graph

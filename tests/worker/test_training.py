@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker import messages
+from suite.worker import case_parts, messages
+from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.job import DataSet, Train
-from suite.worker.schedule import Schedule
 from suite.worker.sources import split
 from suite.worker.training import Training, epoch_ends
 from tests.support import trainers
@@ -28,7 +28,7 @@ def arrays(tmp_path):
 
 
 def test_epochs_are_trained_tested_and_reported(make_job, work, arrays):
-    task = Train(graph(), 3, 0.25, Schedule(), READ_ONCE, arrays)
+    task = Train(graph(), case_parts.Training(3, 0.25), Schedule(), READ_ONCE, arrays)
     code, sent = work(make_job(task, batch=16, optimiser=SGD(0.02, 0.9, 0.0)))
     assert code == 0
     (found,) = (message for message in sent if isinstance(message, messages.Training))
@@ -115,7 +115,7 @@ def test_training_stops_after_epochs_without_a_better_accuracy(monkeypatch):
 
 
 def test_synthetic_data_teach_nothing(make_job, work):
-    code, sent = work(make_job(Train(graph(), 1, 0.25, Schedule(), READ_ONCE)))
+    code, sent = work(make_job(Train(graph(), case_parts.Training(1, 0.25), Schedule(), READ_ONCE)))
     assert code == 1
     assert (sent[-1].kind, "synthetic" in sent[-1].message) == ("unsupported", True)
 

@@ -7,7 +7,8 @@ import pytest
 
 from adapters.pytorch import plugin
 from suite.contracts import knobs
-from suite.contracts.case import Case, Input, Placement, Schedule
+from suite.contracts.case import Case, Placement
+from suite.worker.case_parts import Input, Schedule
 from tests.support.refusals import refusal
 
 PYTHON = Path(sys.executable)

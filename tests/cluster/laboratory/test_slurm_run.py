@@ -77,7 +77,11 @@ def cancel_the_case_of_batch_3(login_node, attempts):
     while time.monotonic() < deadline:
         for job in attempts.glob("*/job.json"):
             begun = job.with_name("rank-1.jsonl")
-            if decode(job.read_text(), str(job)).group.batch == 3 and begun.exists() and "native" in begun.read_text():
+            if (
+                decode(job.read_text(), str(job)).group.setup.batch == 3
+                and begun.exists()
+                and "native" in begun.read_text()
+            ):
                 told(login_node, "scancel", "--me")
                 return
         time.sleep(0.2)

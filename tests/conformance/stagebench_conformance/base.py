@@ -11,13 +11,14 @@ import pytest
 from stagebench_conformance import probe, warm
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement, Sampling
+from suite.contracts.case import Case, Placement
 from suite.contracts.launcher import usual
 from suite.errors import Unavailable
 from suite.plugins import adapters, launchers
 from suite.processes.launch import Launch
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.session.training import launch_of_case
+from suite.worker.case_parts import Sampling
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)
 DEVICES = 2  # of every strategy that can have several

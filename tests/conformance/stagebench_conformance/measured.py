@@ -10,7 +10,7 @@ import pytest
 
 from stagebench_conformance import probe
 from stagebench_conformance.base import BRIEF, Conformance
-from suite.contracts.case import Case, Schedule, Training
+from suite.contracts.case import Case
 from suite.plan import Resolved
 from suite.plan.resolve import measurable
 from suite.plugins import workloads
@@ -21,6 +21,7 @@ from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.training import Settings, TrainingSession
+from suite.worker.case_parts import Schedule, Training
 from suite.worker.job import Behave
 from suite.worker.messages import Behaviour, HostUse, of_type
 from suite.worker.pass_kinds import USUAL
@@ -149,7 +150,7 @@ class Measured(Conformance):
             pytest.skip(f"{self.adapter} declares that it reads no data")
         squares(tmp_path / "squares.npz")
         asked = {name: getattr(SQUARES, name) for name in ("passes", "lr", "momentum")}
-        training = replace(SQUARES.training, epochs=1)
+        training = SQUARES.training._replace(epochs=1)
         batch = SQUARES.batch // several.placement.device_count
         case = several.on(data=str(tmp_path / "squares.npz"), batch=batch, training=training, **asked)
         self.launch(case, tmp_path)
