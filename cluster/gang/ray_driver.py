@@ -27,7 +27,15 @@ def work(gang: Gang, port: int) -> None:
     cloudpickle.register_pickle_by_value(node)
     ray.init(address=gang["address"], log_to_driver=False, logging_level="ERROR")
     group = placement_group(bundles(gang), strategy="STRICT_SPREAD")
-    await_room(group, gang)
+    deadline = time.monotonic() + gang["wait_s"]
+    while not group.wait(1):
+        if time.monotonic() > deadline:
+            nodes, wanted = len(gang["ranks"]), f"{gang['cores']} CPUs and {gang['gpus']} GPUs"
+            raise TimeoutError(
+                f"{SAID}Ray had no {nodes} nodes with {wanted} free within {gang['wait_s']:g} s ({there()}); ask for "
+                f"less, wait for other jobs (`ray status`), start Ray on more hosts (`{START}`), or let it wait longer "
+                "with STAGEBENCH_RAY_WAIT"
+            )
     hosts = addresses(group)
     peers = [next((other for other in hosts if other != host), "") for host in hosts]
     places = ray.get(on_each(gang, group, node.look, [(peer,) for peer in peers]))
@@ -51,19 +59,6 @@ def bundles(gang: Gang) -> list[dict[str, float]]:
                 f"{SAID}Ray has no node {host!r}: {there()}. Start Ray there (`{START}`) or correct `hosts`"
             )
     return [{**needs, f"node:{known[host]}": 0.001} for host in gang["hosts"]]
-
-
-def await_room(group: Any, gang: Gang) -> None:
-    """Wait until the group has its nodes; TimeoutError after the seconds that it may take."""
-    deadline = time.monotonic() + gang["wait_s"]
-    while not group.wait(1):
-        if time.monotonic() > deadline:
-            nodes, wanted = len(gang["ranks"]), f"{gang['cores']} CPUs and {gang['gpus']} GPUs"
-            raise TimeoutError(
-                f"{SAID}Ray had no {nodes} nodes with {wanted} free within {gang['wait_s']:g} s ({there()}); ask for "
-                f"less, wait for other jobs (`ray status`), start Ray on more hosts (`{START}`), or let it wait longer "
-                "with STAGEBENCH_RAY_WAIT"
-            )
 
 
 def alive() -> list[dict[str, Any]]:

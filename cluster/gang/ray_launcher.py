@@ -48,7 +48,6 @@ class Ray(GangLauncher):
     order = 50
     package = "ray"
     driver = "ray_driver.py"
-    foreign = ("RAY_",)
 
     @property
     def address(self) -> str:

@@ -38,24 +38,18 @@ def work(gang: Gang, port: int) -> None:
             said = " ".join(said.partition("Driver stacktrace:")[0].split())
         if NO_SLOTS not in said:
             raise RuntimeError(said) from error
+        # Spark counts its driver among the hosts that have an executor.
+        known = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")
+        hosts = sorted(each.rpartition(":")[0] for each in known.split())
+        hosts.remove(context.getConf().get("spark.driver.host"))
+        there = ", ".join(hosts) or "none"
+        there += f"; asked for: {', '.join(gang['hosts'])}" if gang["hosts"] else ""
         raise TimeoutError(
             f"{SAID}Spark had no {nodes} executors of {gang['cores']} cores within {gang['wait_s']:g} s "
-            f"({executors(context)}{asked(gang)}); ask for less, start workers on more hosts (`{START}`), or let it "
+            f"(it has {there}); ask for less, start workers on more hosts (`{START}`), or let it "
             "wait longer with STAGEBENCH_SPARK_WAIT"
         ) from error
     context.stop()
-
-
-def executors(context: SparkContext) -> str:
-    """Name the hosts that have an executor; Spark counts its driver among them."""
-    known = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")
-    hosts = sorted(each.rpartition(":")[0] for each in known.split())
-    hosts.remove(context.getConf().get("spark.driver.host"))
-    return "it has " + (", ".join(hosts) or "none")
-
-
-def asked(gang: Gang) -> str:
-    return f"; asked for: {', '.join(gang['hosts'])}" if gang["hosts"] else ""
 
 
 def settings(gang: Gang) -> dict[str, str]:

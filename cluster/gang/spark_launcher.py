@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from cluster.gang.launcher import GangLauncher
@@ -25,7 +26,6 @@ class Spark(GangLauncher):
     order = 40
     package = "pyspark"
     driver = "spark_driver.py"
-    foreign = ("PYSPARK_", "SPARK_")
 
     @property
     def address(self) -> str:
@@ -47,25 +47,20 @@ class Spark(GangLauncher):
                 f"there is no java {where}, which Spark runs in: apt-get install default-jre-headless, or name another "
                 "with JAVA_HOME"
             )
-        found = STANDALONE.fullmatch(self.address)
-        if found and not any(map(listens, found["addresses"].split(","))):
-            raise Unavailable(
-                f"no Spark master answers at {self.address}: start it (sbin/start-master.sh), or correct {MASTER}"
-            )
+        standalone = STANDALONE.fullmatch(self.address)
+        if not standalone:
+            return
+        for address in standalone["addresses"].split(","):
+            host, _, port = address.rpartition(":")
+            with suppress(OSError, ValueError, OverflowError), socket.create_connection((host, int(port)), SECONDS):
+                return
+        raise Unavailable(
+            f"no Spark master answers at {self.address}: start it (sbin/start-master.sh), or correct {MASTER}"
+        )
 
     def variables(self, python: str) -> dict[str, str]:
         """Return the variables that name the tasks' Python: the driver's, unless a person has named another."""
         return {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python), "PYSPARK_DRIVER_PYTHON": python}
-
-
-def listens(address: str) -> bool:
-    """Return whether host:port takes a connection."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), SECONDS):
-            return True
-    except (OSError, ValueError, OverflowError):
-        return False
 
 
 @hookimpl

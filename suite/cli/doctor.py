@@ -16,6 +16,7 @@ from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Launcher, starters
 from suite.errors import RequestError, Unavailable
+from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers
 
 if TYPE_CHECKING:
@@ -73,11 +74,12 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
     }
     try:
         interpreter = find(adapter)
+        formats = {form.name: ask(adapter, "unreadable", form) for form in adapter.capabilities.formats}
     except MissingRequirement as error:  # its environment exists: making it again would not help
         return {**state, "missing": str(error), "remedy": str(error)}
     except Unavailable as error:
         return {**state, "missing": str(error), "remedy": adapter.remedy}
-    except RequestError as error:  # an explicit setting that does not work: making an environment would not help
+    except RequestError as error:  # of an explicit setting, or of the adapter itself: another environment is no help
         return {**state, "missing": str(error), "remedy": None}
     trial = look(adapter, interpreter, [name for name in adapter.capabilities.devices if name != "cuda" or gpus])
     return {
@@ -90,7 +92,7 @@ def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
         "packages": interpreter.packages,
         "versions": trial.versions,
         "problems": trial.problems,
-        "formats": {form.name: adapter.unreadable(form) for form in adapter.capabilities.formats},
+        "formats": formats,
         **({} if trial.devices else _start_failure(adapter, interpreter, trial)),
     }
 
@@ -110,10 +112,12 @@ def launcher_state(launcher: Launcher, rows: list[Row]) -> Row:
     """Return the ready adapters for which a launcher can start two ranks; its engine may be in their environments."""
     users = {row["name"]: row["interpreter"] for row in rows if row["ready"] and launcher.name in row["launchers"]}
     placement = Placement(ranks_per_node=2, launcher=launcher.name)
-    problems = {
-        name: launcher.missing(placement, Path(interpreter))
-        for name, interpreter in (users or {"this Python": sys.executable}).items()
-    }
+    problems: dict[str, str | None] = {}
+    for name, interpreter in (users or {"this Python": sys.executable}).items():
+        try:
+            problems[name] = ask(launcher, "missing", placement, Path(interpreter))
+        except RequestError as error:  # a mistake of one launcher is no other one's
+            problems[name] = str(error)
     works = [name for name, problem in problems.items() if problem is None]
     missing = next((problem for problem in problems.values() if problem), None)
     return {

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, Unavailable
 from suite.files import expanded
-from suite.processes.query import ask
+from suite.plugin_errors import ask
+from suite.processes import query
 from suite.worker.typed_json import from_json
 
 TOX_DIR = "STAGEBENCH_TOX_DIR"  # where tox keeps its environments, when not in ./.tox or the checkout's
@@ -122,7 +124,8 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     for candidate in candidates(adapter, settings or {}):
         answer = _checked(adapter, candidate)
         if isinstance(answer, Probe):
-            missing = adapter.missing(candidate.path)
+            path = candidate.path
+            missing = ask(adapter, "missing", path) if isinstance(adapter, Adapter) else adapter.missing(path)
             if missing is not None:
                 raise MissingRequirement(f"{adapter.name}: {missing}")
             return Interpreter(candidate.path, candidate.origin, answer.version, answer.packages)
@@ -190,7 +193,7 @@ def examine(path: Path, modules: tuple[str, ...]) -> Probe | str:
     Answers are kept for the process's life.
     """
     try:
-        done = ask([str(path), "-c", LOOK, *modules], SECONDS)
+        done = query.ask([str(path), "-c", LOOK, *modules], SECONDS)
     except subprocess.TimeoutExpired:
         return f"did not answer within {SECONDS:g} s"
     except OSError as error:

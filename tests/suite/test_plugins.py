@@ -7,7 +7,7 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal, refused_format
 from suite.plugin_errors import ask, check_methods
 from suite.processes.attempt import Attempt, Limits
-from suite.processes.interpreters import Interpreter
+from suite.processes.interpreters import Interpreter, find
 from suite.processes.launch import Launch, launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
 from suite.session.training import declared_of
@@ -141,10 +141,6 @@ def raising() -> Alpha:
         (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
-        (
-            lambda: [dataclass(type("Odd", (Alpha,), {}))()],
-            "cannot be hashed (unhashable type: 'Odd'); write @dataclass",
-        ),
     ],
 )
 def test_what_a_plugin_brings_is_checked_by_type_and_name(
@@ -195,6 +191,10 @@ def in_plan_of_records(adapter: Alpha, folder: Path) -> object:
     able = replace(adapter.capabilities, formats=(Format("whole", "images"),))
     case = CASE.on(data=str(folder), input=CASE.input._replace(format="whole"))
     return refused_format(adapter, able, case, folder, plugins.workloads()["mnist_small"], lambda *about: None)
+
+
+def in_search(adapter: Alpha, folder: Path) -> object:
+    return find(adapter)
 
 
 def in_readers(adapter: Alpha, folder: Path) -> object:
@@ -252,6 +252,8 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_plan, "mpi", lambda case: None, "returned is None; it should be a valid string"),
         (in_request, "mpi", lambda case: 3, "returned is 3; it should be a valid string"),
         (in_plan_of_records, "unreadable", lambda form: 7, "returned is 7; it should be a valid string"),
+        (in_search, "missing", lambda interpreter: 7, "returned is 7; it should be a valid string"),
+        (in_search, "missing", lambda interpreter: 1 / 0, "ZeroDivisionError: division by zero"),
         (in_key, "environ", lambda case, interpreter: None, "returned is None; it should be a valid dictionary"),
         (in_key, "environ", lambda case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
         (
