@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from suite.contracts.case import Case
 
-FOREIGN, SHARED_GPUS = "foreign", "shared GPUs"
+FOREIGN, SHARED_GPUS, FAILED_LATER = "foreign", "shared GPUs", "failed later"
 # Marks that keep a row out of every cross-framework chart and comparison, and what they mean.
 DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
@@ -25,6 +25,7 @@ DISQUALIFYING = {
 }
 # Marks that a reader should know, without more.
 NOTED = {
+    FAILED_LATER: "a pass after the native one ended badly; the speed was measured before, the reason is given",
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
     "another time": "most of its processes were measured at another time than the run's other rows (the run went on "

@@ -223,7 +223,7 @@ def _rates(folder: RunFolder, case: Case, processes: int, failed: set[str]) -> d
         if record is None or record.outcome == CANCELLED:
             continue
         speed = rate(record)
-        if record.outcome != "ok" or speed is None or record.proof in failed:
+        if record.result != "ok" or speed is None or record.proof in failed:
             return None
         rates[round_of(record)] = speed
     return rates

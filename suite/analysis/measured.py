@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
-from suite.analysis.comparability import SHARED_GPUS
+from suite.analysis.comparability import FAILED_LATER, SHARED_GPUS
 from suite.analysis.connections import Carrier, Worker, carriers, workers_of
 from suite.analysis.learning import Learnt, Staleness, learnt, staleness_of
 from suite.analysis.machine import (
@@ -109,7 +109,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The figures of one record of outcome `ok`, or the remains of another one."""
+    """The figures of one record whose `result` is ok, or the remains of another one."""
 
     repeat: int
     round: Round
@@ -167,7 +167,7 @@ def process_of(record: Record, method: int) -> Process:
     trainings = [rank.training for rank in ranks if rank.training]
     trains = case.passes == (TRAIN,)
     complete = len(trainings if trains else native) == case.placement.ranks
-    answered = complete and record.outcome == "ok"
+    answered = complete and record.result == "ok"
 
     steps, wall = np.array([], dtype=np.float64), 0.0
     if complete and native:
@@ -190,7 +190,7 @@ def process_of(record: Record, method: int) -> Process:
     return Process(
         repeat=record.repeat,
         round=round_of(record),
-        outcome=record.outcome,
+        outcome=record.result,
         reason=record.reason,
         step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
         samples=sum(timed.samples for timed in native),
@@ -218,8 +218,10 @@ def process_of(record: Record, method: int) -> Process:
 
 
 def _marks(record: Record, complete: bool, method: int) -> Iterable[str]:
-    if record.outcome not in ("ok", "diverged"):
+    if record.result not in ("ok", "diverged"):
         return
+    if record.outcome != record.result:
+        yield FAILED_LATER
     ranks, asked = record.ranks, record.case.placement.ranks
     if record.method != method:
         yield "other method"

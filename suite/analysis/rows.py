@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
-from suite.analysis.comparability import FOREIGN, Key, comparable, group
+from suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt, Staleness, joined_staleness
 from suite.analysis.machine import Gpu, Peak, each_once
@@ -45,7 +45,7 @@ class Row:
     id: str
     case: Case
     outcome: str  # ok only if every record is; else the first other outcome
-    reason: str
+    reason: str  # for another outcome than ok, or for a pass that failed after the speed was measured
     processes: list[Process]
     marks: list[str] = field(default_factory=list)
     proof: Proof | None = None
@@ -61,8 +61,9 @@ class Row:
 
     @property
     def refused(self) -> Refused:
-        """The reason for having no result."""
-        return Refused(self.case.label, self.case.adapter, self.outcome, self.reason)
+        """The reason for having no result, or no complete one."""
+        outcome = FAILED_LATER if self.outcome == "ok" else self.outcome
+        return Refused(self.case.label, self.case.adapter, outcome, self.reason)
 
     @property
     def rate(self) -> Interval | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis.comparability import FOREIGN, SHARED_GPUS, Key
+from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS, Key
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
@@ -45,6 +45,7 @@ ORDER = (
     SHARED_GPUS,
     "non-finite loss",
     "trend",
+    FAILED_LATER,
     "unsteady breakdown",
     "more threads than cores",
     "CPU quota",
@@ -288,7 +289,8 @@ def _row(
     elif failed:
         outcome, reason = failed[0].outcome, failed[0].reason
     else:
-        outcome, reason = "ok", ""
+        outcome = "ok"
+        reason = next((process.reason for process in processes if process.outcome == "ok" and process.reason), "")
     if invalid and outcome in ("ok", MISSING):
         outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)

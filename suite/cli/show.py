@@ -92,7 +92,8 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
     if later:
         those = "1 row was" if later == 1 else f"{later} rows were"
         say_wrapped(f"{those} measured at another time than the others: compared as rows of two runs are, less sharply")
-    for refused in once_per_reason(row.refused for row in rows if reasons and row.outcome not in ("ok", FOREIGN)):
+    told = [row for row in rows if reasons and row.outcome != FOREIGN and (row.reason or row.outcome != "ok")]
+    for refused in once_per_reason(row.refused for row in told):
         say_wrapped(f"{refused.outcome}: {refused.label}{': ' if refused.reason else ''}{refused.reason}")
     if measured:
         _say_power(measured, folder.about.until)

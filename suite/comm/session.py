@@ -6,7 +6,7 @@ from typing import Any
 
 from suite.comm.cases import CommCase, configuration, gradient_tensors, limits, refusal, task
 from suite.comm.offers import Offer
-from suite.comm.records import CommFolder, CommRank, Tensor, comm_rank
+from suite.comm.records import CommFolder, Tensor, comm_rank
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt, Measuring
 from suite.processes.launch import Launch, OnMessage, launch_of
@@ -49,5 +49,5 @@ class CommSession(Session[CommCase]):
     ) -> Measuring:
         return item.launch.running(folder, task(item.case, self._offers[item.case.id], workloads()), on_message)
 
-    def ranks(self, attempt: Attempt) -> list[CommRank]:
-        return [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
+    def reports(self, attempt: Attempt) -> dict[str, Any]:
+        return {"ranks": [comm_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]}

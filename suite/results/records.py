@@ -16,8 +16,9 @@ from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import AnyRank, Rank
 from suite.results.stored import FORMAT, FileName, Format, Kept, Stored
 from suite.worker.messages import Machine
+from suite.worker.pass_kinds import NATIVE, TRAIN
 
-METHOD = 8  # the definition of the figures; another definition of a pass or a stage is another method: never compared
+METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
 
 TRAINING = "training"
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
@@ -157,6 +158,11 @@ class AnyRecord(Stored):
     evidence: Evidence | None = None
     ranks: tuple[AnyRank, ...]
 
+    @property
+    def result(self) -> Outcome:
+        """The outcome of what it was measured for."""
+        return self.outcome
+
 
 Measured = TypeVar("Measured", bound=AnyRecord)
 
@@ -168,4 +174,11 @@ class Record(AnyRecord):
     declared: Declared | None = None
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # the reason why the proof does not exist or failed
+    passes: dict[str, Outcome] = {}  # the end of each pass that began: ok once every rank has sent it
     ranks: tuple[Rank, ...]
+
+    @property
+    def result(self) -> Outcome:
+        """The outcome of the speed, or of the training: ok if only a later pass ended badly, unless it diverged."""
+        finished = self.passes.get(TRAIN if self.case.passes == (TRAIN,) else NATIVE) == "ok"
+        return "ok" if finished and self.outcome != "diverged" else self.outcome

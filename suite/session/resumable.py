@@ -25,7 +25,6 @@ from suite.processes import bundle
 from suite.processes.attempt import Attempt, Measuring
 from suite.processes.launch import Launch, OnMessage
 from suite.results.lock import held
-from suite.results.rank_report import AnyRank
 from suite.results.records import CANCELLED, AnyEntry, AnyRecord
 from suite.results.run_folder import ResultFolder
 from suite.results.stored import Outsized, misfit
@@ -83,8 +82,8 @@ class Session(ABC, Generic[C]):
         """Measure repeat number `repeat`; with `in_turns`, interleaved with other cases."""
 
     @abstractmethod
-    def ranks(self, attempt: Attempt) -> Sequence[AnyRank]:
-        """Return the ranks' reports in the form that a record stores."""
+    def reports(self, attempt: Attempt) -> dict[str, Any]:
+        """Return the fields of the record that come from the ranks' messages: `ranks`, and others."""
 
     def processes(self, case: C) -> int:
         """Return the number of process groups, each with a record of its own."""
@@ -242,8 +241,8 @@ class Session(ABC, Generic[C]):
                 )
 
             try:
-                record = kind.model_validate({**values, "ranks": self.ranks(attempt)})
-                problem = self._folder.broken(record) if record.outcome == "ok" else None
+                record = kind.model_validate({**values, **self.reports(attempt)})
+                problem = self._folder.broken(record) if record.result == "ok" else None
             except ValidationError as error:  # an adapter, or an engine, reported something else than a figure
                 problem = misfit(error)
             if problem:

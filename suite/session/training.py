@@ -1,5 +1,6 @@
 """A session that measures training: each case proven before its first process, then measured in rounds."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,7 +19,7 @@ from suite.processes.launch import Launch, OnMessage, launch_of
 from suite.proofs.make import Proofs, tuned_batch
 from suite.proofs.side_by_side import Proving, Share, room, share, side_by_side
 from suite.results.proof import Proof
-from suite.results.rank_report import Rank, training_rank
+from suite.results.rank_report import training_rank
 from suite.results.records import Declared
 from suite.results.run_folder import RunFolder
 from suite.session.end_rule import PLANNED, EndRule
@@ -27,8 +28,8 @@ from suite.session.patience import patiently
 from suite.session.resumable import Runnable, Session
 from suite.session.turns import MOST
 from suite.text import grouped
-from suite.worker.messages import Hello, of_type
-from suite.worker.pass_kinds import NATIVE
+from suite.worker.messages import Hello, Kernels, Notes, Pass, Phase, Training, of_type
+from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, TRAIN
 
 # (folder, (case, synchronous), most processes so far, half-width) -> ids of cases that need a further round
 OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
@@ -121,11 +122,12 @@ class TrainingSession(Session[Case]):
         task = measuring(case, repeat, launch.workload, data)
         attempt = yield from launch.running(folder, task, on_message, in_turns)
         self._doubt(item, attempt)
-        return replace(attempt, reason=attempt.reason + slowed(case, attempt))
+        return replace(attempt, reason=attempt.reason + slowed(case, attempt) + kept(attempt))
 
-    def ranks(self, attempt: Attempt) -> list[Rank]:
-        """Return the last message of each kind, the passes by name, the notes joined."""
-        return [training_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
+    def reports(self, attempt: Attempt) -> dict[str, Any]:
+        """Return the ranks' last message of each kind, passes by name, notes joined; and the passes' outcomes."""
+        ranks = [training_rank(rank, sent) for rank, sent in sorted(attempt.messages.items())]
+        return {"ranks": ranks, "passes": pass_ends(attempt)}
 
     def _proving(self, item: Runnable[Case], proofs: Proofs) -> Proving[tuple[Case, Proof]]:
         """Make the case's proof before its first process, and store it in the run folder."""
@@ -174,6 +176,39 @@ def slowed(case: Case, attempt: Attempt) -> str:
         f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise {limit} = "
         f"{getattr(case, limit):g} or lower straggler = {share:g}"
     )
+
+
+def pass_ends(attempt: Attempt) -> dict[str, str]:
+    """Return the outcome of each pass that began, in order: "ok" once every rank has sent its result.
+
+    A pass that an adapter could not measure has a note instead of an outcome.
+    """
+    begun: dict[str, None] = {}
+    finished, noted = Counter[str](), set[str]()
+    for sent in attempt.messages.values():
+        begun |= dict.fromkeys(phase.name for phase in of_type(Phase, sent) if phase.name in BY_NAME)
+        names = {each.name for each in of_type(Pass, sent)}
+        finished.update(names | {KERNELS for _ in of_type(Kernels, sent)} | {TRAIN for _ in of_type(Training, sent)})
+        noted |= {name for each in of_type(Notes, sent) for name in each.notes}
+    ranks, ends = len(attempt.messages), dict[str, str]()
+    for name in begun:
+        if finished[name] == ranks:
+            ends[name] = "ok"
+        elif name not in noted:
+            ends[name] = attempt.outcome
+    if attempt.outcome == "diverged" and ends:  # a pass is sent before its loss is judged
+        ends[next(reversed(ends))] = "diverged"
+    return ends
+
+
+def kept(attempt: Attempt) -> str:
+    """Return the addition to the reason of an attempt that ended badly after its speed was measured; else ""."""
+    ends = pass_ends(attempt)
+    if attempt.outcome in ("ok", "diverged") or ends.get(NATIVE) != "ok":
+        return ""
+    broken = [name for name, end in ends.items() if end != "ok"]
+    place = f"in the pass {broken[0]}" if broken else "after the last pass"
+    return f"; it happened {place}: the speed, measured before, is kept"
 
 
 def declared_of(case: Case, adapter: Adapter) -> Declared:

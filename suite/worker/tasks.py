@@ -62,15 +62,30 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         feed.prepare()
         send_kernels(passes, trainer.setup.rank, output, outbox)
     batch = feed.resident().place(None) if staged else None
-    outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes(), **subnormal_note(trainer, batch))))
+    send_notes(outbox, "notes", lambda: dict(trainer.notes(), **feed.notes()))
+    send_notes(outbox, "subnormal numbers", lambda: subnormal_note(trainer, batch))
+
+
+def send_notes(outbox: Outbox, name: str, make: Callable[[], Dict[str, Any]]) -> None:
+    """Send the notes that `make` returns; its failure costs a note, not a measurement that is done."""
+    try:
+        outbox.send(messages.Notes(make()))
+    except Exception as error:
+        outbox.send(messages.Notes({name: missing("not known", error)}))
+
+
+def missing(what: str, error: Exception) -> str:
+    """Return the note of figures that an adapter refused to give, or failed to."""
+    text = str(error) if isinstance(error, Unsupported) else "%s: %s" % (type(error).__name__, error)
+    return "%s: %s" % (what, text)
 
 
 def send_layers(passes: Passes, outbox: Outbox) -> None:
     """Send every layer's times, or a note with the reason if there are none."""
     try:
         outbox.send(messages.Layers(passes.layer_times()))
-    except Unsupported as error:
-        outbox.send(messages.Notes({"layers": "not timed: %s" % error}))
+    except Exception as error:
+        outbox.send(messages.Notes({"layers": missing("not timed", error)}))
 
 
 def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
@@ -78,8 +93,8 @@ def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None
     trace = os.path.join(output, kernels.TRACE) if rank == 0 else ""  # several would show the same
     try:
         found = passes.kernels(trace)
-    except Unsupported as error:
-        outbox.send(messages.Notes({KERNELS: "not timed: %s" % error}))
+    except Exception as error:
+        outbox.send(messages.Notes({KERNELS: missing("not timed", error)}))
         return
     outbox.send(found)
     if trace and not found.trace:
@@ -102,7 +117,7 @@ def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
     try:
         on_devices = made.peak_device_bytes()
     except Exception as error:
-        outbox.send(messages.Notes({"memory": "of devices not known: %s: %s" % (type(error).__name__, error)}))
+        outbox.send(messages.Notes({"memory": missing("of devices not known", error)}))
     outbox.send(messages.Memory(resident, on_devices))
 
 
@@ -118,7 +133,7 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
         if yardstick is not None:
             outbox.send(peaks.measure(yardstick, trainer.setup.devices, trainer.synchronize))
     except Exception as error:
-        outbox.send(messages.Notes({"peaks": "not measured: %s: %s" % (type(error).__name__, error)}))
+        outbox.send(messages.Notes({"peaks": missing("not measured", error)}))
 
 
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:

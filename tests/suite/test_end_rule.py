@@ -86,8 +86,8 @@ class Rounds(Session):
     def attempt(self, item, repeat, folder, on_message, in_turns):
         raise AssertionError("replaced by _measuring")
 
-    def ranks(self, attempt):
-        return []
+    def reports(self, attempt):
+        return {}
 
     def undecided(self, items, processes):
         return self._wanting(items, self.there)

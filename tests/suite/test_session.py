@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from cluster.local import Local
 from suite.analysis.measured import round_of
 from suite.analysis.summary import summarise
+from suite.cli.show import print_results
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import Interrupted, RequestError, Unavailable
@@ -20,7 +22,7 @@ from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.training import Settings, TrainingSession
-from suite.worker.messages import Phase
+from suite.worker.messages import Hello, Phase
 from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
 
 
@@ -69,6 +71,47 @@ def test_a_straggler_slower_than_the_time_limit_is_named_and_leaves_no_load_behi
     assert "rank 0 is a straggler that lost 90% of its time, as the plan asks: raise time_limit = 6" in record.reason
     bundles = str(folder.path / "bundles")
     assert not [each for each in psutil.process_iter(["cmdline"]) if bundles in " ".join(each.info["cmdline"] or [])]
+
+
+class Murderer(Listener):
+    """Kills a rank with SIGKILL as soon as it begins a pass."""
+
+    def __init__(self, pass_name: str):
+        super().__init__()
+        self._pass_name, self._pid = pass_name, 0
+
+    def message(self, case, rank, message):
+        if isinstance(message, Hello):
+            self._pid = message.pid
+        if isinstance(message, Phase) and message.name == self._pass_name:
+            os.kill(self._pid, signal.SIGKILL)
+
+
+def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
+    longer = case(sampling=replace(BRIEF, seconds=1.0, processes=1))
+    assert run(folder, [longer], Murderer("staged")) == {"crash": 1}
+    record = folder.record(longer.id, 0)
+    assert (record.outcome, record.result) == ("crash", "ok")
+    assert record.passes == {"native": "ok", "staged": "crash"}
+    assert record.reason.startswith("rank 0 was ended by SIGKILL")
+    assert "it happened in the pass staged: the speed, measured before, is kept" in record.reason
+    (row,) = summarise(folder)
+    native = record.ranks[0].passes["native"]
+    assert row.speed == pytest.approx(native.samples / native.wall_s)
+    assert (row.outcome, row.budget) == ("ok", None)
+    assert "failed later" in row.marks
+    print_results(folder)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "failed later: reference" in printed
+    assert "it happened in the pass staged" in printed
+
+
+def test_a_crash_in_the_native_pass_leaves_no_speed(folder):
+    longer = case(sampling=replace(BRIEF, seconds=1.0, processes=1))
+    run(folder, [longer], Murderer("native"))
+    record = folder.record(longer.id, 0)
+    assert (record.result, record.passes) == ("crash", {"native": "crash"})
+    assert summarise(folder)[0].rates is None
 
 
 def test_an_interrupted_session_goes_on_where_it_stopped(folder):

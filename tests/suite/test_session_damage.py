@@ -80,15 +80,15 @@ def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder, moment):
 
 def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeypatch):
     """And no end of the run: the other cases are measured."""
-    whole = TrainingSession.ranks
+    whole = TrainingSession.reports
 
-    def ranks(self, attempt):
+    def reports(self, attempt):
         native = next((each for each in attempt.messages[0] if isinstance(each, messages.Pass)), None)
         if native and native.samples == 2 * len(native.step_s):  # of the case of batch 2
             attempt.messages[0].append(native._replace(step_s=[math.nan] * len(native.step_s)))
         return whole(self, attempt)
 
-    monkeypatch.setattr(TrainingSession, "ranks", ranks)
+    monkeypatch.setattr(TrainingSession, "reports", reports)
     assert run(folder, [case(), case(batch=3)]) == {"crash": 2, "ok": 2}
     broken = folder.record(case().id, 0)
     assert broken.reason.startswith("what its ranks reported cannot be kept: ")

@@ -82,6 +82,19 @@ def test_layer_times_are_of_the_staged_pass_alone_without_its_warm_up(make_job, 
     assert (row.forward_s, row.backward_s, row.communication_s) == (3, 3, 3)  # its three measured steps
 
 
+def test_what_fails_after_the_passes_costs_a_note_each(make_job, work):
+    job = make_job(measure("native", "staged", "kernels"), trainer="toy:SpentToy")
+    code, found = work(job)
+    assert code == 0
+    assert [each.name for each in of_type(messages.Pass, found)] == ["native", "staged"]
+    assert {name: note for each in of_type(messages.Notes, found) for name, note in each.notes.items()} == {
+        "layers": "not timed: RuntimeError: no layers",
+        "kernels": "not timed: RuntimeError: no kernels",
+        "subnormal numbers": "not known: RuntimeError: no parameters",
+        "notes": "not known: RuntimeError: no notes",
+    }
+
+
 def test_real_arrays_are_read(make_job, work, tmp_path):
     stream = np.random.RandomState(0)
     path = tmp_path / "digits.npz"

@@ -147,6 +147,22 @@ class LayeredToy(ToyTrainer):
         return [LayerTimes("toy", "dense", forward, backward, communication, bytes=0)]
 
 
+class SpentToy(ToyTrainer):
+    """Fails at everything that follows its passes."""
+
+    def layer_times(self, batch):
+        raise RuntimeError("no layers")
+
+    def kernel_times(self, iteration, trace):
+        raise RuntimeError("no kernels")
+
+    def parameters(self):
+        raise RuntimeError("no parameters")
+
+    def notes(self):
+        raise RuntimeError("no notes")
+
+
 class ProfiledToy(ToyTrainer):
     """Its kernels are the calls within a stage, a second each."""
 
