@@ -181,7 +181,7 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
     """
     import psutil
 
-    from suite.processes import oom
+    from suite.processes import evidence
     from suite.processes.hosts import this_machine
     from suite.results.this_host import load
 
@@ -195,7 +195,7 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
         "cpu_quota": here.cpu_quota,
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
-        "oom_ends_all": oom.ends_all(root or oom.ROOT),
+        "oom_ends_all": evidence.ends_all(root or evidence.ROOT),
         "load": load(),
         "clock_governor": here.governor,
         "disk_free_bytes": shutil.disk_usage(folder).free,

@@ -130,7 +130,7 @@ class Adapter(ABC):
     builds_on: tuple[str, ...] = ()  # packages of other adapters that its worker half imports; the bundle has them too
     oracle: bool = False  # True: every other adapter is proven against it, in float64; exactly one adapter is
     # Phrases, upper or lower case, by which its framework reports that memory ran out; an error with one of them has
-    # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (suite.processes.oom).
+    # the outcome `oom`. The phrases of Python, C++, CUDA and MPI are known (suite.processes.evidence).
     out_of_memory: tuple[str, ...] = ()
     # Prefixes of its framework's environment variables; those of common libraries are known (suite.worker.variables).
     arithmetic_variables: tuple[str, ...] = ()  # they change what is computed; their values are part of a proof's key

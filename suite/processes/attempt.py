@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from suite.contracts.engine_messages import CODEC, FILE, EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, Process
 from suite.files import disk, free, probe
-from suite.processes.evidence import Evidence, lost_logins
+from suite.processes.evidence import Evidence, by_host, lost_logins
 from suite.processes.group import Group
 from suite.processes.mailbox import LineReader, Mailbox
-from suite.processes.oom import by_host
 from suite.processes.outcome import judge
 from suite.processes.watchdog import Limits, Watchdog
 from suite.text import plain
@@ -91,7 +90,7 @@ def running(
     Ranks that take turns are all on this machine.
     """
     prepare(folder)
-    pipes = pipes_of(folder, ranks if in_turns else 0)
+    pipes = Pipes(folder, ranks if in_turns else 0)
     began, kills, rested, room = time.monotonic(), oom_kills(), 0.0, math.inf
     mailbox, engine = Mailbox(folder, ranks), LineReader(folder / FILE, CODEC.decode)
     reported: list[EngineMessage] = []
@@ -154,12 +153,15 @@ class Pipes:
     """The pipes through which ranks on this machine learn that it is their turn (suite.worker.turns), one a rank."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
-        """OSError if the folder's file system has no pipes."""
+        """Make none if the folder's file system has no pipes, and then no rank waits for a turn."""
         self._paths = [folder / (PIPE % rank) for rank in range(ranks)]
         self._open: list[int] = []
-        for path in self._paths:
-            os.mkfifo(path)
-            self._open.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # never waits for a rank that is gone
+        try:
+            for path in self._paths:
+                os.mkfifo(path)
+                self._open.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # never waits for a rank that is gone
+        except OSError:
+            self.close()
 
     def opened(self) -> None:
         """Remove the pipes' names, because all ranks have opened them: whatever happens now, none is left behind."""
@@ -176,14 +178,6 @@ class Pipes:
             self.opened()
         while self._open:
             os.close(self._open.pop())
-
-
-def pipes_of(folder: Path, ranks: int) -> Pipes:
-    """Return a pipe for each rank; none if the folder's file system has no pipes, and then no rank waits for a turn."""
-    try:
-        return Pipes(folder, ranks)
-    except OSError:
-        return Pipes(folder, 0)
 
 
 def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -> Generator[bool, None, float]:

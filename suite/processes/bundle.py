@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def write(adapter: Adapter, folder: Path) -> Path:
     found = sources(adapter)
     now = digests(found)
     if folder.exists():
-        remove_byte_code(folder)
+        # Python would run byte code in place of the code that is compared.
+        with disk(f"cannot remove the byte code in {folder}", "remove every __pycache__ there"):
+            for cache in list(folder.rglob("__pycache__")):
+                cache.unlink() if cache.is_symlink() or not cache.is_dir() else shutil.rmtree(cache)
         check_same(adapter, folder, now)
         return folder.absolute()
     with disk(f"cannot write the bundle {folder}", "free some space or name another folder with -o"):
@@ -100,19 +104,18 @@ def sources(adapter: Adapter) -> dict[str, Path]:
 
 
 def own_sources(adapter: Adapter) -> Iterator[tuple[str, Path]]:
-    """The adapter's package and those that it builds on, found without importing the worker."""
-    for name in (adapter.package, *adapter.builds_on):
-        yield from packaged(adapter, name.split("."))
+    """Yield the files of the adapter's package, of those that it builds on, and the __init__ files above them.
 
-
-def packaged(adapter: Adapter, names: list[str]) -> Iterator[tuple[str, Path]]:
-    """The files of a package, or the file of a module, and the __init__ files above it."""
-    for depth in range(1, len(names)):
-        init = located(adapter, ".".join(names[:depth])) / "__init__.py"
-        if init.is_file():  # a namespace package has none
-            yield "/".join((*names[:depth], "__init__.py")), init
-    path, place = "/".join(names), located(adapter, ".".join(names))
-    yield from [(f"{path}.py", place)] if place.is_file() else below(path, place)
+    The worker is not imported.
+    """
+    for package in (adapter.package, *adapter.builds_on):
+        names = package.split(".")
+        for depth in range(1, len(names)):
+            init = located(adapter, ".".join(names[:depth])) / "__init__.py"
+            if init.is_file():  # a namespace package has none
+                yield "/".join((*names[:depth], "__init__.py")), init
+        path, place = "/".join(names), located(adapter, package)
+        yield from [(f"{path}.py", place)] if place.is_file() else below(path, place)
 
 
 def located(adapter: Adapter, name: str) -> Path:
@@ -145,7 +148,8 @@ def digests(found: dict[str, Path]) -> dict[str, str]:
 def written_digests(folder: Path) -> dict[str, str]:
     """Return the digest of every file of a bundle but bundle.json; StoreError if one cannot be read."""
     with disk(f"cannot read the bundle {folder}", ROOM):
-        return digests({name: path for name, path in below_all(folder) if name != "bundle.json"})
+        paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return digests({path.relative_to(folder).as_posix(): path for path in paths if path != folder / "bundle.json"})
 
 
 def combined(files: dict[str, str]) -> str:
@@ -153,39 +157,19 @@ def combined(files: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def remove_byte_code(folder: Path) -> None:
-    """Remove byte code, which Python would run in place of the code that `check_same` reads; StoreError if it stays."""
-    with disk(f"cannot remove the byte code in {folder}", "remove every __pycache__ there"):
-        for cache in list(folder.rglob("__pycache__")):
-            cache.unlink() if cache.is_symlink() or not cache.is_dir() else shutil.rmtree(cache)
-
-
 def check_same(adapter: Adapter, folder: Path, now: dict[str, str]) -> None:
     """RequestError if the files in the folder are not those that would be written now."""
     there = written_digests(folder)
     changed = sorted(name for name in {*there, *now} if there.get(name) != now.get(name))
     if changed:
-        if _digest_of(folder) == combined(now):
+        about, written = folder / "bundle.json", None
+        if about.is_file():  # reading from a pipe would never end
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                written = json.loads(about.read_text())["digest"]
+        if written == combined(now):
             raise RequestError(f"the bundle {folder} is damaged: {changed[0]} differs; remove it: it is written again")
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         raise RequestError(
             f"the code of the adapter {adapter.name!r} is not what the run began with: {shown} differ from {folder}; "
             "name another run folder with -o, or go back to that code"
         )
-
-
-def _digest_of(folder: Path) -> str | None:
-    """Return the digest that was written there; None if it cannot be read any more."""
-    path = folder / "bundle.json"
-    if not path.is_file():  # reading from a pipe would never end
-        return None
-    try:
-        return str(json.loads(path.read_text())["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def below_all(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in folder.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield path.relative_to(folder).as_posix(), path

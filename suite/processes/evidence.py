@@ -1,8 +1,12 @@
-"""All that is known when an attempt is over: messages, deaths, and what logs and engines say of ranks that died."""
+"""All that is known when an attempt is over: messages, deaths, and what logs and engines say of ranks that died.
 
-import re
+Memory that ran out is proven by the kernel's count of its kills or by a library's own words. A SIGKILL alone proves
+nothing: people, engines and sites send it, too.
+"""
+
 import signal
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,18 +14,33 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from suite.contracts.engine_messages import EngineMessage
+from suite.contracts.engine_messages import EngineMessage, OomKills
 from suite.contracts.launcher import LOGINS, FailurePatterns, Process, sidecar_name
 from suite.processes.group import Death
 from suite.processes.mailbox import LineReader
 from suite.processes.watchdog import Stopped
 from suite.text import plain
+from suite.worker.guard import control_groups, lines_of
 from suite.worker.messages import Hello, Message, of_type
 
 WINDOW = 65536  # bytes of a log's end that are read
 WIDTH = 300  # characters of a line that are kept
 # Signals that only end a rank; SIGABRT and SIGTERM are also how a library answers another rank's end.
 NO_ANSWER = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+ROOT = Path("/")
+
+# The messages of libraries below the frameworks, in any case of letters, and where they come from.
+# A framework's own phrases are its adapter's (suite.contracts.adapter.Adapter.out_of_memory).
+PHRASES = {
+    "MemoryError": "Python; a reader's process passes it on as text",
+    "[Errno 12]": "Python's OSError for ENOMEM, as of fork(2)",
+    "std::bad_alloc": "C++, caught or on the way to abort(3)",
+    "out of memory": "cudaGetErrorString, and with it NCCL; XLA; MPI_Error_string of MPI_ERR_NO_MEM",
+    "OUT_OF_MEMORY": "CUDA_ERROR_OUT_OF_MEMORY of the driver",
+    "STATUS_ALLOC_FAILED": "cuBLAS, cuDNN before 9, cuSOLVER, cuSPARSE: resources of their own on the device",
+    "ALLOCATION_FAILED": "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, and of the host, of cuDNN 9",
+    "MPI_ERR_NO_MEM": "MPI 4.1, section 9.4",
+}
 SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
 
 
@@ -131,19 +150,46 @@ def named_deaths(log: Path, patterns: FailurePatterns, pids: dict[int, int]) -> 
     """
     text = "\n".join(last_lines(log, 100))
     unsure = bool(patterns.masks_signals) and patterns.masks_signals in text
-    matches = (match for pattern in patterns.deaths for match in pattern.finditer(text))
-    deaths = [death for match in matches if (death := _death(match, pids, unsure))]
+    deaths = []
+    for match in (match for pattern in patterns.deaths for match in pattern.finditer(text)):
+        groups = {name: words.strip() for name, words in match.groupdict().items() if words}
+        rank = int(groups["rank"]) if "rank" in groups else pids.get(int(groups["pid"]))
+        number = SIGNALS.get(groups["strsignal"]) if "strsignal" in groups else int(groups.get("signal", 0))
+        if rank is not None and number is not None:  # else it names none of the ranks, or no signal that exists
+            code = int(groups.get("code", 0))
+            deaths.append((rank, -number or (-code if unsure and code in NO_ANSWER else code)))
     if patterns.any_order:
         deaths.sort(key=lambda death: -death[1] not in NO_ANSWER)
     return deaths
 
 
-def _death(match: re.Match[str], pids: dict[int, int], unsure: bool) -> tuple[int, int] | None:
-    """None: the match names none of the ranks, or no signal that exists."""
-    groups = {name: text.strip() for name, text in match.groupdict().items() if text}
-    rank = int(groups["rank"]) if "rank" in groups else pids.get(int(groups["pid"]))
-    number = SIGNALS.get(groups["strsignal"]) if "strsignal" in groups else int(groups.get("signal", 0))
-    if rank is None or number is None:
-        return None
-    code = int(groups.get("code", 0))
-    return rank, -number or (-code if unsure and code in NO_ANSWER else code)
+def ran_out(text: str, phrases: Iterable[str]) -> bool:
+    """Return whether a message reports memory that ran out, in a library's words or in a framework's own `phrases`."""
+    lower = text.lower()
+    return any(phrase.lower() in lower for phrase in (*PHRASES, *phrases))
+
+
+def ends_all(root: Path = ROOT) -> bool:
+    """Return whether the kernel, when memory runs out, kills a whole control group that this process is in.
+
+    It does in version 2 if `memory.oom.group` is 1, in the process's own group or in one around it. To a container its
+    own group may look like the root.
+    """
+    top = root / "sys/fs/cgroup"
+    for number, _, path in control_groups(f"{root}/"):
+        group = top / path.lstrip("/")
+        around = [group, *(parent for parent in group.parents if parent.is_relative_to(top))]
+        if number == "0" and any("1" in lines_of(str(each / "memory.oom.group")) for each in around):
+            return True
+    return False
+
+
+def by_host(ours: int, reported: Iterable[OomKills]) -> dict[str, int]:
+    """Return the kills of each host: `ours` on this one, and those that other hosts reported.
+
+    Several logins or ranks of a host read the same kernel's count: the highest is its own.
+    """
+    kills = {socket.gethostname(): ours}
+    for report in reported:
+        kills[report.host] = max(report.processes, kills.get(report.host, 0))
+    return kills

@@ -152,29 +152,21 @@ class Group:
     def _found(self) -> set[psutil.Process]:
         """Return the processes with the group's mark, in its sessions, or descended from such; without the guards."""
         guards = {child.pid for child in self._started}  # and leaders of the sessions
-        ours = {process for process in psutil.process_iter() if self._belongs(process, guards)}
-        below = {child for process in ours for child in descendants(process)}
-        return {process for process in ours | below if process.pid not in guards}
-
-    def _belongs(self, process: psutil.Process, sessions: set[int]) -> bool:
-        try:
-            return os.getsid(process.pid) in sessions or process.environ().get(MARKER) == self._mark
-        except (OSError, psutil.Error):  # ended, or another user's
-            return False
+        ours: set[psutil.Process] = set()
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.Error):  # ended, or another user's
+                if os.getsid(process.pid) in guards or process.environ().get(MARKER) == self._mark:
+                    ours.add(process)
+        for process in list(ours):
+            with suppress(psutil.Error):
+                ours |= set(process.children(recursive=True))  # whom the kernel has not handed to init
+        return {process for process in ours if process.pid not in guards}
 
 
 def guarded(process: Process) -> list[str]:
     """Return the tokens that start a process behind a guard."""
     left = process.patience if process.rank is None else LEFT
     return behind_guard(process.tokens, process.patience, left)
-
-
-def descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Return the children, their children and so on, that the kernel has not handed to init."""
-    try:
-        return list(process.children(recursive=True))
-    except psutil.Error:
-        return []
 
 
 def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

@@ -1,7 +1,7 @@
 """From the evidence of an attempt to its outcome and the sentence that says why.
 
-The rank that failed first is blamed, not those that its end brought down. `oom` needs proof (`suite.processes.oom`):
-a library's words, or a SIGKILL while the rank's host counted such a kill.
+The rank that failed first is blamed, not those that its end brought down. `oom` needs proof: a library's words, or a
+SIGKILL while the rank's host counted such a kill.
 """
 
 import re
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suite.contracts.engine_messages import EngineFailed
-from suite.processes.evidence import NO_ANSWER, Evidence, last_lines, missed, named_deaths, sidecar
+from suite.processes.evidence import NO_ANSWER, Evidence, last_lines, missed, named_deaths, ran_out, sidecar
 from suite.processes.group import Death
-from suite.processes.oom import ran_out
-from suite.processes.sentences import doing, ended, full_disk, lines, named, timeout
-from suite.worker.messages import Done, Failed, Hello, of_type
+from suite.processes.watchdog import Stopped
+from suite.worker.messages import Done, Failed, Hello, Phase, Progress, name_of, of_type
 
 # A rank's report of another one's end, by whatever library they met; all else it reports of itself.
 OF_OTHERS = re.compile(r"\bpeer|connect|socket|reset|closed|abort|timed? ?out|\bMPI|\brank \d", re.IGNORECASE)
@@ -22,6 +21,8 @@ OF_A_KILL = re.compile(r"\bkilled\b|SIGKILL|signal 9\b|exit ?code -9\b", re.IGNO
 # The signals by which a library ends that gets no memory (oneDNN in TensorFlow writes to where it got none), and the
 # number of last lines of the log in which it wrote why.
 ANSWERS, LAST = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS), 20
+FULL = 1 << 20  # bytes free; below it a disk counts as full
+NAMED = 4  # ranks in a sentence
 AHEAD = 1.0  # seconds by which other ranks may report a closed connection before the death itself is noticed
 
 
@@ -192,3 +193,78 @@ def sentence(evidence: Evidence, failure: Failure) -> str:
     if kills > 0:
         text += f" (the kernel ended {kills} process(es) for want of memory meanwhile)"
     return text + ("" if own else lines(evidence, failure.rank, failure.sidecar)) + full_disk(evidence)
+
+
+def timeout(evidence: Evidence, stopped: Stopped) -> str:
+    """Name the limit that was passed, by which rank, doing what."""
+    limit = f"{stopped.limit_s:g} s"
+    if stopped.why == "silence":
+        if stopped.rank is None:
+            return f"all ranks were done, yet did not end within the silence limit of {limit}"
+        rank = stopped.rank
+        return f"rank {rank} sent no message for {limit} (silence limit){doing(evidence, rank)}{lines(evidence, rank)}"
+    late = [rank for rank in range(evidence.ranks) if not evidence.sent(rank, Done)]
+    if not late:
+        return f"all ranks were done, yet did not end within the time limit of {limit}"
+    return (
+        f"{named(late)} not done within the time limit of {limit}{doing(evidence, late[0])}{lines(evidence, late[0])}"
+    )
+
+
+def doing(evidence: Evidence, rank: int | None) -> str:
+    """Return the rank's last activity, as the end of a clause."""
+    if rank is None:
+        return ""
+    last = evidence.last.get(rank)
+    if last is None:
+        return " before its first message"
+    if isinstance(last, Progress):
+        # A warm-up has more steps than asked for if its seconds are not over.
+        of = f"{last.step}, of at least {last.of}" if last.step > last.of else f"{last.step} of {last.of}"
+        return f" in {last.name} ({last.phase}, step {of})"
+    return f" in {last.name}" if isinstance(last, Phase) else f" after {name_of(last)!r}"
+
+
+def ended(code: int) -> str:
+    """Put an exit code into words; 128 + N is how engines and shells report signal N."""
+    if code < 0:
+        return f"was ended by {signal_name(-code)}"
+    return f"ended with exit code {code}" + (f" (128 + {signal_name(code - 128)})" if 128 < code < 160 else "")
+
+
+def signal_name(number: int) -> str:
+    """Return "SIGKILL" and so on; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def lines(evidence: Evidence, rank: int | None, sidecar: int | None = None) -> str:
+    """Quote the last lines of a rank's log or, if it is empty, of the program that started the rank, by its name.
+
+    `sidecar`: its place among the processes; its own log is quoted.
+    """
+    starter = next((i for i, process in enumerate(evidence.processes) if process.rank in (rank, None)), 0)
+    starter = starter if sidecar is None else sidecar
+    own = [] if rank is None else last_lines(evidence.folder / f"rank-{rank}.log", 3)
+    quoted = list(own)
+    # A program that starts one rank alone may report what that rank could not: "connection lost".
+    if not own or evidence.processes[starter].rank is not None:
+        quoted += last_lines(evidence.folder / f"launcher-{starter}.log", 3)
+    of_engine = not own and sidecar is None and rank not in (None, *(process.rank for process in evidence.processes))
+    whose = f"the last lines of {evidence.engine_name}" if of_engine else "its last lines"
+    return f"; {whose}: " + " | ".join(quoted) if quoted else ""
+
+
+def full_disk(evidence: Evidence) -> str:
+    """Name a full disk: a likely cause that no rank could have written down."""
+    if evidence.free >= FULL:
+        return ""
+    return f"; the disk of {evidence.folder} is full: free some space or name another folder with -o"
+
+
+def named(ranks: list[int]) -> str:
+    """Name ranks, the first few of many."""
+    shown = ", ".join(map(str, ranks[:NAMED])) + (f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

@@ -10,7 +10,7 @@ import pytest
 
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.plugins import adapters
-from suite.processes.oom import ran_out
+from suite.processes.evidence import ran_out
 from suite.worker import guard
 from suite.worker.guard import oom_kills
 from tests.support.control_group import small_group
