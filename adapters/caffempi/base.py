@@ -13,12 +13,10 @@ from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
 from adapters.pytorch.candidates import by_way, choose
 from adapters.pytorch.precision import stored
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, chosen, dropout_seed
 from suite.worker.feed import synthetic
 from suite.worker.layers import LayerClock
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
-from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 

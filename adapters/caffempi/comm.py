@@ -8,7 +8,7 @@ import numpy as np
 
 from suite.worker.communicator import Communicator, Exchange, Pending
 from suite.worker.contract import Joined, Unsupported
-from suite.worker.mpi_library import named
+from suite.worker.rendezvous import named
 
 # Only the main thread calls MPI; a trainer may have another one for it. Set before the import of MPI.
 mpi4py.rc.thread_level = "funneled"

@@ -12,8 +12,7 @@ from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
 from adapters.caffempi.memory import Host, check, memory_of
 from adapters.caffempi.merge import Link, Plan, plan_for
 from adapters.caffempi.transfer import Ranks, Transfer
-from suite.worker.contract import Joined, Setup
-from suite.worker.tuning import chosen
+from suite.worker.contract import Joined, Setup, chosen
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready

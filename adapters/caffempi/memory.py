@@ -18,7 +18,7 @@ from adapters.caffempi.arena import Span
 from adapters.caffempi.transfer import MPI
 from suite.worker.contract import Unavailable
 from suite.worker.layers import middle
-from suite.worker.mpi_library import named
+from suite.worker.rendezvous import named
 
 RECENT = 5  # copies of a span whose seconds are kept
 

@@ -12,7 +12,7 @@ import mpi4py
 import numpy as np
 
 from suite.worker.contract import Group
-from suite.worker.mpi_library import named
+from suite.worker.rendezvous import named
 
 # One thread at a time calls MPI: a lower level spares its locks. Set before the import of MPI, which all of
 # the trainer's modules take from here.

@@ -10,8 +10,7 @@ from adapters.cntk.input import images_of, labels_of, reader_of
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.net import FunctionNodes, Net
 from adapters.cntk.optimisers import local_learner
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer

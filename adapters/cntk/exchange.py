@@ -8,7 +8,7 @@ import numpy as np
 from adapters.cntk.base import CNTKTrainer
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import Group, Joined, Unavailable
-from suite.worker.mpi_library import loaded
+from suite.worker.rendezvous import loaded
 
 MPI = "libmpi.so.12"  # as CNTK names it
 

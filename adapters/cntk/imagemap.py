@@ -9,7 +9,7 @@ import os
 from io import BytesIO
 from typing import Any, Iterable, Iterator, List, NamedTuple, Tuple
 
-from suite.worker import jpeg
+from suite.worker import photographs
 from suite.worker.packed_set import Record, RecordSource
 
 FORM = "imagemap"
@@ -109,7 +109,7 @@ def read_alike(encoded: bytes) -> bool:
 
     with Image.open(BytesIO(encoded)) as image:
         alike = image.mode in MODES.get(image.format or "", ())
-    return alike and (jpeg.without_exif(encoded) == encoded or upright(encoded))
+    return alike and (photographs.without_exif(encoded) == encoded or upright(encoded))
 
 
 def upright(encoded: bytes) -> bool:
@@ -127,13 +127,13 @@ def own(number: int, encoded: bytes, folder: str) -> Tuple[str, bytes]:
     """(name, content) of an image written into a part: without its Exif, or decoded as everybody does."""
     from PIL import Image
 
-    plain, name = jpeg.without_exif(encoded), "%08d.jpg" % number
+    plain, name = photographs.without_exif(encoded), "%08d.jpg" % number
     if not read_alike(plain):
         written, name = BytesIO(), "%08d.png" % number
         with Image.open(BytesIO(encoded)) as image:
-            jpeg.decoded(image).save(written, "PNG")
+            photographs.in_rgb(image).save(written, "PNG")
         plain = written.getvalue()
-    elif plain[:2] != jpeg.BEGIN:
+    elif plain[:2] != photographs.BEGIN:
         name = "%08d.png" % number
     with open(os.path.join(folder, name), "wb") as stream:
         stream.write(plain)

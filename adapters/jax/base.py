@@ -12,8 +12,7 @@ from adapters.jax.net import JittedNodes, Net, canonical, macs_of, native
 from adapters.jax.optimisers import Scaled, Solver, solver_of
 from adapters.jax.precision import choices_of
 from adapters.jax.programs import Programs
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.messages import Kernels
 from suite.worker.peaks import Yardstick

@@ -17,8 +17,7 @@ from adapters.mxnet.input import as_numpy, join, joined, pack, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds

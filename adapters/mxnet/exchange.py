@@ -14,8 +14,7 @@ import numpy as np
 
 from adapters.mxnet.ps_lite import take_part
 from suite.worker.contract import Group, Setup
-from suite.worker.meeting import Meeting
-from suite.worker.sockets import listening
+from suite.worker.meeting import Meeting, listening
 
 BITS = "2bit"
 

@@ -18,7 +18,7 @@ from mxnet import recordio
 
 from adapters.mxnet.machine import contexts
 from adapters.mxnet.record_files import FORM, check, files_of, in_folder, offsets
-from suite.worker import jpeg
+from suite.worker import photographs
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.packed_set import Record, RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
@@ -193,7 +193,7 @@ def join(parts: List[str], folder: str) -> None:
 
 def readable(encoded: bytes) -> bytes:
     """Return an image's bytes without Exif; as PNG if only Pillow can decode it, not OpenCV."""
-    encoded = jpeg.without_exif(encoded)
+    encoded = photographs.without_exif(encoded)
     try:
         mx.image.imdecode(encoded, flag=1).wait_to_read()
     except mx.base.MXNetError:

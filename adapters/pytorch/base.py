@@ -15,10 +15,8 @@ from adapters.pytorch.input import reader_of
 from adapters.pytorch.lower import CODE, attempt
 from adapters.pytorch.machine import Copies
 from adapters.pytorch.optimisers import described
-from suite.worker.contract import Batch, Joined, Setup, Unsupported
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.threaded import Reader
-from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from adapters.pytorch.net import Net
-from suite.worker.branches import Block, trunk
-from suite.worker.pipeline_stages import Stage
+from suite.worker.pipeline_stages import Block, Stage, trunk
 from workloads.graph import Graph
 
 Shape = Tuple[int, ...]

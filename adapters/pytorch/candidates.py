@@ -17,8 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from suite.worker.contract import Setup
-from suite.worker.tuning import AUTO, chosen
+from suite.worker.contract import AUTO, Setup, chosen
 from suite.worker.variables import Variables, arithmetic
 from workloads.graph import Graph, Layer
 

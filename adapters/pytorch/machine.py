@@ -10,11 +10,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 
 from adapters.pytorch.precision import multiplied
-from suite.worker.contract import Setup, Unavailable
+from suite.worker.contract import Setup, Unavailable, chosen
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
 from suite.worker.trainer import Trainer
-from suite.worker.tuning import chosen
 
 PLACES = 2  # of a batch on a GPU: one that a step computes with, one that is filled during the step
 

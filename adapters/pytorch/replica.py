@@ -13,11 +13,9 @@ from adapters.pytorch.net import Net, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.precision import MIXED
 from adapters.pytorch.recorded import RecordedStep, state_of
-from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.layers import LayerClock, repeated
 from suite.worker.messages import Kernels
-from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 

@@ -11,11 +11,10 @@ from adapters.tensorflow.input import TensorReader, input_reader, record_reader,
 from adapters.tensorflow.lower import Images, Style, Tensor, described
 from adapters.tensorflow.net import Layout, compiled, macs
 from adapters.tensorflow.optimisers import kernel_name
-from suite.worker.contract import Batch, Joined, Setup
+from suite.worker.contract import Batch, Joined, Setup, chosen
 from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Trainer
-from suite.worker.tuning import chosen
 from workloads.graph import Graph
 
 

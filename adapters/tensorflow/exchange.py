@@ -5,11 +5,9 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from suite.worker.contract import Group, Setup
-from suite.worker.meeting import Meeting
+from suite.worker.contract import Group, Setup, chosen
+from suite.worker.meeting import Meeting, listening
 from suite.worker.rendezvous import free_port, meeting_place
-from suite.worker.sockets import listening
-from suite.worker.tuning import chosen
 
 JOBS = ("chief", "worker", "ps")  # in the order of their places: the first process is rank 0
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Images, Labels, Operation, Style, Tensor, lower
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import dropout_seed
 from suite.worker.layers import Nodes
 from workloads.graph import Graph, Layer
 

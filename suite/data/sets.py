@@ -11,7 +11,7 @@ from typing import NamedTuple
 from suite.contracts.adapter import Format
 from suite.errors import Unavailable
 from suite.files import cache_root, expanded, stands
-from suite.worker import idx
+from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.packed_set import read_marker
 from suite.worker.typed_json import load
@@ -75,7 +75,7 @@ def made(name: str) -> Path | None:
     """Return the path of a named set; None if it is missing or unfinished."""
     path = home() / SETS[name].entry
     if path.is_dir() and SETS[name].kind == "arrays":
-        return path if idx.pair(str(path)) else None
+        return path if array_files.idx_files(str(path)) else None
     if SETS[name].kind == "folder":
         with contextlib.suppress(OSError, ValueError):  # `stagebench data make` reports the error
             return path if marker_of(path).complete else None
@@ -95,7 +95,7 @@ def marker_of(folder: Path) -> Marker:
 
 def kind_of(path: Path) -> str:
     """Return the kind of a data set: "arrays" for an .npz file or MNIST's idx files, else "folder"."""
-    return "arrays" if path.suffix == ".npz" or (path.is_dir() and idx.pair(str(path))) else "folder"
+    return "arrays" if path.suffix == ".npz" or (path.is_dir() and array_files.idx_files(str(path))) else "folder"
 
 
 def real(dataset: str) -> str:
@@ -140,7 +140,7 @@ def listing(source: Path) -> str:
     if kind_of(source) == "folder":
         text = "\n".join(f"{Path(path).relative_to(source)} {label}" for path, label in listed(str(source)).files)
     else:
-        files = [Path(file) for file in idx.pair(str(source)) or ()] if source.is_dir() else [source]
+        files = [Path(file) for file in array_files.idx_files(str(source)) or ()] if source.is_dir() else [source]
         text = "\n".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -21,10 +21,9 @@ from suite.plan.problems import Problems
 from suite.plugin_errors import ask
 from suite.processes.hosts import here
 from suite.text import known
-from suite.worker.branches import check_blocks
 from suite.worker.contract import Unsupported
 from suite.worker.pass_kinds import TRAIN
-from suite.worker.pipeline_stages import Stage, stages
+from suite.worker.pipeline_stages import Stage, check_blocks, stages
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 

@@ -1,16 +1,100 @@
 """Images and labels from an .npz file, or from MNIST's original files; data that cannot train a network are refused.
 
-A file is not trusted: no pickle is read, and nothing is allocated that the file cannot hold.
+MNIST's have the idx format of LeCun's page, plain or gzipped: a magic number (two zero bytes, the type's code, the
+number of dimensions), each dimension as a big-endian 32-bit number, the values. A file is not trusted: no pickle is
+read, and nothing is allocated that the file cannot hold.
 """
 
+import gzip
 import os
+import struct
 import zipfile
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from suite.worker import idx
-from suite.worker.unpacking import refuse_bomb
+UNSIGNED_BYTES = 8  # the format's code; MNIST has no other
+PARTS = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def idx_files(folder: str, part: str = "train") -> Optional[Tuple[str, str]]:
+    """Return the paths of a part's (images, labels) in a folder; None if one is missing."""
+    names = [_idx_file(folder, name) for name in PARTS[part]]
+    return (names[0], names[1]) if names[0] and names[1] else None
+
+
+def _idx_file(folder: str, name: str) -> Optional[str]:
+    """Return the path of that file; some copies have a dot for the last dash, or are gzipped. None if it is missing."""
+    for stem in (name, name.replace("-idx", ".idx")):
+        for path in (os.path.join(folder, stem), os.path.join(folder, stem + ".gz")):
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def idx_shape(path: str) -> Tuple[int, ...]:
+    """Return the dimensions that the header states; ValueError for a file of another kind."""
+    with _idx_opened(path) as stream:
+        return _idx_header(path, stream)
+
+
+def read_idx(path: str) -> np.ndarray:
+    """Return the values, uint8; ValueError names a file that is no idx file or is cut short."""
+    with _idx_opened(path) as stream:
+        try:
+            shape = _idx_header(path, stream)
+            promised = 1
+            for extent in shape:
+                promised *= extent
+            if _gzipped(path):
+                refuse_bomb(path, promised)
+            # `read` allocates all the bytes that it is asked for at once, whatever the file holds.
+            most = promised if _gzipped(path) else min(promised, os.path.getsize(path))
+            values = np.frombuffer(stream.read(most + 1), dtype=np.uint8)
+        except EOFError:
+            raise ValueError("%s is a gzip file that is cut short; fetch it again" % path)
+    if values.size != promised:
+        raise ValueError(
+            "%s holds %d values, its header says %s; fetch it again" % (path, values.size, "x".join(map(str, shape)))
+        )
+    return values.reshape(shape)
+
+
+def _idx_opened(path: str) -> Any:
+    """Open the file, decompressing it as it is read."""
+    return gzip.open(path, "rb") if _gzipped(path) else open(path, "rb")
+
+
+def _gzipped(path: str) -> bool:
+    """Return whether the file's name says that it is gzipped."""
+    return path.endswith(".gz")
+
+
+def _idx_header(path: str, stream: Any) -> Tuple[int, ...]:
+    """Read the dimensions from the header of an open file; ValueError for a file of another kind."""
+    start = stream.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTES or not 1 <= start[3] <= 4:
+        raise ValueError("%s is no idx file of bytes: it begins with %r; fetch it again" % (path, start))
+    sizes = stream.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise ValueError("%s ends within its header; fetch it again" % path)
+    return struct.unpack(">%dI" % start[3], sizes)
+
+
+FREE = 1 << 28  # bytes that any file may become
+DENSE = 100  # how many times its own size beyond them: pictures and measurements grow to less than ten times
+
+
+def refuse_bomb(path: str, size: int) -> None:
+    """Raise ValueError for a file that promises more bytes than its own size lets one expect."""
+    most = max(FREE, DENSE * os.path.getsize(path))
+    if size > most:
+        raise ValueError("%s promises %d bytes, and a file of its size unpacks to %d at most; write it again unpacked"
+                         % (path, size, most))  # fmt: skip
+
 
 NAMES = ("images", "labels")
 LAST = 2**31 - 1  # the largest label: frameworks take 32 bits
@@ -63,11 +147,11 @@ def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
 def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
     try:
         if os.path.isdir(path):
-            files = idx.pair(path)
+            files = idx_files(path)
             if files is None:
-                wanted = " and ".join(idx.PARTS["train"])
+                wanted = " and ".join(PARTS["train"])
                 raise ValueError("%s holds neither %s nor their gzipped forms; put them there" % (path, wanted))
-            return (idx.read if images is _whole else idx.shape_of)(files[0]), idx.read(files[1])
+            return (read_idx if images is _whole else idx_shape)(files[0]), read_idx(files[1])
         if not os.path.isfile(path):
             raise ValueError("%s is no file; name an .npz file" % path)
         with zipfile.ZipFile(path) as archive:

@@ -7,22 +7,60 @@ step drew; the rows of other labels show the gradients that other devices sent. 
 some device kept. NumPy 1.19 or newer.
 """
 
-from typing import Any, Callable, Dict, Iterator, List
+import os
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from suite.worker.busy_threads import busy_threads
 from suite.worker.contract import Batch, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
-from suite.worker.network import sent_bytes, since
-from suite.worker.outbox import Outbox
-from suite.worker.shared_memory import changed_since, shared_pages
+from suite.worker.network import changed_since, sent_bytes, shared_pages, since
+from suite.worker.noise import SYSTEM, TICK, USER
+from suite.worker.ranks import Outbox
 from suite.worker.trainer import Trainer
 from workloads.build import Builder
 from workloads.graph import Graph
 from workloads.weights import for_proof
+
+TASKS = "/proc/self/task"
+TRY_S = 0.5  # of processor time: the system counts it in hundredths of a second
+LIMIT_S = 10.0
+
+
+def busy_threads(work: Callable[[], None], enough: float) -> Optional[float]:
+    """Return all threads' processor time over the busiest one's: 1 for one thread, 2 for two that are equally busy.
+
+    `work` is repeated for several tries, of which the largest counts; a try that is `enough` is the last. None if the
+    system does not count.
+    """
+    if not os.path.isdir(TASKS):
+        return None
+    work()
+    found, deadline = 0.0, time.monotonic() + LIMIT_S
+    while found < enough and time.monotonic() < deadline:
+        before, begin = _seconds(), time.process_time()
+        while time.process_time() - begin < TRY_S:
+            work()
+        spent = [now - before.get(thread, 0.0) for thread, now in _seconds().items()]
+        found = max(found, sum(spent) / max(*spent, 1.0 / TICK))
+    return found
+
+
+def _seconds() -> Dict[str, float]:
+    """Return each thread's CPU seconds so far."""
+    found = {}
+    for thread in os.listdir(TASKS):
+        try:
+            with open("%s/%s/stat" % (TASKS, thread)) as stream:
+                fields = stream.read().rpartition(")")[2].split()
+        except OSError:  # the thread has ended
+            continue
+        found[thread] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)
+    return found
+
 
 FEATURES = 256
 RATE = 0.25  # far from 1 - RATE: a framework's "keep" and "drop" are mixed up easily

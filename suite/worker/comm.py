@@ -12,9 +12,9 @@ from suite.worker.communicator import ITEMSIZES, Communicator, Exchange
 from suite.worker.contract import Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import ExchangeTimes, SkippedSizes
-from suite.worker.outbox import Outbox
 from suite.worker.overlap import overlapped
 from suite.worker.patterns import check, given
+from suite.worker.ranks import Outbox
 from suite.worker.samples import Sampler, Samples, rounded
 
 PARTED = ("reduce-scatter", "all-gather", "all-to-all")

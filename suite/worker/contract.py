@@ -1,5 +1,6 @@
-"""The types of the worker side's contract: the arguments of a trainer, and its results."""
+"""The worker side's contract: the types of a trainer's arguments and results, and what every trainer does alike."""
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from typing import Any, Dict, NamedTuple, Optional, Union
@@ -132,3 +133,29 @@ class Unsupported(Exception):
 
 class Unavailable(Exception):
     """A requirement that this machine does not meet, with the remedy; the same case may run on another, or later."""
+
+
+AUTO = "auto"
+_SAME = object()
+
+
+def chosen(setup: Setup, knob: str, default: Any, tuned: Any = _SAME) -> Any:
+    """Return the knob's value in the plan; if it is "auto" or not named, `default`, or `tuned` of a tuned run.
+
+    `memory_format = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")`
+    """
+    value = setup.knobs.get(knob, AUTO)
+    if value != AUTO:
+        return value
+    return default if tuned is _SAME or not setup.tuned else tuned
+
+
+def dropout_seed(seed: int, device: int, layer: str = "") -> int:
+    """Return a seed for one device's masks, below 2**31: every framework takes it.
+
+    `seed` is the setup's, `device` the device's number over all ranks (`rank * devices + index`): each device has masks
+    of its own, the same again after every `build`. `layer` is named if the framework needs a seed for each layer. A
+    framework whose generator has no state adds the step's number.
+    """
+    words = "%d/%d/%s" % (seed, device, layer)
+    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") >> 1

@@ -9,10 +9,9 @@ import numpy as np
 
 from suite.worker.case_parts import Input
 from suite.worker.contract import Batch
-from suite.worker.page_cache import page_cache
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
-from suite.worker.view import InMemory, View
+from suite.worker.view import InMemory, View, page_cache
 from workloads.graph import Graph
 
 RESIDENT = 4  # batches in turn: a single one would be overfitted, and its gradients become subnormal

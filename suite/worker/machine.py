@@ -1,10 +1,10 @@
-"""The host under a process, as the system describes it; the system may hide any of it."""
+"""The host under a process, as the system describes it, and the energy it has used; the system may hide any of it."""
 
 import glob
 import os
 import platform
 import subprocess
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from suite.worker.messages import GpuSettings, Machine
 
@@ -121,6 +121,39 @@ def _quota(group: str) -> Optional[float]:
     if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", or -1
         return None
     return int(fields[0]) / int(fields[1])
+
+
+POWERCAP = "/sys/class/powercap"
+DOMAINS = ("package", "dram")  # of RAPL; the others are parts of these, or contain them
+
+
+class Energy(NamedTuple):
+    """The energy counter of one RAPL domain, in microjoules: of a whole processor, with all of its users."""
+
+    used: int
+    range: int  # the counter begins again at 0 beyond it
+
+
+def energy(folder: str = POWERCAP) -> Dict[str, Energy]:
+    """Return RAPL's counters by their folder; none if the host has none, or only root may read them."""
+    found = {}
+    for zone in sorted(glob.glob(folder + "/intel-rapl:*")):  # AMD's bear that name too
+        used, size = (_text(zone + name).strip() for name in ("/energy_uj", "/max_energy_range_uj"))
+        if _text(zone + "/name").startswith(DOMAINS) and used.isdigit() and size.isdigit():
+            found[zone] = Energy(int(used), int(size))
+    return found
+
+
+def joules(before: Dict[str, Energy], after: Dict[str, Energy]) -> Optional[float]:
+    """Return the joules that all domains have used between two readings; None without counters.
+
+    Each counter may have begun again once.
+    """
+    if not before or before.keys() != after.keys():
+        return None
+    grown = (now.used - before[zone].used for zone, now in after.items())
+    ranges = (now.range for now in after.values())
+    return sum(used if used >= 0 else used + size + 1 for used, size in zip(grown, ranges)) / 1e6
 
 
 def _field(path: str, name: str) -> Optional[str]:

@@ -19,8 +19,7 @@ from suite.worker.load import Load
 from suite.worker.machine import machine
 from suite.worker.memory_limit import limit_memory
 from suite.worker.network import connections
-from suite.worker.outbox import Outbox
-from suite.worker.ranks import Rank, own_rank
+from suite.worker.ranks import Outbox, Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
 from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings

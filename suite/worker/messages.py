@@ -153,7 +153,7 @@ class GpuUse(NamedTuple):
     memory_clock_hz: Optional[float] = None  # the mean
     least_memory_clock_hz: Optional[float] = None
     celsius: Optional[int] = None  # at most
-    throttled_by: Optional[List[str]] = None  # the reasons of lower clocks (suite.worker.nvml.REASONS)
+    throttled_by: Optional[List[str]] = None  # the reasons of lower clocks (suite.worker.gpu_watch.REASONS)
     joules: Optional[float] = None  # by its own counter
 
 

@@ -1,6 +1,8 @@
-"""The network as the system counts it: an interface's traffic, InfiniBand too; a process's connections and sent bytes.
+"""The traffic between processes as the system shows it: of interfaces, InfiniBand too; of a process's connections.
 
-From proc(5), sysfs, and TCP_INFO of tcp(7).
+From proc(5), sysfs, and TCP_INFO of tcp(7). Processes of one host also share memory, as MPI sends there, whatever
+library maps it: the kernel counts none of that, so its contents are compared, before and after. Data that another
+process copies out of this one's own memory are not seen.
 """
 
 import contextlib
@@ -9,7 +11,7 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import Dict, List, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple
 
 from suite.worker.messages import Connection, Traffic
 
@@ -108,7 +110,7 @@ BYTES_SENT = struct.Struct("200xQ")  # tcpi_bytes_sent in <linux/tcp.h>
 def sent_bytes() -> Dict[str, int]:
     """Return the bytes sent on each open TCP connection, by the kernel's name of its socket.
 
-    Linux 4.19 or newer; elsewhere nothing is counted. For shared memory see `shared_memory`.
+    Linux 4.19 or newer; elsewhere nothing is counted.
     """
     found = {}
     for name in os.listdir("/proc/self/fd") if hasattr(socket, "TCP_INFO") else ():
@@ -124,3 +126,49 @@ def sent_bytes() -> Dict[str, int]:
 def since(before: Dict[str, int]) -> int:
     """Return the bytes sent since `sent_bytes` returned `before`, on connections that are still open."""
     return sum(now - before.get(called, 0) for called, now in sent_bytes().items())
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TOUCHED = 1 << 63  # in a word of /proc/PID/pagemap: the page is in this process's memory
+MEMORY = ("/dev/shm/", "/dev/zero")  # the names below /dev that are no device's
+
+
+def shared_pages() -> Dict[int, bytes]:
+    """Return, by address, the pages that this process may write, shares, and has touched."""
+    found = {}
+    with contextlib.suppress(OSError), open("/proc/self/mem", "rb", 0) as memory:
+        with open("/proc/self/pagemap", "rb", 0) as table:
+            for begin, end in _shared():
+                table.seek(begin // PAGE * 8)
+                words = table.read((end - begin) // PAGE * 8)
+                for number, (word,) in enumerate(struct.iter_unpack("Q", words)):
+                    if word & TOUCHED:
+                        address = begin + number * PAGE
+                        memory.seek(address)
+                        found[address] = memory.read(PAGE)
+    return found
+
+
+def changed_since(before: Dict[int, bytes]) -> int:
+    """Return the number of bytes that differ from `before`; a page that was not touched then held zeros."""
+    fresh, count = bytes(PAGE), 0
+    for address, now in shared_pages().items():
+        then = before.get(address, fresh)
+        if now != then:
+            count += sum(new != old for new, old in zip(now, then))
+    return count
+
+
+def _shared() -> Iterator[Tuple[int, int]]:
+    """Yield the first address, and the one beyond the last, of each mapping that is writable, shared, and memory."""
+    with open("/proc/self/maps") as stream:
+        for line in stream:
+            place, permissions, _, _, _, *name = line.split(None, 5)
+            path = name[0] if name else ""
+            if (
+                permissions[1] == "w"
+                and permissions[3] == "s"
+                and (not path.startswith("/dev/") or path.startswith(MEMORY))
+            ):
+                begin, end = (int(each, 16) for each in place.split("-"))
+                yield begin, end

@@ -6,7 +6,8 @@ import resource
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from suite.worker import energy, gpu_watch
+from suite.worker import gpu_watch
+from suite.worker.machine import Energy, energy, joules
 from suite.worker.messages import HostUse
 
 REFERENCE = bytes(4 << 20)
@@ -29,7 +30,7 @@ class Counts(NamedTuple):
     own: Optional[Dict[int, float]]  # by process
     busy: float
     steal: float
-    processors: Dict[str, energy.Counter]
+    processors: Dict[str, Energy]
 
 
 def reference() -> List[float]:
@@ -70,7 +71,7 @@ class Meter:
             steal_cpu_s=after.steal - before.steal,
             cores=os.cpu_count() or 1,
             clock_hz=clock,
-            cpu_joules=energy.joules(before.processors, after.processors),
+            cpu_joules=joules(before.processors, after.processors),
             gpu_joules=_sum([gpu.joules for gpu in gpus]) if gpus else None,
             gpus=gpus,
         )
@@ -115,7 +116,7 @@ def _counts() -> Optional[Counts]:
     if machine is None:
         return None
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy.processors())
+    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy())
 
 
 def host_cpu(text: str) -> Optional[Tuple[float, float]]:

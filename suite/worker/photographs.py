@@ -3,15 +3,70 @@
 import math
 import os
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from io import BufferedReader, BytesIO, FileIO
 from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
-from suite.worker import jpeg
-from suite.worker.unpacking import DENSE, FREE
+from suite.worker.array_files import DENSE, FREE
 from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
+
+BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, two of its markers
+
+
+@lru_cache(maxsize=None)
+def decoder() -> Optional[Any]:
+    """Return the module simplejpeg if it is needed and installed, else None.
+
+    The last Pillow for Python 3.6 has IJG's libjpeg 9, which interpolates colours differently (1 level of 255 off on
+    the average, 20 at edges) and is slower. simplejpeg brings libjpeg-turbo there; without it, Pillow decodes alone.
+    """
+    from PIL import features
+
+    if features.check("libjpeg_turbo"):
+        return None
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
+
+
+def in_rgb(opened: Any) -> Any:
+    """Return an opened Pillow image in RGB."""
+    turbo = decoder()
+    if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
+        try:
+            return by_turbo(turbo, opened)
+        except ValueError:
+            pass  # simplejpeg raises for mere warnings, too: Pillow distinguishes them from errors
+    return opened.convert("RGB")
+
+
+def by_turbo(turbo: Any, opened: Any) -> Any:
+    """Return an opened image, decoded by simplejpeg; ValueError if anything is wrong with the file."""
+    from PIL import Image
+
+    opened.fp.seek(0)
+    return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
+
+
+def without_exif(encoded: bytes) -> bytes:
+    """Return a JPEG's bytes without its Exif, and any other file as it is.
+
+    OpenCV, unlike all other readers, turns images by their Exif.
+    """
+    if encoded[:2] != BEGIN:
+        return encoded
+    kept, place = [BEGIN], 2
+    while encoded[place : place + 1] == b"\xff" and encoded[place + 1] != START_OF_SCAN:
+        end = place + 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
+        if encoded[place + 1] != EXIF or encoded[place + 4 : place + 8] != b"Exif":
+            kept.append(encoded[place:end])
+        place = end
+    return b"".join(kept) + encoded[place:]
+
 
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
@@ -59,7 +114,7 @@ class Photographs:
         with Encoded(file) if isinstance(file, bytes) else Within(file) as stream, Image.open(stream) as opened:
             refuse_huge(opened, len(file) if isinstance(file, bytes) else os.path.getsize(file))
             # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
-            return jpeg.decoded(opened), box_of(*opened.size)
+            return in_rgb(opened), box_of(*opened.size)
 
     def scaled(self, image: Any, box: Box) -> np.ndarray:
         """Return the box of a Pillow image, scaled to the crop: uint8 (height, width, 3)."""

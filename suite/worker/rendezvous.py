@@ -4,6 +4,7 @@ Standard library only.
 """
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import random
@@ -11,7 +12,7 @@ import socket
 import struct
 from typing import List
 
-from suite.worker.sockets import Address
+from suite.worker.meeting import Address
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DISCARD = 9  # a port; nothing is sent there
@@ -78,3 +79,15 @@ def _outside(own: str) -> List[int]:
     except (OSError, ValueError, IndexError):
         return []
     return random.SystemRandom().sample(below, min(ATTEMPTS, len(below)))
+
+
+def loaded(name: str) -> str:
+    """Return the name and version of a shared library that this process has loaded, such as "libmpi.so.40"."""
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+    ctypes.CDLL(name).MPI_Get_library_version(text, ctypes.byref(length))
+    return named(text.value.decode())
+
+
+def named(text: str) -> str:
+    """Return name and version, "Open MPI v5.0.11", of a text of MPI_Get_library_version; MPICH sets it in columns."""
+    return " ".join(text.rstrip("\0").partition("\n")[0].partition(",")[0].split())

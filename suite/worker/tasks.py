@@ -6,16 +6,16 @@ from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, gpus, job, kernels, messages, noise, packing, peaks
+from suite.worker import behaviour, evidence, gpus, job, kernels, messages, noise, packed_set, peaks
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
 from suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
-from suite.worker.outbox import Outbox
 from suite.worker.packed_set import RecordSource
 from suite.worker.pass_kinds import BY_NAME, KERNELS, STAGED, TRAIN
 from suite.worker.passes import Passes
+from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, open_source, split
 from suite.worker.trainer import Trainer
 from suite.worker.training import Training
@@ -249,7 +249,7 @@ def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Out
 def pack(trainer: Trainer, task: job.Pack, output: str, outbox: Outbox) -> None:
     """Write the data set as records of the framework's own format."""
     outbox.send(messages.Phase("pack"))
-    packing.pack(trainer, opened(trainer, task.graph, task.data), task, outbox)
+    packed_set.pack(trainer, opened(trainer, task.graph, task.data), task, outbox)
 
 
 def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:

@@ -18,10 +18,9 @@ MODULES = {"pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "mlflow
 
 # Known exceptions, each with its reason.
 BEYOND_NUMPY = {
-    # Decoding is a library's: Pillow belongs to the framework's environment.
-    "suite/worker/photographs.py": {"PIL"},
-    # Only where it is installed: Pillow for Python 3.6 has another decoder than the others'.
-    "suite/worker/jpeg.py": {"PIL", "simplejpeg"},
+    # Decoding is a library's: Pillow belongs to the framework's environment. simplejpeg is taken where it is installed:
+    # Pillow for Python 3.6 has another decoder than the others'.
+    "suite/worker/photographs.py": {"PIL", "simplejpeg"},
     # Pillow reads headers; torchvision is looked for where a knob asks for it, which says what is missing.
     "adapters/pytorch/decoding.py": {"PIL", "torchvision"},
 }

@@ -23,7 +23,7 @@ from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
 from suite.proofs.judgement import judge
-from suite.worker import behaviour, busy_threads, evidence, messages, noise
+from suite.worker import behaviour, evidence, messages, noise
 from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
@@ -448,7 +448,7 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
 
 @pytest.mark.parametrize("mistake", ["none", *THREADED])
 def test_threads_that_do_nothing_are_noticed(mistake, monkeypatch):
-    monkeypatch.setattr(busy_threads, "LIMIT_S", 2.0)
+    monkeypatch.setattr(behaviour, "LIMIT_S", 2.0)
     how, words = THREADED.get(mistake, (hashes_in(2), ""))
     problems = behaviour.look_at(made(how, SGD(1e-5, 0.0, 0.0), threads=2), Behave(SAMPLES, 1, True), Outbox())
     caught(mistake, problems, words)

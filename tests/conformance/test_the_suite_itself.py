@@ -169,7 +169,7 @@ PROMISED = """
 import hashlib
 
 from adapters.reference.base import ReferenceTrainer
-from suite.worker import behaviour, busy_threads
+from suite.worker import behaviour
 
 class Promised(ReferenceTrainer):
     def __init__(self, setup):
@@ -181,7 +181,7 @@ class OddTrainer(Promised):
         Promised.__init__(self, setup._replace(optimiser=setup.optimiser._replace(weight_decay=0.0)))
 """
 WORKS_ALONE = """
-busy_threads.LIMIT_S = 2.0
+behaviour.LIMIT_S = 2.0
 
 class OddTrainer(Promised):
     def step(self, batch):

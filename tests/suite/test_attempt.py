@@ -28,7 +28,7 @@ PRELUDE = f"""
 import os, signal, subprocess, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
 from suite.worker.messages import Done, Phase, Progress
-from suite.worker.outbox import Outbox
+from suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello, joined
 rank = int(os.environ["STAGEBENCH_RANK"])
 log = os.open("rank-%d.log" % rank, os.O_WRONLY | os.O_CREAT)

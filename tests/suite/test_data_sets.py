@@ -13,7 +13,7 @@ from suite.data.decode import header, images, problems
 from suite.data.make import Photographs, digits, photographs
 from suite.data.sets import Marker, Recipe, marker_of
 from suite.errors import RequestError, Unavailable
-from suite.worker import idx
+from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
 from workloads.networks import by_name
@@ -176,7 +176,7 @@ def test_a_marker_that_is_none_is_named_with_the_remedy(data_home: Path, text: s
 
 def put_mnist(folder: Path, images: int = 5, labels: int = 5) -> None:
     folder.mkdir(parents=True)
-    for name, shape in zip(idx.PARTS["train"], ((images, 28, 28), (labels,)), strict=True):
+    for name, shape in zip(array_files.PARTS["train"], ((images, 28, 28), (labels,)), strict=True):
         header = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape)
         (folder / name).write_bytes(header + bytes(int(np.prod(shape)) - 1) + b"\1")
 

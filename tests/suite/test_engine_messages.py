@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
 from suite.contracts.engine_messages import Begun, EngineFailed, report
 from suite.worker.messages import Done
-from suite.worker.outbox import Outbox
+from suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello
 rank = Outbox(".", 0)
 """

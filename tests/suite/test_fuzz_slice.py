@@ -12,7 +12,7 @@ from suite.analysis import summary
 from suite.errors import StagebenchError
 from suite.results import run_folder
 from suite.results.records import Record
-from suite.worker import array_files, idx
+from suite.worker import array_files
 from tests.validation.fuzz import border, broken, fuzz, lines, targets
 
 # Pillow warns of an image of many pixels; ours may be refused before that, or be read.
@@ -184,7 +184,7 @@ def believes(path, archive, name, kinds):
 
 @pytest.mark.parametrize(
     ("target", "module", "mistake"),
-    [("data", array_files, {"_whole": believes}), ("mnist", idx, {"refuse_bomb": lambda path, size: None})],
+    [("data", array_files, {"_whole": believes}), ("mnist", array_files, {"refuse_bomb": lambda path, size: None})],
 )
 def test_a_reader_that_believes_a_header_is_found(target, module, mistake, tmp_path, monkeypatch):
     for name, value in mistake.items():

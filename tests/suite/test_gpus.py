@@ -7,7 +7,7 @@ import pytest
 
 from suite.analysis.comparability import NOTED
 from suite.analysis.machine import FAULTS, Gpu
-from suite.worker import nvml
+from suite.worker import gpu_watch
 from suite.worker.messages import GpuUse
 from tests.reports.made_run import case_of
 
@@ -79,7 +79,7 @@ def test_what_should_not_slow_a_gpu_down_is_a_mark_that_excludes_nothing(run, re
 
 
 def test_the_words_are_those_that_ranks_write():
-    assert set(nvml.REASONS.values()) > FAULTS
+    assert set(gpu_watch.REASONS.values()) > FAULTS
 
 
 def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):

@@ -26,7 +26,7 @@ RANK = f"""
 import os, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
 from suite.worker.messages import Done, Phase
-from suite.worker.outbox import Outbox
+from suite.worker.ranks import Outbox
 from tests.support.sent import failed, hello
 out = Outbox(".", 0)
 out.send(hello(pid=os.getpid()))

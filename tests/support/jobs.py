@@ -52,7 +52,7 @@ def measure(*passes, **changes):
 
 
 def packing(form, folder, parts=1, kind="folder", shape=(), **changes):
-    """Packing a set into a folder, for suite.worker.packing.pack, which is given the source beside it."""
+    """Packing a set into a folder, for suite.worker.packed_set.pack, which is given the source beside it."""
     recipe = Recipe("photographs", kind, "0a1b", list(shape), 0, "toy")
     plain = Pack(graph(), DataSet(kind, "photographs"), form, str(folder), parts, "fail", 0, recipe)
     return plain._replace(**changes)

@@ -23,8 +23,7 @@ from PIL import Image
 from reading import SETS, arguments, compared, cropped, listed, report
 
 from suite.worker.job import DataSet
-from suite.worker.packed_set import RecordSource
-from suite.worker.packing import record
+from suite.worker.packed_set import RecordSource, record
 from suite.worker.sources import open_source
 from suite.worker.view import View
 from tests.support.jobs import READ_ONCE, mark

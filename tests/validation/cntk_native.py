@@ -89,8 +89,7 @@ def measure(name, rounds):
     from adapters.cntk.machine import cntk
 
     cntk_trainer = by_strategy("cntk")
-    from suite.worker.contract import SGD
-    from suite.worker.dropout_masks import dropout_seed
+    from suite.worker.contract import SGD, dropout_seed
     from suite.worker.feed import synthetic
     from tests.support.trainers import setup
     from workloads import weights

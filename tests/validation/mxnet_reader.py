@@ -37,8 +37,7 @@ from alternating import ratio
 
 from adapters.mxnet.record_files import files_of
 from suite.contracts.allocator import KEEP_MEMORY
-from suite.worker.packed_set import RecordSource
-from suite.worker.packing import pack
+from suite.worker.packed_set import RecordSource, pack
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs

@@ -32,8 +32,8 @@ from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.messages import Progress
 from suite.worker.noise import Meter
-from suite.worker.outbox import Outbox
 from suite.worker.passes import Passes
+from suite.worker.ranks import Outbox
 from tests.support.trainers import by_strategy, setup
 from workloads import weights
 from workloads.networks import by_name

@@ -156,14 +156,14 @@ def ours(source, shape, batch, readers, folder):
 
 def packed(source, folder):
     """The set as TFRecord, by the adapter."""
-    from suite.worker import packing
+    from suite.worker import packed_set
     from suite.worker.packed_set import RecordSource
     from tests.support import jobs
     from tests.support.sent import Nobody
     from tests.support.trainers import by_strategy, setup
 
     if not (folder / "records.json").exists():
-        packing.pack(by_strategy("tensorflow")(setup()), source, jobs.packing("tfrecord", folder), Nobody())
+        packed_set.pack(by_strategy("tensorflow")(setup()), source, jobs.packing("tfrecord", folder), Nobody())
     return RecordSource(str(folder))
 
 

@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from suite.worker import unpacking
+from suite.worker import array_files
 from suite.worker.array_files import described, loaded
 from suite.worker.image_folder import listed
 from tests.support.memory import little_memory
@@ -161,7 +161,7 @@ def test_a_file_that_is_not_what_it_says_is_named(tmp_path, write, read):
 
 def test_a_few_bytes_do_not_become_gigabytes(tmp_path, monkeypatch):
     """What a header promises is there, zeros all."""
-    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+    monkeypatch.setattr(array_files, "FREE", 1 << 20)
     path, side = tmp_path / "set.npz", 2000
     with zipfile.ZipFile(str(path), "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr("labels.npy", member(CLASSES[:1]))

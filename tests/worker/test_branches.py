@@ -2,8 +2,8 @@
 
 import pytest
 
-from suite.worker.branches import blocks, check_blocks, trunk
 from suite.worker.contract import Unsupported
+from suite.worker.pipeline_stages import blocks, check_blocks, trunk
 from tests.support import networks
 from workloads.build import Builder
 from workloads.networks import by_name

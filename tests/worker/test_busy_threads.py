@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suite.worker import busy_threads
+from suite.worker import behaviour
 
 WORK = bytes(1 << 24)
 
@@ -14,10 +14,10 @@ WORK = bytes(1 << 24)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("threads", "least", "most"), [(1, 1.0, 1.2), (2, 1.6, 2.2)])
 def test_two_threads_are_two_and_one_is_one(threads, least, most, monkeypatch):
-    monkeypatch.setattr(busy_threads, "LIMIT_S", 2.0)
+    monkeypatch.setattr(behaviour, "LIMIT_S", 2.0)
     with ThreadPoolExecutor(threads) as pool:
         halves = [WORK, WORK]
-        assert least <= busy_threads.busy_threads(lambda: list(pool.map(hashed, halves)), 1.6) <= most
+        assert least <= behaviour.busy_threads(lambda: list(pool.map(hashed, halves)), 1.6) <= most
 
 
 def hashed(data):
@@ -25,5 +25,5 @@ def hashed(data):
 
 
 def test_elsewhere_nobody_can_tell(monkeypatch):
-    monkeypatch.setattr(busy_threads, "TASKS", "/nowhere")
-    assert busy_threads.busy_threads(lambda: None, 1.3) is None
+    monkeypatch.setattr(behaviour, "TASKS", "/nowhere")
+    assert behaviour.busy_threads(lambda: None, 1.3) is None

@@ -1,6 +1,6 @@
 """The seed of dropout's masks."""
 
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import dropout_seed
 
 
 def test_every_seed_device_and_layer_has_masks_of_its_own():

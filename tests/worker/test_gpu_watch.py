@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from suite.worker import gpu_watch, noise, nvml
+from suite.worker import gpu_watch, noise
 from suite.worker.messages import GpuUse
 
 COMPILER = shutil.which("cc")
@@ -45,7 +45,7 @@ class Played:
         NUMBERS.get(name, ctypes.c_uint).in_dll(self.library, name).value = value
 
 
-@pytest.fixture(params=nvml.ASK_REASONS)
+@pytest.fixture(params=gpu_watch.ASK_REASONS)
 def played(request, tmp_path, monkeypatch):
     """A driver's library, of today and of before; the only one there is."""
     if COMPILER is None:
@@ -53,7 +53,7 @@ def played(request, tmp_path, monkeypatch):
     path = str(tmp_path / "libnvidia-ml.so.1")
     reasons = "-DREASONS=" + request.param
     subprocess.check_call([COMPILER, "-std=c99", "-shared", "-fPIC", reasons, SOURCE, "-o", path])
-    monkeypatch.setattr(nvml, "LIBRARY", path)
+    monkeypatch.setattr(gpu_watch, "LIBRARY", path)
     return Played(path)
 
 
@@ -133,7 +133,7 @@ def test_without_gpus_nvml_is_not_opened_and_no_thread_started(played):
 def test_where_nvml_does_not_answer_nothing_is_known(played, monkeypatch, why):
     played.fails = 1
     if why == "no library":
-        monkeypatch.setattr(nvml, "LIBRARY", "libnvidia-ml.so.of-nobody")
+        monkeypatch.setattr(gpu_watch, "LIBRARY", "libnvidia-ml.so.of-nobody")
     assert watched(lambda: None, "GPU-1a") == []
 
 

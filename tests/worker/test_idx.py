@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from suite.worker import idx
+from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.sources import ArraySource, open_source
 from tests.support.memory import little_memory
@@ -21,7 +21,7 @@ def content(values):
 
 @pytest.fixture(params=["", ".gz"])
 def mnist(tmp_path, request):
-    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS)):
+    for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS)):
         data = content(values)
         path = tmp_path / (name + request.param)
         path.write_bytes(gzip.compress(data) if request.param else data)
@@ -29,11 +29,11 @@ def mnist(tmp_path, request):
 
 
 def test_the_files_are_read_plain_and_gzipped(mnist):
-    images, labels = (idx.read(path) for path in idx.pair(str(mnist)))
+    images, labels = (array_files.read_idx(path) for path in array_files.idx_files(str(mnist)))
     np.testing.assert_array_equal(images, IMAGES)
     np.testing.assert_array_equal(labels, LABELS)
-    assert idx.shape_of(idx.pair(str(mnist))[0]) == (5, 28, 28)
-    assert idx.pair(str(mnist), "test") is None
+    assert array_files.idx_shape(array_files.idx_files(str(mnist))[0]) == (5, 28, 28)
+    assert array_files.idx_files(str(mnist), "test") is None
 
 
 def test_a_folder_of_them_is_a_source(mnist):
@@ -43,9 +43,9 @@ def test_a_folder_of_them_is_a_source(mnist):
 
 
 def test_a_dot_for_the_dash_is_known_too(tmp_path):
-    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS)):
+    for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS)):
         (tmp_path / name.replace("-idx", ".idx")).write_bytes(content(values))
-    assert idx.pair(str(tmp_path)) is not None
+    assert array_files.idx_files(str(tmp_path)) is not None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_is_damaged_is_named(tmp_path, data, words):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(data)
     with pytest.raises(ValueError, match="train-images") as error:
-        idx.read(str(path))
+        array_files.read_idx(str(path))
     assert words in str(error.value)
 
 
@@ -69,14 +69,14 @@ def test_a_gzip_file_that_is_cut_short_is_named(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(content(IMAGES))[:-20])
     with pytest.raises(ValueError, match="cut short; fetch it again"):
-        idx.read(str(path))
+        array_files.read_idx(str(path))
 
 
 def test_no_more_is_unpacked_than_the_header_says(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(content(IMAGES) + bytes(1 << 20)))
     with pytest.raises(ValueError, match="holds 3921 values, its header says 5x28x28"):
-        idx.read(str(path))
+        array_files.read_idx(str(path))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -86,11 +86,11 @@ def test_nothing_is_allocated_that_only_the_header_says(tmp_path, suffix, extent
     promise = struct.pack(">4B3I", 0, 0, 8, 3, *extents) + b"1234"
     path.write_bytes(gzip.compress(promise) if suffix else promise)
     with little_memory(), pytest.raises(ValueError, match=r"train-images.*; (fetch|write) it again"):
-        idx.read(str(path))
+        array_files.read_idx(str(path))
 
 
 def test_labels_that_do_not_match_are_counted(tmp_path):
-    for name, values in zip(idx.PARTS["train"], (IMAGES, LABELS[:4])):
+    for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS[:4])):
         (tmp_path / name).write_bytes(content(values))
     with pytest.raises(ValueError, match="holds 5 images and 4 labels; write one label for each image"):
         ArraySource(str(tmp_path), (1, 28, 28))

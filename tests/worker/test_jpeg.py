@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from suite.worker import jpeg
+from suite.worker import photographs
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -23,7 +23,7 @@ def encoded(size, mode="RGB", form="JPEG"):
 def each_decoder(request, monkeypatch):
     """The decoder of either kind of environment, where it is installed."""
     module = None if request.param == "pillow" else pytest.importorskip("simplejpeg")
-    monkeypatch.setattr(jpeg, "decoder", lambda: module)
+    monkeypatch.setattr(photographs, "decoder", lambda: module)
 
 
 @pytest.mark.parametrize(("mode", "form"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")])
@@ -31,7 +31,7 @@ def test_whatever_is_in_the_file_it_becomes_rgb(each_decoder, tmp_path, mode, fo
     path = tmp_path / "image"
     path.write_bytes(encoded((64, 48), mode, form))
     with Image.open(str(path)) as opened:
-        found = np.asarray(jpeg.decoded(opened), dtype=float)
+        found = np.asarray(photographs.in_rgb(opened), dtype=float)
     with Image.open(BytesIO(encoded((64, 48), mode, "PNG" if mode != "CMYK" else "JPEG"))) as opened:
         expected = np.asarray(opened.convert("RGB"), dtype=float)
     assert np.abs(found - expected).mean() < 1.5
@@ -40,9 +40,9 @@ def test_whatever_is_in_the_file_it_becomes_rgb(each_decoder, tmp_path, mode, fo
 def test_a_file_cut_off_is_refused_and_a_mere_warning_is_not(each_decoder):
     data = encoded((640, 480))
     with Image.open(BytesIO(data[: len(data) // 2])) as opened, pytest.raises(OSError, match="truncated"):
-        jpeg.decoded(opened)
+        photographs.in_rgb(opened)
     with Image.open(BytesIO(data[:-2] + b"\0\0\0\0" + data[-2:])) as opened:  # "extraneous bytes before marker"
-        assert jpeg.decoded(opened).size == (640, 480)
+        assert photographs.in_rgb(opened).size == (640, 480)
 
 
 def test_exif_is_left_out_and_nothing_else():
@@ -50,11 +50,11 @@ def test_exif_is_left_out_and_nothing_else():
     turned[0x0112] = 6
     for form in ("JPEG", "PNG"):
         plain = encoded((64, 48), form=form)
-        assert jpeg.without_exif(plain) == plain
+        assert photographs.without_exif(plain) == plain
     plain, written = BytesIO(), BytesIO()
     with Image.open(BytesIO(encoded((64, 48)))) as opened:
         opened.save(plain, "JPEG")
         opened.save(written, "JPEG", exif=turned.tobytes())
     assert b"Exif" in written.getvalue()
-    assert jpeg.without_exif(written.getvalue()) == plain.getvalue()
-    assert jpeg.without_exif(plain.getvalue()[:30]) == plain.getvalue()[:30], "cut off"
+    assert photographs.without_exif(written.getvalue()) == plain.getvalue()
+    assert photographs.without_exif(plain.getvalue()[:30]) == plain.getvalue()[:30], "cut off"

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suite.worker.meeting import Meeting
+from suite.worker.meeting import Meeting, greeted, listening
 from suite.worker.rendezvous import free_port
-from suite.worker.sockets import greeted, listening
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.worker.mpi_library import named
+from suite.worker.rendezvous import named
 
 
 @pytest.mark.parametrize(

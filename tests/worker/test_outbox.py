@@ -5,7 +5,7 @@ import time
 import pytest
 
 from suite.worker.messages import Done, Phase, Progress, decode
-from suite.worker.outbox import Outbox
+from suite.worker.ranks import Outbox
 
 
 @pytest.fixture

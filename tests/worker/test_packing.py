@@ -11,8 +11,7 @@ import toy
 
 from suite.worker.job import DataSet, Read
 from suite.worker.messages import Done, Notes
-from suite.worker.packed_set import RecordSource, record
-from suite.worker.packing import pack
+from suite.worker.packed_set import RecordSource, pack, record
 from suite.worker.photographs import shrunk
 from suite.worker.sources import ArraySource, FolderSource
 from tests.support import trainers

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from suite.worker.page_cache import page_cache
+from suite.worker.view import page_cache
 
 SIZE = 1 << 22
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toy import ToyTrainer
 
-from suite.worker import energy, messages, peaks
+from suite.worker import machine, messages, peaks
 from suite.worker.tasks import measure_peaks, send_memory
 from tests.support import jobs
 from tests.support.trainers import setup
@@ -99,25 +99,25 @@ def test_processors_and_their_memory_are_counted_and_nothing_twice(tmp_path):
     package, memory = zone(tmp_path, "intel-rapl:0", 1000), zone(tmp_path, "intel-rapl:0:0", 5, of="dram")
     zone(tmp_path, "intel-rapl:0:1", 700, of="core")
     zone(tmp_path, "intel-rapl:1", 9000, of="psys")
-    before = energy.processors(str(tmp_path))
+    before = machine.energy(str(tmp_path))
     assert set(before) == {str(package), str(memory)}
     (package / "energy_uj").write_text("3001000\n")
     (memory / "energy_uj").write_text("500005\n")
-    assert energy.joules(before, energy.processors(str(tmp_path))) == pytest.approx(3.5)
+    assert machine.joules(before, machine.energy(str(tmp_path))) == pytest.approx(3.5)
 
 
 def test_a_counter_that_began_again_is_carried_on(tmp_path):
     place = zone(tmp_path, "intel-rapl:0", 999_000_000)
-    before = energy.processors(str(tmp_path))
+    before = machine.energy(str(tmp_path))
     (place / "energy_uj").write_text("999999\n")
-    assert energy.joules(before, energy.processors(str(tmp_path))) == pytest.approx(2.0)
+    assert machine.joules(before, machine.energy(str(tmp_path))) == pytest.approx(2.0)
 
 
 def test_counters_that_cannot_be_read_give_nothing(tmp_path):
-    assert energy.joules({}, {}) is None
+    assert machine.joules({}, {}) is None
     zone(tmp_path, "intel-rapl:0", "")
     (tmp_path / "intel-rapl:1").mkdir()
-    assert energy.processors(str(tmp_path)) == {}
+    assert machine.energy(str(tmp_path)) == {}
 
 
 def test_a_framework_multiplies_and_copies_on_every_device():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from suite.worker.shared_memory import changed_since, shared_pages
+from suite.worker.network import changed_since, shared_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

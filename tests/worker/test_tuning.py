@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.worker.tuning import chosen
+from suite.worker.contract import chosen
 from tests.support.trainers import setup
 
 

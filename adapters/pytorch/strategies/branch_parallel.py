@@ -13,8 +13,8 @@ from adapters.pytorch.base import to_numpy
 from adapters.pytorch.branches import BlockExchange, BranchNet
 from adapters.pytorch.replica import SharedTrainer, counted_macs
 from adapters.pytorch.stages import Gather
-from suite.worker.branches import blocks
 from suite.worker.contract import Batch, LayerTimes, Unsupported
+from suite.worker.pipeline_stages import blocks
 from workloads.graph import Graph, size
 
 

@@ -8,8 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from adapters.pytorch.exchange import Averaging, CompressedExchange, Compression, Exchange, limits_of
 from adapters.pytorch.replica import ReplicaTrainer
-from suite.worker.contract import Batch, Setup
-from suite.worker.tuning import chosen
+from suite.worker.contract import Batch, Setup, chosen
 from workloads.graph import Graph
 
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from adapters.reference.layers.base import Layer
-from suite.worker.dropout_masks import dropout_seed
+from suite.worker.contract import dropout_seed
 from workloads import graph
 
 

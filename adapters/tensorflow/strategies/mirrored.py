@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from adapters.tensorflow.optimisers import Tensors
 from adapters.tensorflow.replicas import Replicas
-from suite.worker.contract import Setup
-from suite.worker.tuning import chosen
+from suite.worker.contract import Setup, chosen
 
 # The class that exchanges, and its transport by kind of device, by the knob `cross_device`.
 CROSS_DEVICE: Dict[str, Any] = {

@@ -33,7 +33,7 @@ def trainer(**changes: Any) -> Any:
 
 
 def packed(source: Source, folder: Path, kind: str, parts: int = 2) -> RecordSource:
-    """The source as LMDB, as `suite.worker.packing` has it made."""
+    """The source as LMDB, as `suite.worker.packed_set` has it made."""
     for part in range(parts):
         (folder / f"part-{part:05d}").mkdir(parents=True)
         trainer().pack(

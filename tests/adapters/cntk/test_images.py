@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters.cntk import imagemap, libraries
-from suite.worker import packing
+from suite.worker import packed_set
 from suite.worker.contract import Batch, Unavailable
 from suite.worker.packed_set import RecordSource
 from suite.worker.sources import FolderSource
@@ -55,7 +55,7 @@ def photographs(tmp_path):
 def packed(trainer, folder, photographs, parts=2, resize=0):
     source = FolderSource(str(photographs), SHAPE)
     folder.mkdir()
-    packing.pack(trainer(), source, jobs.packing(imagemap.FORM, folder, parts=parts, resize=resize), Nobody())
+    packed_set.pack(trainer(), source, jobs.packing(imagemap.FORM, folder, parts=parts, resize=resize), Nobody())
     records = RecordSource(str(folder))
     records.check(SHAPE, 1000)
     return records

@@ -10,9 +10,10 @@ import pytest
 
 from adapters.cntk import packing as formats
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker import jpeg, packing
+from suite.worker import packed_set
 from suite.worker.contract import Batch
 from suite.worker.packed_set import RecordSource
+from suite.worker.photographs import decoder
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View
 from tests.support import jobs
@@ -47,7 +48,9 @@ def records(trainer, tmp_path, arrays):
     def make(form, parts=2, source=arrays):
         folder = tmp_path / form
         folder.mkdir()
-        packing.pack(trainer(), source, jobs.packing(form, folder, parts=parts, kind="arrays", shape=SHAPE), Nobody())
+        packed_set.pack(
+            trainer(), source, jobs.packing(form, folder, parts=parts, kind="arrays", shape=SHAPE), Nobody()
+        )
         return RecordSource(str(folder))
 
     return make
@@ -179,7 +182,7 @@ def test_parts_without_samples_are_left_out(tmp_path, arrays, form):
     for folder in folders:
         os.mkdir(folder)
     formats.write(form, iter(()), folders[0])
-    formats.write(form, (packing.record(arrays, index) for index in range(5)), folders[1])
+    formats.write(form, (packed_set.record(arrays, index) for index in range(5)), folders[1])
     formats.join(form, folders[:2], folders[2])
     joined = Path(formats.name_in(folders[2], form))
     assert joined.read_bytes() == Path(formats.name_in(folders[1], form)).read_bytes()
@@ -242,4 +245,4 @@ def test_a_broken_image_is_named(trainer, tmp_path, photographs):
 
 def test_this_environment_decodes_as_the_others_do():
     # Pillow for Python 3.6 does not: what is delivered, `stagebench data readers` compares.
-    assert jpeg.decoder() is not None, "simplejpeg is not installed; tox run -e cntk makes the environment anew"
+    assert decoder() is not None, "simplejpeg is not installed; tox run -e cntk makes the environment anew"

@@ -11,9 +11,8 @@ from PIL import Image
 from adapters.mxnet.input import shares
 from adapters.mxnet.record_files import files_of
 from suite.worker.contract import Unsupported
-from suite.worker.jpeg import without_exif
-from suite.worker.packed_set import RecordSource
-from suite.worker.packing import pack
+from suite.worker.packed_set import RecordSource, pack
+from suite.worker.photographs import without_exif
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from suite.worker import packing
+from suite.worker import packed_set
 from suite.worker.packed_set import RecordSource
 from suite.worker.sources import FolderSource
 from tests.support import jobs
@@ -48,5 +48,5 @@ def levels_apart(images, wanted):
 
 
 def pack(trainer, source, folder, parts):
-    packing.pack(trainer(), source, jobs.packing("tfrecord", folder, parts=parts), Nobody())
+    packed_set.pack(trainer(), source, jobs.packing("tfrecord", folder, parts=parts), Nobody())
     return RecordSource(str(folder))

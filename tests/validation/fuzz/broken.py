@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from suite.results.stored import sealed
-from suite.worker import idx
+from suite.worker import array_files
 
 ODD: Any = st.one_of(
     st.none(),
@@ -96,14 +96,14 @@ def arrays() -> bytes:
 
 def mnist() -> bytes:
     """MNIST's file of images."""
-    return struct.pack(">4B3I", 0, 0, idx.UNSIGNED_BYTES, 3, 4, 28, 28) + bytes(range(196)) * 16
+    return struct.pack(">4B3I", 0, 0, array_files.UNSIGNED_BYTES, 3, 4, 28, 28) + bytes(range(196)) * 16
 
 
 @st.composite
 def odd_mnist(draw: Any) -> bytes:
     """The same with other numbers of images, rows or columns."""
     extents = draw(st.lists(EXTENTS, max_size=5))
-    header = struct.pack(f">4B{len(extents)}I", 0, 0, idx.UNSIGNED_BYTES, len(extents), *extents)
+    header = struct.pack(f">4B{len(extents)}I", 0, 0, array_files.UNSIGNED_BYTES, len(extents), *extents)
     return header + bytes(range(draw(st.integers(0, 200))))
 
 

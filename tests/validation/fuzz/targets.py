@@ -27,7 +27,7 @@ from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.predict.from_numbers import by_arithmetic
 from suite.results.run_folder import RunFolder
-from suite.worker import idx
+from suite.worker import array_files
 from suite.worker.photographs import Photographs, shrunk
 from tests.validation.fuzz import broken, lines, packed
 from tests.validation.fuzz.broken import broken_bytes, broken_json
@@ -37,7 +37,7 @@ from workloads.preprocessing import PHOTOGRAPHS
 
 RUN = max((FIXTURES / "runs").iterdir()) / "training"
 SMALL = ("alexnet", "mnist_small")  # whose graphs are fuzzed: of other kinds of layers
-IMAGES, LABELS = idx.PARTS["train"]
+IMAGES, LABELS = array_files.PARTS["train"]
 RECORDS = {path.name: path.read_bytes() for path in sorted((RUN / "records").iterdir())}
 PIXELS = Photographs(PHOTOGRAPHS._replace(resize=32), 24)
 
@@ -166,7 +166,7 @@ def read_mnist(content: bytes, folder: Path) -> None:
     for images, other, written in ((IMAGES, f"{IMAGES}.gz", content), (f"{IMAGES}.gz", IMAGES, gzip.compress(content))):
         (place / other).unlink(missing_ok=True)
         (place / images).write_bytes(written)
-        (place / LABELS).write_bytes(struct.pack(">4BI", 0, 0, idx.UNSIGNED_BYTES, 1, 4) + bytes(range(4)))
+        (place / LABELS).write_bytes(struct.pack(">4BI", 0, 0, array_files.UNSIGNED_BYTES, 1, 4) + bytes(range(4)))
         found.append(invoke("data", "check", str(place)))
     for code, output in found:
         refused(code, output)
