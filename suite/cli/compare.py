@@ -1,28 +1,37 @@
-"""`stagebench compare`: did anything become faster, or slower? Heavy imports wait until the command runs."""
+"""`stagebench compare` and `stagebench history`: did anything become faster, or slower, when, and what changed with it?
+
+Heavy imports wait until the commands run.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from suite.cli.output import say, show_json, show_rows
+from suite.errors import RequestError
+from suite.text import markdown_code, markdown_table, markdown_text
 
 if TYPE_CHECKING:
     from suite.analysis.compare_runs import Compared, Comparison
-    from suite.analysis.verdicts import Judged
+    from suite.analysis.runs import Series
 
 COLUMNS = ("case", "verdict", "change", "95 % interval", "processes", "needed")
 
 
 def register(app: typer.Typer) -> None:
     app.command()(compare)
+    app.command()(history)
+
+
+Threshold = Annotated[str, typer.Option(metavar="N%", help="Smaller changes do not matter.")]
 
 
 def compare(
     before: Annotated[Path, typer.Argument(help="A run folder.")],
     after: Annotated[Path, typer.Argument(help="A run folder of the same cases, after a change.")],
-    threshold: Annotated[str, typer.Option(metavar="N%", help="Smaller changes do not matter.")] = "3%",
+    threshold: Threshold = "3%",
     history: Annotated[
         list[Path] | None,
         typer.Option(help="A further run of these cases (repeatable): how much they differ from run to run."),
@@ -36,7 +45,6 @@ def compare(
     """Compare two runs, case by case; exit code 0: same or faster, 1: slower, 2: not comparable."""
     from suite.analysis import compare_runs
     from suite.analysis.runs import MeasuredRun
-    from suite.errors import RequestError
     from suite.session.end_rule import share_of
 
     if json and markdown:
@@ -44,31 +52,19 @@ def compare(
     least = share_of("--threshold", threshold)
     runs = [MeasuredRun.read(path) for path in (before, after, *(history or []))]
     comparison = compare_runs.compare(runs[0], runs[1], least, runs[2:], across or [])
+    rows, notes = [_cells(case) for case in comparison.cases], list(_notes(comparison))
     if json:
         show_json(comparison.to_dict(), homes=False)
     elif markdown:
-        _print_markdown(comparison)
+        names = f"{markdown_code(str(comparison.after))} against {markdown_code(str(comparison.before))}"
+        head = f"**{markdown_text(comparison.verdict)}**: {names}\n"
+        for line in (head, *markdown_table(COLUMNS, rows), "", *(f"- {markdown_text(note)}" for note in notes)):
+            say(line)
     else:
-        _print(comparison)
+        show_rows([dict(zip(COLUMNS, cells, strict=True)) for cells in rows], COLUMNS)
+        for line in (*notes, comparison.verdict):
+            say(line)
     raise typer.Exit(compare_runs.EXIT_CODES[comparison.verdict])
-
-
-def _print(comparison: "Comparison") -> None:
-    show_rows([dict(zip(COLUMNS, _cells(case), strict=True)) for case in comparison.cases], COLUMNS)
-    for line in (*_notes(comparison), comparison.verdict):
-        say(line)
-
-
-def _print_markdown(comparison: "Comparison") -> None:
-    from suite.text import markdown_code, markdown_table, markdown_text
-
-    runs = f"{markdown_code(str(comparison.after))} against {markdown_code(str(comparison.before))}"
-    say(f"**{markdown_text(comparison.verdict)}**: {runs}\n")
-    for line in markdown_table(COLUMNS, map(_cells, comparison.cases)):
-        say(line)
-    say("")
-    for line in _notes(comparison):
-        say(f"- {markdown_text(line)}")
 
 
 def _cells(case: "Compared") -> tuple[str, ...]:
@@ -93,8 +89,12 @@ def _notes(comparison: "Comparison") -> Iterable[str]:
         for what in case.differs:
             labels_of.setdefault(f"not the same: {what}", []).append(case.case.label)
         if case.found and case.verdict == SAME and case.found.resolution > comparison.threshold:
-            unseen = f"a slow-down of {comparison.threshold:.1%} might not have shown"
-            labels_of.setdefault(f"{unseen}: {_remedy(case.found, case.runs is not None)}", []).append(case.case.label)
+            remedy = "measure as many processes in each run as `needed` says"
+            if not case.found.needs:
+                alike = "processes" if case.runs is None else "equal runs"
+                remedy = f"{alike} differ too much for any number of processes; quiet the machine"
+            unseen = f"a slow-down of {comparison.threshold:.1%} might not have shown: {remedy}"
+            labels_of.setdefault(unseen, []).append(case.case.label)
     for line, labels in labels_of.items():
         yield f"{line} ({len(labels)} cases)" if len(labels) > 1 else f"{labels[0]}: {line}"
     yield from comparison.unused
@@ -102,9 +102,50 @@ def _notes(comparison: "Comparison") -> Iterable[str]:
         yield f"how much equal runs differ is not known: name {FEWEST - 1} earlier ones or more, --history each"
 
 
-def _remedy(judged: "Judged", runs_known: bool) -> str:
-    if judged.needs:
-        return "measure as many processes in each run as `needed` says"
-    return (
-        f"{'equal runs' if runs_known else 'processes'} differ too much for any number of processes; quiet the machine"
-    )
+def history(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, in any order.")],
+    threshold: Threshold = "3%",
+    json: Annotated[bool, typer.Option("--json", help="Print every series as JSON, and nothing else.")] = False,
+) -> None:
+    """Show each case's speed over runs, the first run of every change, and what else changed there."""
+    from suite.analysis.runs import MeasuredRun, left_out
+    from suite.analysis.runs import history as every_series
+    from suite.session.end_rule import share_of
+
+    least = share_of("--threshold", threshold)
+    read = [MeasuredRun.read(path) for path in runs]
+    found = every_series(read, least)
+    if json:
+        show_json([series.to_dict() for series in found], homes=False)
+        return
+    for series in found:
+        _print_series(series)
+    for line in left_out(read):
+        say(line)
+
+
+def _print_series(series: "Series") -> None:
+    from suite.analysis.trend import FEWEST
+    from suite.cli.formatting import significant
+
+    changes = {change.at: change for change in series.changes}
+    rows: list[dict[str, Any]] = []
+    for at, point in enumerate(series.points):
+        rate, change = point.row.rate, changes.get(at)
+        rows.append(
+            {
+                "began": point.run.about.created[:16].replace("T", " "),
+                "run": str(point.run.path),
+                "samples/s": significant(point.rate),
+                "95 % interval": f"{significant(rate.low)} to {significant(rate.high)}" if rate else "",
+                "change": f"{change.ratio - 1:+.1%}" if change else "",
+            }
+        )
+    show_rows(rows, tuple(rows[0]), series.case.label)
+    for change in series.changes:
+        point = series.points[change.at]
+        what = "; ".join(change.differs) or "nothing that the runs keep"
+        say(f"  {change.ratio - 1:+.1%} from {point.run.path} on; what changed there: {what}")
+    if not changes:
+        few = len(series.points) < FEWEST
+        say(f"  {f'too few runs to tell a change: it takes {FEWEST}' if few else 'no change'}")

@@ -1,26 +1,37 @@
-"""`stagebench data`: make, list and convert data sets; `check` is in a file of its own."""
+"""`stagebench data`: make, list, check and convert data sets. Heavy imports wait until the command runs."""
 
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.check import check
-from suite.cli.options import bar, full_name, interpreter_for, interpreters_from, source_of, workload_for
-from suite.cli.output import Row, say, show_rows
+from suite.cli.options import interpreters_from, knobs_from
+from suite.cli.output import Row, say, show_json, show_rows
+from suite.contracts.adapter import KINDS, Adapter, Format
 from suite.errors import Interrupted, RequestError, Unavailable
+from suite.files import expanded, scratch, stands
 from suite.plugin_errors import ask
+from suite.plugins import adapters, workloads
+from suite.text import chosen, counted, known, shown
+from workloads.catalogue import Workload
 
 if TYPE_CHECKING:
-    from suite.contracts.adapter import Adapter, Format
+    from suite.data.reader_check import Check
+    from suite.processes.interpreters import Interpreter
     from suite.worker.packed_set import Marker
-    from workloads.catalogue import Workload
+
+COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
+DataSet = Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")]
+Taker = Annotated[str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")]
+Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
 make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set from what scikit-learn ships.")
 group.add_typer(make, name="make")
-group.command()(check)
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +49,6 @@ def make_photographs(
     """JPEG photographs in class folders, of ImageNet's typical size; continues where it was interrupted."""
     from suite.data.make import Photographs, photographs
     from suite.data.sets import SETS, home
-    from suite.files import expanded
 
     width, height = _size(size)
     folder = expanded(output or home() / SETS["imagenet-like"].entry).absolute()
@@ -62,7 +72,6 @@ def make_digits(
     """scikit-learn's handwritten digits, scaled to 28x28."""
     from suite.data.make import digits
     from suite.data.sets import SETS, home
-    from suite.files import expanded
 
     path = expanded(output or home()).absolute()
     path = path if path.suffix == ".npz" else path / SETS["digits"].entry
@@ -81,11 +90,11 @@ def sets() -> list[Row]:
     from suite.data.sets import SETS, home, made
 
     rows: list[Row] = []
-    for known in SETS.values():
-        path = made(known.name)
-        remedy = None if path else known.remedy
-        place = str(path or home() / known.entry)
-        rows.append({"name": known.name, "made": bool(path), "path": place, "help": known.help, "remedy": remedy})
+    for data in SETS.values():
+        path = made(data.name)
+        remedy = None if path else data.remedy
+        place = str(path or home() / data.entry)
+        rows.append({"name": data.name, "made": bool(path), "path": place, "help": data.help, "remedy": remedy})
     return rows
 
 
@@ -104,25 +113,153 @@ def _say_how_to_use(output: Path | None, path: Path) -> None:
 
 
 @group.command()
+def check(
+    data: DataSet,
+    readers: Annotated[bool, typer.Option("--readers", help="Compare what every framework's readers deliver.")] = False,
+    adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter's readers (repeatable).")] = None,
+    workload: Taker = None,
+    device: Annotated[
+        str | None, typer.Option(help="What readers read for: `cpu` or `cuda` (default: each adapter's first).")
+    ] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the adapters that have it (repeatable).")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=8, max=1024, help="How many samples readers are compared over.")] = 24,
+    python: Pythons = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Decode every sample and name the unreadable ones; or, with --readers, compare what frameworks read.
+
+    Readers are compared over a few samples with the plain source's, of the files and of every record format.
+    Differences are in levels of 0 to 255 for photographs, in standard deviations for arrays. Exit code 1 when a sample
+    cannot be read or a reader delivers something else.
+    """
+    from suite.data.reader_check import Check
+
+    settings, source, knobs = interpreters_from(python or []), source_of(data), knobs_from(knob or [])
+    if not readers:
+        if adapter or workload or python or device or knobs:
+            raise RequestError("--adapter, --workload, --python, --device and --knob choose readers; add --readers")
+        bad = _decoded(source, as_json)
+    else:
+        named = _reading(adapter or [])
+        with scratch() as folder:
+            comparison = Check(source, workload_for(data, workload), samples, folder, device or "", knobs)
+            bad = _compared(comparison, named, bool(adapter), settings, as_json)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _decoded(source: Path, as_json: bool) -> bool:
+    from suite.data.sets import kind_of
+    from suite.worker.image_folder import left_out_words
+
+    what, left_out = "samples", list[str]()
+    if kind_of(source) == "folder":
+        what = "images"
+        total, readable, bad, left_out = _images(source)
+    else:
+        total, readable, bad = _arrays(source)
+    if as_json:
+        counts = {"path": str(source), "samples": total, "readable": readable}
+        show_json({**counts, "problems": bad, "left_out": left_out})
+        return bool(bad)
+    for line in (*bad, f"{source}: {readable:,} of {total:,} {what} can be read"):
+        say(line)
+    if left_out:
+        say(left_out_words(left_out))
+    return bool(bad)
+
+
+def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
+    from suite.data.decode import blank, lone_class, problems
+    from suite.worker.image_folder import listed
+
+    try:
+        files, classes, left_out = listed(str(folder))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"no image folder and no .npz file: {error}") from error
+    lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
+    bad: list[str] = []
+    with bar("decoding", len(paths)) as progress:
+        for number, problem in enumerate(problems(paths), 1):
+            progress(number)
+            bad += [problem] if problem else []
+    readable = len(paths) - len(bad)
+    if blank(paths):
+        bad.append(
+            f"{folder}: each image has the same value in every pixel, so a network learns nothing from it; replace them"
+        )
+    return len(paths), readable, [lone, *bad] if lone else bad, left_out
+
+
+def _arrays(path: Path) -> tuple[int, int, list[str]]:
+    from suite.worker.array_files import loaded
+
+    try:
+        count = len(loaded(str(path))[1])
+    except ValueError as error:
+        return 0, 0, [str(error)]
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}; make it readable") from error
+    return count, count, []
+
+
+def _reading(asked: list[str]) -> list[Adapter]:
+    """Return the adapters that read data, of those asked for or of all."""
+    known = adapters()
+    reading = [known[name] for name in chosen("adapter", asked, known) if known[name].capabilities.real_data]
+    if not reading:
+        raise RequestError(f"{', '.join(asked)} reads no data but 'synthetic'; name another adapter")
+    return reading
+
+
+def _compared(
+    comparison: "Check", reading: list[Adapter], asked: bool, settings: dict[str, str], as_json: bool
+) -> bool:
+    rows: list[Row] = []
+    refusals = {adapter.name: found for adapter in reading if (found := comparison.refusal(adapter))}
+    if refusals and (asked or len(refusals) == len(reading)):
+        raise RequestError("; ".join(dict.fromkeys(refusals.values())))
+    for name, refused in refusals.items():
+        say(f"{name} is skipped: {refused}", err=True)
+    for adapter in (adapter for adapter in reading if adapter.name not in refusals):
+        interpreter = interpreter_for(adapter, settings, asked=asked)
+        for read in comparison.readers(adapter, interpreter) if interpreter else ():
+            rows.append(read.row)
+            say(f"{read.adapter} {read.format}: {_verdict(read.row)}", err=True)
+    if not rows:
+        raise Unavailable("no framework is ready whose readers could be compared; see stagebench doctor")
+    if as_json:
+        show_json(rows)
+    else:
+        figures = ({"mean": f"{row['mean']:.3g}", "most": f"{row['most']:.3g}"} for row in rows)
+        cells = [{**row, **more, "verdict": _verdict(row)} for row, more in zip(rows, figures, strict=True)]
+        show_rows(cells, COLUMNS)
+    return any(row["problem"] for row in rows)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    return f"unavailable: {row['unavailable']}" if row["unavailable"] else row["problem"] or "ok"
+
+
+@group.command()
 def convert(
-    data: Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")],
+    data: DataSet,
     to: Annotated[
         list[str] | None, typer.Option(help="Record format (repeatable) (default: all that hold it).")
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")
-    ] = None,
+    workload: Taker = None,
     resize: Annotated[int, typer.Option(min=0, help="Scale photographs' shorter side to this; 0: as they are.")] = 0,
     on_error: Annotated[str, typer.Option(help="`fail`, or `skip`: leave unreadable images out, by name.")] = "fail",
-    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    python: Pythons = None,
 ) -> None:
     """Pack a data set in the record formats of the frameworks' own readers; continues where it was interrupted.
 
     Each format is written by its own framework, whose environment must be there (`stagebench list formats`).
     """
     from suite.data.pack import Packing, pack
-    from suite.data.sets import count, kind_of
-    from suite.files import scratch
+    from suite.data.sets import SETS, count, kind_of
     from suite.worker.image_folder import left_out_words, listed
 
     settings, source = interpreters_from(python or []), source_of(data)
@@ -141,7 +278,7 @@ def convert(
         if not to and (reason := ask(adapter, "unreadable", form)):
             say(f"skipped: {form.name}: {reason}", err=True)
             continue
-        packing = Packing(full_name(data), source, adapter, form, network, resize, on_error)
+        packing = Packing(data if data in SETS else str(source), source, adapter, form, network, resize, on_error)
         with scratch() as folder, bar(f"packing {form.name}", count(source)) as progress:
             try:
                 marker = pack(packing, interpreter, folder, progress)
@@ -153,7 +290,7 @@ def convert(
         raise Unavailable("nothing was packed: no framework is ready that writes records; see stagebench doctor")
 
 
-def _check_resize(resize: int, source: Path, network: "Workload") -> None:
+def _check_resize(resize: int, source: Path, network: Workload) -> None:
     from suite.data.sets import kind_of
 
     least = network.preprocessing.resize
@@ -163,12 +300,9 @@ def _check_resize(resize: int, source: Path, network: "Workload") -> None:
         raise RequestError(f"--resize {resize} is less than networks are shown ({least} pixels); give {least} or more")
 
 
-def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
+def _formats(source: Path, asked: list[str]) -> list[tuple[Adapter, Format]]:
     """Return the formats asked for, or all, each with its adapter; RequestError if none can hold the data set."""
-    from suite.contracts.adapter import KINDS
     from suite.data.sets import kind_of
-    from suite.plugins import adapters
-    from suite.text import chosen
 
     kind = kind_of(source)
     all_of_them = [(adapter, form) for adapter in adapters().values() for form in adapter.capabilities.formats]
@@ -185,9 +319,66 @@ def _formats(source: Path, asked: list[str]) -> "list[tuple[Adapter, Format]]":
 
 
 def _show_packed(place: Path, marker: "Marker") -> None:
-    left, parts = marker.skipped, len(marker.parts)
-    say(f"{place}: {marker.samples:,} samples in {parts} part{'s' * (parts > 1)}, by {marker.adapter}")
+    left, parts = marker.skipped, counted(len(marker.parts), "part")
+    say(f"{place}: {marker.samples:,} samples in {parts}, by {marker.adapter}")
     for name in left.which:
         say(f"  skipped: {name}")
     if left.samples > len(left.which):
         say(f"  and {left.samples - len(left.which):,} more")
+
+
+def source_of(data: str) -> Path:
+    """Return the path of a data set, given by its name or its path; RequestError with the remedy if it is missing."""
+    from suite.data.sets import SETS, made
+
+    if data in SETS:
+        made_at = made(data)
+        if made_at is None:
+            raise RequestError(f"the data set {data!r} is not there or not complete; get it: {SETS[data].remedy}")
+        return made_at
+    path = expanded(data).absolute()
+    if not stands(path):
+        raise RequestError(f"there is no data set {shown(data)}, no such file or folder ({path}); {known(data, SETS)}")
+    return path
+
+
+def workload_for(data: str, asked: str | None) -> Workload:
+    """Return the workload asked for, or the smallest that takes the data set; RequestError if none does."""
+    from suite.data.compatibility import fit
+
+    refused, names = [], chosen("workload", [] if asked is None else [asked], workloads())
+    for workload in sorted(
+        (workloads()[name] for name in names), key=lambda workload: workload.graph().parameter_count
+    ):
+        fitting = fit(data, workload.dataset, workload.graph(), Path.cwd())
+        if fitting.outcome is None:
+            return workload
+        refused.append(fitting.reason)
+    raise RequestError(f"no workload takes {data!r}: {'; '.join(dict.fromkeys(refused))}; name another data set")
+
+
+def interpreter_for(adapter: Adapter, settings: dict[str, str], asked: bool) -> "Interpreter | None":
+    """Return an adapter's interpreter; None, with a line on stderr, if it has none and was not `asked` for."""
+    from suite.processes.interpreters import find
+
+    try:
+        return find(adapter, settings)
+    except Unavailable as error:
+        if asked:
+            raise
+        say(f"{adapter.name} is skipped: {error}", err=True)
+        return None
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Draw a bar if stderr is a terminal; yields a function that takes the number done so far."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

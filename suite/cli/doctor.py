@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.data import sets
 from suite.cli.output import Row, say, show_json, show_rows
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
@@ -30,29 +31,23 @@ def register(app: typer.Typer) -> None:
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show what is ready on this machine, and how to get the rest; exits with 1 when no framework is ready."""
-    state = examination()
+    about = host_facts(Path.cwd())
+    with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start
+        rows = list(pool.map(partial(adapter_state, gpus=about["gpus"]), adapters().values()))
+    state = {
+        "ready": any(row["ready"] for row in rows if row["framework"]),
+        "adapters": rows,
+        "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
+        "data": sets(),
+        "host": about,
+        "warnings": host_warnings(about),
+    }
     if as_json:
         show_json(state)
     else:
         _print(state)
     if not state["ready"]:
         raise typer.Exit(1)
-
-
-def examination() -> dict[str, Any]:
-    from suite.cli import data
-
-    about = host_facts(Path.cwd())
-    with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start
-        rows = list(pool.map(partial(adapter_state, gpus=about["gpus"]), adapters().values()))
-    return {
-        "ready": any(row["ready"] for row in rows if row["framework"]),
-        "adapters": rows,
-        "launchers": [launcher_state(launcher, rows) for launcher in launchers().values()],
-        "data": data.sets(),
-        "host": about,
-        "warnings": host_warnings(about),
-    }
 
 
 def adapter_state(adapter: Adapter, gpus: list[str]) -> Row:
@@ -145,7 +140,18 @@ def _print(state: dict[str, Any]) -> None:
     say("")
     show_rows(state["data"], ("name", "made", "path", "remedy"), "Data sets")
     say("")
-    _print_host(state["host"])
+    host = state["host"]
+    memory, free = host["memory_bytes"] / 2**30, host["memory_available_bytes"] / 2**30
+    facts = {
+        "machine": f"{host['host']}, {host['system']}, Python {host['python']}",
+        "cores": f"{host['cores']} usable, {host['cores_physical'] or 'unknown'} physical",
+        "memory": f"{memory:.1f} GiB, {free:.1f} available",
+        "load": " ".join(map(str, host["load"])),
+        "clock governor": host["clock_governor"] or "cannot be read",
+        "disk free here": f"{host['disk_free_bytes'] / 1e9:.1f} GB",
+        "GPUs": host["gpus"] or "none seen",
+    }
+    show_rows([{"what": what, "value": value} for what, value in facts.items()], ("what", "value"), "Host")
     for row in state["adapters"]:
         unreadable = [
             f"{row['name']}, format {name}: {missing}" for name, missing in row.get("formats", {}).items() if missing
@@ -155,23 +161,6 @@ def _print(state: dict[str, Any]) -> None:
             say(f"- {problem}")
     for warning in state["warnings"]:
         say(f"- {warning}")
-
-
-def _print_host(host: dict[str, Any]) -> None:
-    memory, free = host["memory_bytes"] / 2**30, host["memory_available_bytes"] / 2**30
-    show_rows(
-        [
-            {"what": "machine", "value": f"{host['host']}, {host['system']}, Python {host['python']}"},
-            {"what": "cores", "value": f"{host['cores']} usable, {host['cores_physical'] or 'unknown'} physical"},
-            {"what": "memory", "value": f"{memory:.1f} GiB, {free:.1f} available"},
-            {"what": "load", "value": " ".join(map(str, host["load"]))},
-            {"what": "clock governor", "value": host["clock_governor"] or "cannot be read"},
-            {"what": "disk free here", "value": f"{host['disk_free_bytes'] / 1e9:.1f} GB"},
-            {"what": "GPUs", "value": host["gpus"] or "none seen"},
-        ],
-        ("what", "value"),
-        "Host",
-    )
 
 
 def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from suite.cli.app import build
 from suite.errors import RequestError
-from suite.scaffold import contract
-from suite.scaffold.write import rendered, write
+from suite.scaffold.write import optional, rendered, write
 from suite.worker.trainer import Trainer
 from workloads.kinds import KINDS
 
@@ -72,9 +71,9 @@ def test_every_abstract_method_is_a_stub_with_the_contracts_own_words():
     for name, stub in stubs.items():
         assert ast.get_docstring(stub) == ast.get_docstring(ast.parse(_source(name)).body[0])
         assert ast.unparse(stub.body[-1]) == f"raise unwritten(LumenTrainer.{name})"
-    assert set(contract.optional()) == {
-        name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"
-    } - set(stubs)
+    assert set(optional()) == {name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"} - set(
+        stubs
+    )
 
 
 def _source(name: str) -> str:
