@@ -8,8 +8,8 @@ from reports.panels import Panel, beside_others, kept_whole
 from reports.scaling import of_a_node, on_nodes
 from reports.text import accuracy, middle, number
 from suite.analysis.comparability import FOREIGN
-from suite.analysis.connections import Worker
 from suite.analysis.learning import Learnt
+from suite.analysis.measured import Worker
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
 from suite.contracts.case import Case, Placement

@@ -63,7 +63,7 @@ def contests(rows: Iterable[Row]) -> list[Contest]:
     found = []
     for same in grouped((row for row in rows if row.rates), lambda row: question(row.case)).values():
         members = grouped(same, lambda row: (row.case.adapter, row.case.strategy, row.synchronous))
-        winners = [best for tried in members.values() if (best := _best(tried)) and best.tried > 1]
+        winners = [_best(tried) for tried in members.values() if sum(row.comparable for row in tried) > 1]
         # A strategy that is not equivalent to synchronous training comes last, however fast it is.
         winners.sort(key=lambda best: (not best.row.synchronous, -best.rate))
         if winners:
@@ -82,7 +82,7 @@ def question(case: Case) -> tuple[object, ...]:
 def settings(case: Case) -> dict[str, Any]:
     """Return the settings chosen for speed, by name: the adapter's own first, then those of any adapter."""
     own, chosen = ({name: text.setting(case, name) for name in names} for names in (OWN, CHOSEN))
-    return {**own, **prefixed(case.knobs), **chosen}
+    return own | prefixed(case.knobs) | chosen
 
 
 def prefixed(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,31 +97,32 @@ def usual_of(rows: Iterable[Row]) -> dict[str, Any]:
     if defaults is None:
         knobs = [row.case.knobs for row in rows]
         defaults = {name: value for name, value in knobs[0].items() if all(each.get(name) == value for each in knobs)}
-    return {**USUAL, **prefixed(defaults)}
+    return USUAL | prefixed(defaults)
 
 
-def _best(rows: list[Row]) -> Best | None:
+def _best(rows: list[Row]) -> Best:
     sound = [row for row in rows if row.comparable]
-    if not sound:
-        return None
-    usual = usual_of(sound)
     winner = max(sound, key=lambda row: row.speed)
-    # The fewest unusual settings of its own, then the fewest others.
-    unusual = {
-        row.id: [name for name, value in settings(row.case).items() if usual.get(name) != value] for row in sound
-    }
-    others = {id_: sum(name in CHOSEN for name in names) for id_, names in unusual.items()}
-    default = min(sound, key=lambda row: (len(unusual[row.id]) - others[row.id], others[row.id]))
-    assert winner.rates
-    assert default.rates
+    # The default has the fewest unusual settings of its adapter's own, then the fewest others.
+    usual = usual_of(sound)
+    own, others = {}, {}
+    for row in sound:
+        unusual = [name for name, value in settings(row.case).items() if usual.get(name) != value]
+        own[row.id] = tuple(name for name in unusual if name not in CHOSEN)
+        others[row.id] = len(unusual) - len(own[row.id])
+    default = min(sound, key=lambda row: (len(own[row.id]), others[row.id]))
     # The fastest of many is also the luckiest: the interval holds for every row that might have won.
-    level = 1 - (1 - LEVEL) / max(1, len(sound) - 1)
+    level = 1 - (1 - LEVEL) / (len(sound) - 1)
+    margins = {}
+    for row in sound:
+        if row is not winner and winner.rates and row.rates:
+            margins[row.id] = ratio(winner.rates, row.rates, level)
     return Best(
         row=winner,
         default=default,
-        margin=None if winner is default else ratio(winner.rates, default.rates, level),
+        margin=margins.get(default.id),
         tried=len(sound),
         skipped=tuple(row for row in rows if not row.comparable),
-        unusual=tuple(name for name in unusual[default.id] if name not in CHOSEN),
-        ahead=all(ratio(winner.rates, row.rates, level).low > 1.0 for row in sound if row.rates and row is not winner),
+        unusual=own[default.id],
+        ahead=all(margin.low > 1.0 for margin in margins.values()),
     )

@@ -22,8 +22,8 @@ by noise or because exchanging disturbs computing; they are not clipped.
 """
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
@@ -32,7 +32,6 @@ import numpy as np
 from suite.analysis.overlappable import overlappable
 from suite.analysis.stats import Values, determined, student_t
 from suite.results.rank_report import Rank
-from suite.worker.messages import Pass
 from suite.worker.pass_kinds import COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 
 COMPUTE = ("h2d", "forward", "backward", "update")
@@ -59,17 +58,15 @@ class Difference:
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
-def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]] | None:
+def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]]:
     """Return (native, other) seconds per step of every pair of blocks, the slowest rank's of each block.
 
-    None if a rank lacks the pass, or its pairs.
+    Empty if a rank lacks the pass, or its pairs.
     """
     by_rank = [rank.passes[name].pairs_s for rank in ranks if name in rank.passes]
     blocks_of_ranks = [blocks for blocks in by_rank if blocks]
-    if not blocks_of_ranks or len(blocks_of_ranks) < len(ranks):
-        return None
-    if len(blocks_of_ranks) == 1:
-        return list(blocks_of_ranks[0])
+    if len(blocks_of_ranks) < len(ranks):
+        return []
     slowest = []
     for blocks in zip(*blocks_of_ranks, strict=False):
         native, other = zip(*blocks, strict=True)
@@ -85,13 +82,10 @@ def difference(blocks: Sequence[tuple[float, float]]) -> Difference:
 def mean_difference(values: Sequence[float]) -> Difference:
     """Return the mean of two or more values."""
     mean, count = fmean(values), len(values)
-    half = student_t(0.975, count - 1) * math.sqrt(variance(values, mean) / count)
+    # `statistics.variance` counts in fractions and takes twenty times as long.
+    variance = sum([(value - mean) ** 2 for value in values]) / (count - 1)
+    half = student_t(0.975, count - 1) * math.sqrt(variance / count)
     return Difference(mean, mean - half, mean + half, count)
-
-
-def variance(values: Sequence[float], mean: float) -> float:
-    """Return the sample variance; `statistics.variance` counts in fractions and takes twenty times as long."""
-    return sum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 
 
 def joined_differences(differences: Sequence[Difference]) -> Difference:
@@ -125,8 +119,6 @@ class Budget:
     update: float | None
     bubble: float | None  # waiting for other parts of the same network; 0.0 if each device holds all of it
     communication: float | None  # exposed; 0.0 on one device, None if compute_only was not run
-    other: float  # native less the rest; includes stages that are None
-    hidden: float | None  # part of comm_only that computing hides
     overlappable: float | None  # part of comm_only that computing could hide at most; None: see overlappable
     comm_only: float | None
     compute_only: float | None
@@ -141,6 +133,19 @@ class Budget:
     hidden_communication: Difference | None = None
     barrier: Difference | None = None  # the wait for the last rank, of the rank that waits least; None with one rank
     waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
+
+    @property
+    def other(self) -> float:
+        """The native step less the rest; it includes stages that are None."""
+        parts = (self.io, self.h2d, self.forward, self.backward, self.update, self.bubble, self.communication)
+        return self.native - sum(part for part in parts if part is not None)
+
+    @property
+    def hidden(self) -> float | None:
+        """The part of comm_only that computing hides."""
+        if self.communication is None or self.comm_only is None:
+            return None
+        return self.comm_only - self.communication
 
     @property
     def instrumentation_overhead(self) -> float:
@@ -159,8 +164,9 @@ class Budget:
         if barrier is None or exposed is None:
             return barrier
         most = max(exposed, 0.0)
-        value, low, high = (min(seconds, most) for seconds in (barrier.value, barrier.low, barrier.high))
-        return replace(barrier, value=value, low=low, high=high)
+        return replace(
+            barrier, value=min(barrier.value, most), low=min(barrier.low, most), high=min(barrier.high, most)
+        )
 
     @property
     def hidden_share(self) -> float | None:
@@ -176,20 +182,11 @@ class Budget:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, with those derived from them."""
-        return {
-            **asdict(self),
-            "instrumentation_overhead": self.instrumentation_overhead,
-            "hidden_share": self.hidden_share,
-            "waiting": asdict(self.waiting) if self.waiting else None,
-        }
-
-
-# Fields that are averaged over processes; intervals are joined, and `other` and `hidden` follow.
-AVERAGED = tuple(
-    name
-    for name, field in Budget.__dataclass_fields__.items()
-    if "float" in str(field.type) and name not in ("other", "hidden", "waits")
-)
+        values = asdict(self)
+        for name in ("other", "hidden", "instrumentation_overhead", "hidden_share"):
+            values[name] = getattr(self, name)
+        values["waiting"] = self.waiting and asdict(self.waiting)
+        return values
 
 
 def budget_of(
@@ -206,20 +203,22 @@ def budget_of(
     `in_parts`: several devices hold one network; without a bubble of its own, their waiting is in other stages.
     """
     native = wall_per_step(ranks, NATIVE)
-    staged_wall = wall_per_step(ranks, STAGED)
-    if native is None or staged_wall is None:
+    staged = wall_per_step(ranks, STAGED)
+    if native is None or staged is None:
         return None
-    stages_of_ranks = [_mean_stages(rank.passes[STAGED]) for rank in ranks]
+    # Mean seconds by stage, without stages that the adapter does not tell apart.
+    stages_of_ranks = [
+        {name: fmean(seconds) for name, seconds in (rank.passes[STAGED].stage_s or {}).items() if seconds}
+        for rank in ranks
+    ]
     own_work = [sum(stages.get(name, 0.0) for name in COMPUTE) for stages in stages_of_ranks]
     critical = own_work.index(max(own_work))
     measured = stages_of_ranks[critical]
     stages = {name: measured.get(name, 0.0) for name in COMPUTE}
-    bubble = measured.get("bubble", None if in_parts else 0.0)
 
-    exchanging = pairs(ranks, COMPUTE_ONLY)
-    alone = pairs(ranks, COMM_ONLY)
+    exchanging, alone = pairs(ranks, COMPUTE_ONLY), pairs(ranks, COMM_ONLY)
     comm_only = fmean([seconds for _, seconds in alone]) if alone else wall_per_step(ranks, COMM_ONLY)
-    exposed = hidden = None
+    exposed = hidden = possible = None
     communication: float | None = 0.0
     if (devices or len(ranks)) > 1:
         exposed = difference(exchanging) if exchanging else None
@@ -227,35 +226,35 @@ def budget_of(
         if exchanging and alone:
             rounds = zip(exchanging, alone, strict=True)
             hidden = mean_difference([seconds - (native_s - other) for (native_s, other), (_, seconds) in rounds])
+    if comm_only is not None:
+        possible = overlappable(ranks[critical].layers or (), comm_only, stages["update"], stages["backward"])
 
     reading = pairs(ranks, RESIDENT)
     added = difference(reading) if reading else None
-    io: float | None = None if reads else 0.0
+    io = None if reads else 0.0
     if added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
         io = added.value - stages["h2d"]
     if reads and "io" not in separable:
         io = None  # it happens in the stage that takes the batch
 
-    known = {name: stages[name] if name in separable else None for name in COMPUTE}
-    parts = (io, *known.values(), bubble, communication)
-    waits = _waits(ranks)
-    possible = None
-    if comm_only is not None:
-        possible = overlappable(ranks[critical].layers or (), comm_only, stages["update"], stages["backward"])
+    # Of every rank, the seconds of each step that it waited for the last one, whose own are what a barrier takes.
+    barriers = [(rank.passes[STAGED].stage_s or {}).get("skew") or () for rank in ranks]
+    waits = []
+    if len(ranks) > 1 and min(map(len, barriers)) > 1:
+        shortest = list(map(min, zip(*barriers, strict=False)))
+        waits = [[seconds - least for seconds, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
     return Budget(
         native=native,
         io=io,
-        **known,
-        bubble=bubble,
+        **{name: stages[name] if name in separable else None for name in COMPUTE},
+        bubble=measured.get("bubble", None if in_parts else 0.0),
         communication=communication,
-        other=native - sum(part for part in parts if part is not None),
-        hidden=None if communication is None or comm_only is None else comm_only - communication,
         overlappable=possible,
         comm_only=comm_only,
         compute_only=wall_per_step(ranks, COMPUTE_ONLY),
         io_only=wall_per_step(ranks, IO_ONLY),
-        staged=staged_wall,
+        staged=staged,
         staged_communication=measured.get("communication", 0.0),
         skew=max(stages.get("skew", 0.0) for stages in stages_of_ranks),
         critical_rank=ranks[critical].rank,
@@ -268,28 +267,20 @@ def budget_of(
 
 
 def over_processes(budgets: Sequence[Budget]) -> Budget | None:
-    """Average over processes; `other` and `hidden` are then computed anew, so that the sums close."""
+    """Average over processes; intervals are joined, and the sums close again."""
     if not budgets:
         return None
-    means: dict[str, Any] = {}
-    for name in AVERAGED:
-        values = [getattr(budget, name) for budget in budgets if getattr(budget, name) is not None]
-        means[name] = fmean(values) if values else None
-    intervals: dict[str, Any] = {}
-    for name in ("exposed_input", "exposed_communication", "hidden_communication", "barrier"):
-        differences = [getattr(budget, name) for budget in budgets if getattr(budget, name)]
-        intervals[name] = joined_differences(differences) if differences else None
-    parts = [means[name] for name in ("io", *COMPUTE, "bubble", "communication")]
-    exposed, comm_only = means["communication"], means["comm_only"]
-    critical_ranks = {budget.critical_rank for budget in budgets}
-    return Budget(
-        **means,
-        **intervals,
-        waits=tuple(map(fmean, zip(*(budget.waits for budget in budgets), strict=False))),
-        other=means["native"] - sum(part for part in parts if part is not None),
-        hidden=None if exposed is None or comm_only is None else comm_only - exposed,
-        critical_rank=critical_ranks.pop() if len(critical_ranks) == 1 else None,
-    )
+    joined: dict[str, Any] = {}
+    for field in fields(Budget):
+        known = [value for budget in budgets if (value := getattr(budget, field.name)) is not None]
+        join: Callable[[list[Any]], Any] = joined_differences if "Difference" in str(field.type) else fmean
+        if field.name == "critical_rank":
+            joined[field.name] = known[0] if len(known) == len(budgets) and len(set(known)) == 1 else None
+        elif field.name == "waits":
+            joined[field.name] = tuple(map(fmean, zip(*known, strict=False)))
+        else:
+            joined[field.name] = join(known) if known else None
+    return Budget(**joined)
 
 
 def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
@@ -301,23 +292,6 @@ def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
             return None
         walls.append(timed.wall_s / len(timed.step_s))
     return max(walls, default=None)
-
-
-def _mean_stages(staged: Pass) -> dict[str, float]:
-    """Return mean seconds by stage, without stages that the adapter does not tell apart."""
-    return {name: fmean(seconds) for name, seconds in (staged.stage_s or {}).items() if seconds}
-
-
-def _waits(ranks: Sequence[Rank]) -> list[list[float]]:
-    """Return, of every rank, the seconds of each step that it waited for the last one: its barrier's less the shortest.
-
-    The last rank's is what a barrier itself takes. Empty with one rank, or if a rank has fewer than two steps.
-    """
-    barriers = [(rank.passes[STAGED].stage_s or {}).get("skew") or () for rank in ranks]
-    if len(ranks) < 2 or min(map(len, barriers)) < 2:
-        return []
-    shortest = list(map(min, zip(*barriers, strict=False)))
-    return [[seconds - least for seconds, least in zip(barrier, shortest, strict=False)] for barrier in barriers]
 
 
 @dataclass(frozen=True, slots=True)

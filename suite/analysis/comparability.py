@@ -1,6 +1,7 @@
 """Like with like: which rows may be compared, and which marks keep a row from it."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from suite.contracts.case import Case
 
@@ -43,17 +44,35 @@ NOTED = {
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 
-Key = tuple[str | float, ...]
+Key = tuple[object, ...]
+# What rows that may be compared share: network, input, arithmetic, devices and care.
+SHARED = attrgetter(
+    "workload",
+    "graph_digest",
+    "data",
+    "precision",
+    "optimiser",
+    "placement.device",
+    "placement.nodes",
+    "placement.devices_per_node",
+    "placement.threads",
+    "placement.binding",
+    "placement.share_devices",
+    "straggler",
+    "readers",
+    "batch",
+    "tuning",
+)
 
 
 def meaning(mark: str) -> str:
     """Return the meaning of a mark; KeyError for an unknown one."""
-    return {**DISQUALIFYING, **NOTED}[mark]
+    return (DISQUALIFYING | NOTED)[mark]
 
 
 def comparable(marks: Iterable[str]) -> bool:
     """Return True if no mark keeps a row from being compared with other frameworks' rows."""
-    return not any(mark in DISQUALIFYING for mark in marks)
+    return DISQUALIFYING.keys().isdisjoint(marks)
 
 
 def group(case: Case, synchronous: bool = True) -> Key:
@@ -62,23 +81,6 @@ def group(case: Case, synchronous: bool = True) -> Key:
     Not the format of the records: each framework has its own. Training that is not equivalent to one device with the
     joined batch (asynchronous, local, quantised) is compared with its own strategy and knobs only.
     """
-    place = case.placement
-    return (
-        case.workload,
-        case.graph_digest,
-        case.data,
-        case.precision,
-        case.optimiser,
-        place.device,
-        place.nodes,
-        place.devices_per_node,
-        place.threads,
-        place.binding,
-        place.share_devices,
-        case.straggler,
-        case.readers,
-        case.batch,
-        case.tuning,
-        *(str(value) for key, value in case.input._asdict().items() if key != "format"),
-        *(() if synchronous else (case.strategy, str(sorted(case.knobs.items())))),
-    )
+    read = [str(value) for key, value in case.input._asdict().items() if key != "format"]
+    alone = () if synchronous else (case.strategy, str(sorted(case.knobs.items())))
+    return (*SHARED(case), *read, *alone)

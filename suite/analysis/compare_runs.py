@@ -1,25 +1,129 @@
-"""Two runs of the same cases, before and after a change: which cases are equal, comparable, and different in what."""
+"""Two runs of the same cases, before and after a change: which cases are comparable, and the verdict on each.
+
+Faster, slower or no detectable difference: each case's processes are compared by Welch's test, since the runs have no
+common rounds. Over all cases together a wrong "faster" or "slower" comes up in at most 5 comparisons of 100 (S. Holm,
+"A simple sequentially rejective multiple test procedure", 1979); an interval has the level at which its verdict was
+reached. A change that is certainly smaller than the threshold is none.
+
+Processes of one run resemble each other more than runs of different days. If it is known how much a case's runs differ,
+that is its noise, unless its processes scatter more.
+
+The number of processes that a comparison needs follows from the noise, which is itself a guess from few processes: its
+upper confidence limit is used, or every other plan would fall short (R. H. Browne, "On the use of a pilot sample for
+sample size determination", 1995).
+"""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.rows import Row
-from suite.analysis.runs import MeasuredRun, barring, differing, others, same_but_knobs, same_but_sampling
+from suite.analysis.runs import NAMED, MeasuredRun, barring, differing, same_but_knobs, same_but_sampling
+from suite.analysis.stats import LEVEL, Centre, Interval, Rates, around, centre, independent, student_t
 from suite.analysis.trend import Noise, noise
-from suite.analysis.verdicts import FASTER, SAME, SLOWER, Judged, Sides, judged
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.results.stored import json_ready
 from suite.text import command_line, grouped
 
+SMALL = 0.03  # the default for the smallest change that matters
+POWER = 0.95  # of finding the change, were the noise known; other uncertainty takes a few in a hundred
+CAREFUL = 0.85  # confidence that the noise is no larger
+MOST = 1000  # processes: a case that needs more cannot be measured
+
+FASTER, SLOWER, SAME = "faster", "slower", "no detectable difference"
 REFUSED = "not comparable"
 EXIT_CODES = {FASTER: 0, SAME: 0, SLOWER: 1, REFUSED: 2}
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A case's speeds before and after, of two processes or more each."""
+
+    before: Rates
+    after: Rates
+    runs: Noise | None = None  # how much its runs differ, if known
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on a case."""
+
+    verdict: str
+    ratio: Interval  # of the speeds, after over before
+    needs: int | None  # processes of each run that would show a change as large as the threshold; None: no number would
+
+    @property
+    def resolution(self) -> float:
+        """The smallest relative slow-down that would have shown."""
+        return self.ratio.value / self.ratio.low - 1
+
+
+def judged(cases: Mapping[Name, Sides], threshold: float) -> dict[Name, Judged]:
+    """Judge all cases of a comparison; `threshold` is the smallest relative change that matters (0.03: 3 %)."""
+    logarithms: dict[Name, Centre] = {}
+    for name, sides in cases.items():
+        logarithm = independent(sides.after, sides.before)
+        assert logarithm
+        if sides.runs:  # the scatter of processes or of runs, whichever is larger
+            error = sides.runs.deviation * math.sqrt(2)
+            runs = Centre(logarithm.value, error, logarithm.count, sides.runs.degrees)
+            logarithm = max(logarithm, runs, key=Centre.half_width)
+        logarithms[name] = logarithm
+    verdicts: dict[Name, Judged] = {}
+    left, rejecting = len(cases), True
+    for name in sorted(cases, key=lambda name: logarithms[name].chance):
+        logarithm, sides = logarithms[name], cases[name]
+        # Holm's level: the interval excludes 0 if the procedure finds a difference. After the first case without one,
+        # no further case has one.
+        level = 1 - (1 - LEVEL) / left
+        rejecting = rejecting and logarithm.chance <= 1 - level
+        left -= rejecting
+        ratio = around(math.exp(logarithm.value), logarithm.half_width(level), logarithm.count)
+        negligible = 1 / (1 + threshold) < ratio.low and ratio.high < 1 + threshold
+        needs, of_runs, own = None, sides.runs, processes_noise(sides.before, sides.after)
+        # Two runs may differ by noise alone, however many processes they have.
+        hopeless = (
+            of_runs and student_t(0.5 + LEVEL / 2, of_runs.degrees) * of_runs.deviation * math.sqrt(2) > threshold
+        )
+        if own and not hopeless:
+            needs = processes_needed(own, threshold, len(cases))
+        verdicts[name] = Judged(SAME if negligible else ratio.verdict, ratio, needs)
+    return {name: verdicts[name] for name in cases}
+
+
+def processes_noise(*sides: Rates) -> Noise | None:
+    """Return the noise of single processes about their run's mean, on logarithms; None if no run has two."""
+    centres = [centre(rates.logarithms) for rates in sides if len(rates.by_round) > 1]
+    if not centres:
+        return None
+    degrees = sum(int(each.degrees) for each in centres)
+    squares = sum(each.error**2 * each.count * each.degrees for each in centres)
+    return Noise(math.sqrt(squares / degrees), degrees)
+
+
+def processes_needed(noise: Noise, change: float, cases: int = 1) -> int | None:
+    """Return the processes of each of two runs that show a relative `change` (0.03: 3 %) of one of `cases` cases.
+
+    None: more than MOST.
+    """
+    from scipy.special import chdtri
+
+    deviation = noise.deviation * math.sqrt(noise.degrees / float(chdtri(noise.degrees, CAREFUL)))
+    share = 1 - (1 - LEVEL) / 2 / cases
+    for count in range(2, MOST + 1):
+        degrees = 2 * (count - 1)
+        reach = student_t(share, degrees) + student_t(POWER, degrees)
+        if reach * deviation * math.sqrt(2 / count) <= math.log1p(change):
+            return count
+    return None
 
 
 @dataclass(frozen=True)
@@ -47,10 +151,11 @@ class Compared:
     @property
     def sides(self) -> Sides:
         """The speeds of a case that is comparable."""
-        before, after = (row.rates if row else None for row in (self.before, self.after))
-        assert before
-        assert after
-        return Sides(before, after, self.runs)
+        assert self.before
+        assert self.before.rates
+        assert self.after
+        assert self.after.rates
+        return Sides(self.before.rates, self.after.rates, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         judgement = self.found
@@ -120,12 +225,50 @@ def compare(
             command = command_line("stagebench", "show", run.path)
             raise RequestError(f"{run.path} has measured no speed; `{command}` says why")
     earlier = {run.key: run for run in (*history, before) if run.key != after.key}
-    pairs = [_pair(before, after, one, other, allowed) for one, other in paired(before, after)]
-    pairs = [replace(pair, runs=_noise_of_runs(before, earlier.values(), pair, allowed)) for pair in pairs]
+    unused: dict[str, Counter[str]] = {key: Counter() for key in earlier}
+    pairs = []
+    for one, other in paired(before, after):
+        rates = [] if one is None else _rates_of_runs(before, earlier, one, allowed, unused)
+        pairs.append(replace(_pair(before, after, one, other, allowed), runs=noise(rates)))
+    notes = []
+    for run in history:
+        if run.key in (before.key, after.key):
+            notes.append(f"--history {run.path} is the {'first' if run.key == before.key else 'second'} run itself")
+            continue
+        for reason, count in unused[run.key].items():
+            notes.append(f"--history {run.path} says nothing of {count} case{'s' if count > 1 else ''}: {reason}")
     judgements = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
     cases = [replace(pair, found=judgements.get(at)) for at, pair in enumerate(pairs)]
-    unused = [line for run in history for line in _unused(before, after, run, pairs, allowed)]
-    return Comparison(before.path, after.path, threshold, cases, unused)
+    return Comparison(before.path, after.path, threshold, cases, notes)
+
+
+def _rates_of_runs(
+    before: MeasuredRun,
+    runs: Mapping[str, MeasuredRun],
+    own: Row,
+    allowed: Collection[str],
+    unused: Mapping[str, Counter[str]],
+) -> list[float]:
+    """Return the logarithms of a case's speeds in runs under the conditions of `before`, the oldest first.
+
+    `unused` counts, by run, the reasons for which a run does not show how much runs of a case differ.
+    """
+    same = same_but_sampling(own.case)
+    rates = []
+    for key, run in runs.items():
+        rows = [row for row in run.measured.values() if same_but_sampling(row.case) == same]
+        bars = [
+            _disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed))
+            for row in rows
+        ]
+        rates += [
+            (run.about.created, math.log(row.speed)) for row, barred in zip(rows, bars, strict=True) if not barred
+        ]
+        if not rows:
+            unused[key]["it has no speed of it"] += 1
+        elif all(bars):
+            unused[key][bars[0][0]] += 1
+    return [rate for _, rate in sorted(rates)]
 
 
 def paired(before: MeasuredRun, after: MeasuredRun) -> list[tuple[Row | None, Row | None]]:
@@ -154,70 +297,23 @@ def _pair(
     if one is None or other is None:
         row, without = (one, after) if one else (other, before)
         assert row
-        return Compared(one, other, bars=[_why_missing(without, row)])
+        wanted = same_but_sampling(row.case)
+        cases = [same_but_sampling(each.case) for each in without.rows]
+        bar = f"{without.path} has no such case"
+        if wanted in cases:
+            same = without.rows[cases.index(wanted)]
+            bar = f"{without.path}: {same.outcome}{': ' if same.reason else ''}{same.reason}"
+        elif any(replace(case, graph_digest=wanted.graph_digest) == wanted for case in cases):
+            bar = f"{without.path} has another network by the name {row.case.workload}"
+        return Compared(one, other, bars=[bar])
     ours, theirs = before.conditions(one), after.conditions(other)
     bars = differing(ours, theirs, barring(allowed))
     for run, row in ((before, one), (after, other)):
         bars += [f"{run.path}: {words}" for words in _disqualified(row)]
         if len(row.measured) < 2:
             bars.append(f"{run.path}: one process, and noise shows from two on; measure more")
-    return Compared(one, other, bars, differing(ours, theirs, others(allowed)))
+    return Compared(one, other, bars, differing(ours, theirs, [*allowed, *NAMED]))
 
 
 def _disqualified(row: Row) -> list[str]:
     return [f"{mark}: {DISQUALIFYING[mark]}" for mark in row.marks if mark in DISQUALIFYING]
-
-
-def _why_missing(run: MeasuredRun, row: Row) -> str:
-    wanted = same_but_sampling(row.case)
-    cases = [same_but_sampling(each.case) for each in run.rows]
-    if wanted in cases:
-        same = run.rows[cases.index(wanted)]
-        return f"{run.path}: {same.outcome}{': ' if same.reason else ''}{same.reason}"
-    if any(replace(case, graph_digest=wanted.graph_digest) == wanted for case in cases):
-        return f"{run.path} has another network by the name {row.case.workload}"
-    return f"{run.path} has no such case"
-
-
-def _noise_of_runs(
-    before: MeasuredRun, runs: Collection[MeasuredRun], pair: Compared, allowed: Collection[str]
-) -> Noise | None:
-    """Return how much runs of a case differ, on logarithms, under the conditions of `before`."""
-    if pair.before is None:
-        return None
-    of_case = [(run, row) for run in runs for row in _same_case(run, pair.before)]
-    rates = [
-        (run.about.created, math.log(row.rates.value))
-        for run, row in of_case
-        if row.rates and not _unlike(before, pair.before, run, row, allowed)
-    ]
-    return noise([rate for _, rate in sorted(rates)])
-
-
-def _same_case(run: MeasuredRun, row: Row) -> list[Row]:
-    wanted = same_but_sampling(row.case)
-    return [each for each in run.measured.values() if same_but_sampling(each.case) == wanted]
-
-
-def _unlike(before: MeasuredRun, own: Row, run: MeasuredRun, row: Row, allowed: Collection[str]) -> list[str]:
-    """Return the reasons for which a row of a further run does not show how much runs of `own` differ."""
-    return _disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed))
-
-
-def _unused(
-    before: MeasuredRun, after: MeasuredRun, run: MeasuredRun, pairs: Sequence[Compared], allowed: Collection[str]
-) -> Iterator[str]:
-    """Yield a sentence for each reason that keeps a run of the history from being used for some cases."""
-    for which, other in (("second", after), ("first", before)):
-        if run.key == other.key:
-            yield f"--history {run.path} is the {which} run itself"
-            return
-    reasons: Counter[str] = Counter()
-    for own in (pair.before for pair in pairs if pair.before):
-        why = [_unlike(before, own, run, row, allowed) for row in _same_case(run, own)]
-        if not why:
-            reasons["it has no speed of it"] += 1
-        elif all(why):
-            reasons[why[0][0]] += 1
-    for reason, count in reasons.items():
-        yield f"--history {run.path} says nothing of {count} case{'s' if count > 1 else ''}: {reason}"

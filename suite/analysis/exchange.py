@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 from suite.analysis.leaders import Against, against_fastest
@@ -13,6 +14,28 @@ from suite.analysis.stats import Spread, centre, spread
 from suite.contracts.case import Case
 from suite.text import grouped
 from suite.worker.case_parts import Input, Sampling, Training
+
+SHARED = attrgetter(
+    "workload",
+    "graph_digest",
+    "data",
+    "input.repeat",
+    "input.augment",
+    "precision",
+    "optimiser",
+    "lr",
+    "momentum",
+    "beta1",
+    "weight_decay",
+    "batch",
+    "training",
+    "schedule",
+    "straggler",
+    "placement.device",
+    "placement.nodes",
+    "placement.device_count",
+    "placement.threads",
+)
 
 
 @dataclass(frozen=True)
@@ -52,60 +75,34 @@ class Exchange:
 def exchanges(rows: Iterable[Row]) -> list[Exchange]:
     """Return every training on several devices that the run did in several variants."""
     rows = list(rows)
-    trainings = grouped(
-        (row for row in rows if row.lessons and row.several_devices), lambda row: same_training(row.case)
-    )
-    # A knob may choose how gradients are exchanged, too.
-    several = [
-        group
-        for group in trainings.values()
-        if len({(row.case.adapter, row.case.strategy, str(sorted(row.case.knobs.items(), key=str))) for row in group})
-        > 1
-    ]
+    trained = [row for row in rows if row.lessons and row.several_devices]
+    several = []
+    for group in grouped(trained, lambda row: same_training(row.case)).values():
+        # A knob may choose how gradients are exchanged, too.
+        cases = [row.case for row in group]
+        if len({(case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))) for case in cases}) > 1:
+            several.append(group)
     speeds = grouped((row for row in rows if row.rates and several), lambda row: _as_speed_case(row.case))
     return [_exchange(group, speeds) for group in several]
 
 
 def same_training(case: Case) -> tuple[object, ...]:
     """Return a key of the training that variants share: network, data, steps, devices."""
-    return (
-        case.workload,
-        case.graph_digest,
-        case.data,
-        case.input.repeat,
-        case.input.augment,
-        case.precision,
-        case.optimiser,
-        case.lr,
-        case.momentum,
-        case.beta1,
-        case.weight_decay,
-        case.batch,
-        case.training,
-        case.schedule,
-        case.straggler,
-        case.placement.device,
-        case.placement.nodes,
-        case.placement.device_count,
-        case.placement.threads,
-    )
+    shared: tuple[object, ...] = SHARED(case)
+    return shared
 
 
 def _as_speed_case(case: Case) -> str:
     """Return the id of a case without what tells a training from a measurement of its speed."""
-    speed = replace(case, data="", input=Input(), readers=0, seed=0, passes=(), sampling=Sampling())
-    return replace(speed, training=Training()).id
+    unread = case.on(data="", input=Input(), readers=0)
+    return unread.on(seed=0, passes=(), sampling=Sampling(), training=Training()).id
 
 
 def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
     members = grouped(group, lambda row: replace(row.case, seed=0).id)
-    curves = {
-        id_: [curve(lesson, row.case.global_batch) for row in rows for lesson in row.lessons]
-        for id_, rows in members.items()
-    }
-    all_curves = [each for several in curves.values() for each in several]
-    samples = min(each.samples[-1] for each in all_curves)
-    seconds = min(each.seconds[-1] for each in all_curves) if all(each.seconds for each in all_curves) else None
+    curves = [curve(lesson, row.case.global_batch) for row in group for lesson in row.lessons]
+    samples = min(each.samples[-1] for each in curves)
+    seconds = min(each.seconds[-1] for each in curves) if all(each.seconds for each in curves) else None
 
     speeds: dict[str, Row] = {}
     comparable = {}
@@ -120,27 +117,20 @@ def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
                 comparable[id_] = rates
     verdicts = against_fastest(comparable) if len(comparable) > 1 else {}
     variants = [
-        _variant(rows, curves[id_], speeds.get(id_), verdicts.get(id_), samples, seconds)
-        for id_, rows in members.items()
+        _variant(rows, speeds.get(id_), verdicts.get(id_), samples, seconds or 0.0) for id_, rows in members.items()
     ]
     return Exchange(tuple(variants), samples, seconds)
 
 
-def _variant(
-    rows: list[Row],
-    curves: list[Curve],
-    speed: Row | None,
-    against: Against | None,
-    samples: float,
-    seconds: float | None,
-) -> Variant:
+def _variant(rows: list[Row], speed: Row | None, against: Against | None, samples: float, seconds: float) -> Variant:
+    """Return a variant after the common samples, and after the common seconds (0.0: unknown)."""
     lessons = [lesson for row in rows for lesson in row.lessons]
+    curves = [curve(lesson, rows[0].case.global_batch) for lesson in lessons]
     losses_then, samples_then = [], []
-    if seconds:
-        for each in curves:
-            losses_then.append(reached(each.seconds, each.losses, seconds, WINDOW * seconds))
-            seen = [count for count, then in zip(each.samples, each.seconds, strict=True) if then <= seconds]
-            samples_then.append(max(seen, default=0.0))
+    for each in curves if seconds else ():
+        losses_then.append(reached(each.seconds, each.losses, seconds, WINDOW * seconds))
+        seen = [count for count, then in zip(each.samples, each.seconds, strict=True) if then <= seconds]
+        samples_then.append(max(seen, default=0.0))
     return Variant(
         rows=tuple(rows),
         curves=tuple(curves),
@@ -229,14 +219,10 @@ class Stragglers:
 
 def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
     """Return every training that was measured with several shares of a straggler, one of them perhaps 0."""
-    timed = (
-        row
-        for row in rows
-        if row.lessons and row.several_devices and all(lesson.seconds_then for lesson in row.lessons)
-    )
-    groups = grouped(timed, lambda row: same_training(row.case.on(straggler=0.0))).values()
+    trained = [row for row in rows if row.lessons and row.several_devices]
+    timed = [row for row in trained if all(lesson.seconds_then for lesson in row.lessons)]
     found = []
-    for group in groups:
+    for group in grouped(timed, lambda row: same_training(row.case.on(straggler=0.0))).values():
         shares = tuple(sorted({row.case.straggler for row in group}))
         if len(shares) > 1:
             loss = max(min(_curve(lesson)) for row in group for lesson in row.lessons)

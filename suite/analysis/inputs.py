@@ -74,26 +74,25 @@ def mode_of(case: Case) -> str:
 def groups(rows: Iterable[Row]) -> list[Group]:
     """Return all sets of two or more cases with a speed that differ only in their input and their passes."""
     by_case = grouped((row for row in rows if row.rates), lambda row: fed_alike(row.case).id)
-    return [_group(members) for members in by_case.values() if len(members) > 1]
+    found = []
+    for members in by_case.values():
+        members.sort(key=lambda row: MODES.index(mode_of(row.case)))
+        reference = members[0].rates
+        if len(members) < 2 or reference is None:
+            continue
+        synthetic = reference if mode_of(members[0].case) == "synthetic" else None
+        cases = []
+        for row in members:
+            gap = ratio(row.rates, reference) if row.rates and row is not members[0] else None
+            takes = (synthetic or unhindered(row)).value
+            cases.append(Fed(row, mode_of(row.case), gap, takes, _ahead(row, synthetic)))
+        found.append(Group(tuple(cases)))
+    return found
 
 
 def fed_alike(case: Case) -> Case:
     """Return the case with everything about its input removed."""
     return replace(case, data="", input=Input(), readers=0, passes=())
-
-
-def _group(members: list[Row]) -> Group:
-    rows = sorted(members, key=lambda row: MODES.index(mode_of(row.case)))
-    reference = rows[0].rates
-    assert reference
-    synthetic = reference if mode_of(rows[0].case) == "synthetic" else None
-    cases = []
-    for row in rows:
-        assert row.rates
-        gap = None if row is rows[0] else ratio(row.rates, reference)
-        takes = (synthetic or unhindered(row)).value
-        cases.append(Fed(row, mode_of(row.case), gap, takes, _ahead(row, synthetic)))
-    return Group(tuple(cases))
 
 
 def _ahead(row: Row, synthetic: Rates | None) -> Interval | None:

@@ -18,7 +18,7 @@ tests/validation/conclusions.py shows how often verdicts are false all the same.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, log1p, sqrt
@@ -78,16 +78,16 @@ def against_fastest(group: Mapping[str, Rates]) -> dict[str, Against]:
     verdicts = {}
     for row, rates in group.items():
         rivals = [other for other in faster[row] if other in leaders] or faster[row] or leaders or order
-        if row == rivals[0]:
-            beside = Interval(1.0, 1.0, 1.0, len(rates.by_round))
-        else:
-            beside = pairs.get((row, rivals[0])) or ratio(rates, group[rivals[0]])
+        fastest = rivals[0]
+        to_fastest = pairs.get((row, fastest)) or ratio(rates, group[fastest])
+        if row == fastest:
+            to_fastest = Interval(1.0, 1.0, 1.0, len(rates.by_round))
         verdict = "slower"
         if row not in known:
             verdict = NO_VERDICT
         elif row in leaders:
             verdict = "leads" if len(leaders) == 1 else "shares the lead"
-        verdicts[row] = Against(verdict, leaders, rivals[0], beside)
+        verdicts[row] = Against(verdict, leaders, fastest, to_fastest)
     return verdicts
 
 
@@ -106,15 +106,17 @@ def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
     # A pair's own scatter of two rounds shows nothing.
     both_ways = len(paired_up) > 1 and max(own.count for own in paired_up.values()) > 2
     pooled = _pooled(paired_up, _far_noisier(group, paired_up) if both_ways else set())
-    first_look, chance = _first_look(group.values()), (1 - LEVEL) / max(1, len(estimates))
+    chance = (1 - LEVEL) / max(1, len(estimates))
+    first_look = min((rates.first_look for rates in group.values() if rates.first_look), default=0)
+    looked = 0 < first_look <= max(len(rates.by_round) for rates in group.values())
     intervals = {}
     for (one, other), own in estimates.items():
-        share = chance * _spent(own.count, first_look)
-        ways = [pooled.get((one, other), own)]
+        share = chance
+        if looked:
+            share *= _spent(own.count, first_look)
+        half = pooled.get((one, other), own).half_width(1 - share)
         if both_ways and (one, other) in paired_up:
-            share /= 2
-            ways.append(own)
-        half = min(each.half_width(1 - share) for each in ways)
+            half = min(estimate.half_width(1 - share / 2) for estimate in (pooled.get((one, other), own), own))
         intervals[one, other] = around(exp(own.value), half, own.count)
         intervals[other, one] = around(exp(-own.value), half, own.count)
     return intervals
@@ -136,16 +138,8 @@ def _pooled(pairs: Estimates, noisier: set[str]) -> Estimates:
     }
 
 
-def _first_look(group: Collection[Rates]) -> int | None:
-    """Return the rounds of the first look; None without looks, or if the time was up before the first one."""
-    first = min((rates.first_look for rates in group if rates.first_look is not None), default=None)
-    return first if first and max(len(rates.by_round) for rates in group) >= first else None
-
-
-def _spent(rounds: int, first_look: int | None) -> float:
+def _spent(rounds: int, first_look: int) -> float:
     """Return the share of the chance of error that a look after `rounds` takes; those of all looks add up to 1."""
-    if first_look is None:
-        return 1.0
     return 0.5 if rounds <= first_look else 0.5 * first_look / (rounds * (rounds - 1))
 
 
@@ -156,18 +150,17 @@ def _far_noisier(group: Mapping[str, Rates], pairs: Estimates) -> set[str]:
     return _beyond(variances, FAR_NOISIER) & _beyond(stretches, FARTHER_APART)
 
 
+def _beyond(noise: Mapping[Pair, float], times: float) -> set[str]:
+    """Return the rows beyond `times` the usual noise; a row's is that of its usual pair, which has two rows' noise."""
+    usual = {row: median_low([own for pair, own in noise.items() if row in pair]) for pair in noise for row in pair}
+    return {row for row in usual if usual[row] > times * median_low(usual.values())}
+
+
 def _stretch(ours: Mapping[Round, float], theirs: Mapping[Round, float]) -> float:
     """Return the shortest stretch of the logarithms of the ratios that holds all but one in DRAWN_IN of them."""
     ratios = sorted(log(ours[at] / theirs[at]) for at in ours.keys() & theirs.keys())
     most = len(ratios) - len(ratios) // DRAWN_IN
     return min(high - low for low, high in zip(ratios, ratios[most - 1 :], strict=False))
-
-
-def _beyond(noise: Mapping[Pair, float], times: float) -> set[str]:
-    """Return the rows beyond `times` the usual noise; a row's is that of its usual pair, which has two rows' noise."""
-    rows = {row for pair in noise for row in pair}
-    usual = {row: median_low([each for pair, each in noise.items() if row in pair]) for row in rows}
-    return {row for row in rows if usual[row] > times * median_low(usual.values())}
 
 
 def open_questions(group: Group, threshold: float, first_look: int) -> set[str]:
@@ -188,15 +181,14 @@ def open_questions(group: Group, threshold: float, first_look: int) -> set[str]:
 
 
 def _open(interval: Interval, threshold: float) -> bool:
-    """Return True if an interval is too wide, and may yet become narrow enough."""
+    """Return True if an interval is too wide, and may yet become narrow enough.
+
+    It is hopeless if MOST_PROCESSES will show neither a difference as large as it looks, nor a tie.
+    """
     wide = interval.processes < 2 or interval.high / interval.value - 1 > threshold
-    return wide and not _hopeless(interval, threshold)
-
-
-def _hopeless(interval: Interval, threshold: float) -> bool:
-    """Return True if MOST_PROCESSES will show neither a difference as large as it looks, nor a tie."""
     expected = log(interval.high / interval.value) * sqrt(interval.processes / MOST_PROCESSES)
-    return interval.processes >= SEVERAL and expected / 2 > max(log1p(threshold), abs(log(interval.value)))
+    hopeless = interval.processes >= SEVERAL and expected / 2 > max(log1p(threshold), abs(log(interval.value)))
+    return wide and not hopeless
 
 
 def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
@@ -208,22 +200,19 @@ def open_cases(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes:
     groups: dict[Key, dict[str, dict[Round, float]]] = defaultdict(dict)
     planned: dict[Key, list[int]] = defaultdict(list)
     for case, synchronous in cases:
-        rates = _rates(folder, case, processes, failed) if NATIVE in case.passes else None
-        if rates is not None:
-            groups[group(case, synchronous)][case.id] = rates
-            planned[group(case, synchronous)].append(case.sampling.processes)
-    return set().union(*(open_questions(rates, threshold, min(planned[key])) for key, rates in groups.items()))
-
-
-def _rates(folder: RunFolder, case: Case, processes: int, failed: set[str]) -> dict[Round, float] | None:
-    """Return samples/s by round so far; None if one failed."""
-    rates = {}
-    for repeat in range(processes):
-        record = folder.record(case.id, repeat)
-        if record is None or record.outcome == CANCELLED:
+        if NATIVE not in case.passes:
             continue
-        speed = rate(record)
-        if record.result != "ok" or speed is None or record.proof in failed:
-            return None
-        rates[round_of(record)] = speed
-    return rates
+        rates: dict[Round, float] = {}
+        for repeat in range(processes):
+            record = folder.record(case.id, repeat)
+            if record is None or record.outcome == CANCELLED:
+                continue
+            speed = rate(record)
+            if record.result != "ok" or speed is None or record.proof in failed:
+                break
+            rates[round_of(record)] = speed
+        else:
+            key = group(case, synchronous)
+            groups[key][case.id] = rates
+            planned[key].append(case.sampling.processes)
+    return set().union(*(open_questions(rates, threshold, min(planned[key])) for key, rates in groups.items()))

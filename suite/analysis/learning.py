@@ -59,14 +59,14 @@ class Learnt:
 
     def distance(self, other: "Learnt") -> float | None:
         """Return the largest difference of the losses over the first steps; None if their steps differ."""
-        distances = []
+        largest = None
         for step, other_step, ours, theirs in zip(self.steps, other.steps, self.losses, other.losses, strict=False):
             if step >= AGREEING_STEPS:
                 break
             if step != other_step or ours is None or theirs is None:
                 return None
-            distances.append(abs(ours - theirs))
-        return max(distances, default=None)
+            largest = max(largest or 0.0, abs(ours - theirs))
+        return largest
 
 
 def learnt(ranks: Sequence[messages.Training], target: float) -> Learnt:
@@ -99,7 +99,7 @@ def learnt(ranks: Sequence[messages.Training], target: float) -> Learnt:
 def mean(values: Sequence[float | None]) -> float | None:
     """Return None if a value is None, or without values."""
     known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    return fmean(known) if values and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def staleness_of(ranks: Sequence[Rank]) -> Staleness | None:
     """Return the staleness in the ranks' notes ({"mean", "max", "steps"} each; others are skipped); None without."""
     known = []
     for rank in ranks:
-        note = rank.notes.get("staleness")
-        average, most, steps = noted(note, "mean"), noted(note, "max"), noted(note, "steps")
+        average, most, steps = (noted(rank.notes.get("staleness"), name) for name in ("mean", "max", "steps"))
         if average is not None and most is not None and steps is not None and steps >= 1:
             known.append(Staleness(average, most, int(steps)))
     return joined_staleness(known)

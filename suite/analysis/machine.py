@@ -1,7 +1,7 @@
 """The machine under a measurement: which one it was, how noisy it was, what its GPUs did, and its peaks."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -37,13 +37,14 @@ def where(ranks: Iterable[AnyRank], device: str) -> Where:
 
 def described(machine: Machine, cores: int | None) -> str:
     """Return the hardware that determines speed: processor, cores, quota, GPU models without serial numbers."""
-    gpus = Counter(gpu.partition(" (")[0].rpartition(": ")[2] for gpu in machine.gpus)
     parts = [machine.cpu or "unknown processor"]
     if cores:
         parts.append(f"{cores} cores")
     if machine.cpu_quota is not None:
         parts.append(f"the time of {machine.cpu_quota:g} of them")
-    return ", ".join([*parts, *(f"{count} {name}" for name, count in sorted(gpus.items()))])
+    gpus = Counter(gpu.partition(" (")[0].rpartition(": ")[2] for gpu in machine.gpus)
+    parts += [f"{count} {name}" for name, count in sorted(gpus.items())]
+    return ", ".join(parts)
 
 
 def adjusted(machine: Machine, device: str) -> str:
@@ -73,30 +74,17 @@ def limited(machine: Machine, device: str) -> str:
 def elsewhere(processes: Iterable[tuple[str, Placement, Where]]) -> dict[str, set[str]]:
     """Return, by mark, the ids of rows to mark; `processes`: (row id, its case's placement, where it ran)."""
     processes = list(processes)
-    changed = set()
-    for kind in ("adjusted", "limited"):  # one by one: a machine may hide either
-        changed |= measured_elsewhere(
-            (row, (place.hosts, place.device), getattr(where, kind)) for row, place, where in processes
-        )
-    machines = measured_elsewhere((row, place.hosts, where.machines) for row, place, where in processes)
-    return {"other machine": machines, "other driver or governor": changed}
-
-
-def measured_elsewhere(places: Iterable[tuple[str, Hashable, frozenset[str]]]) -> set[str]:
-    """Return the ids of rows with a process on other machines than most of the run.
-
-    `places`: (row id, planned hosts and device, machines or their settings in words) of every process. A row is held
-    against rows of the same planned hosts and device only.
-    """
-    by_plan: dict[Hashable, list[tuple[str, frozenset[str]]]] = defaultdict(list)
-    for row, planned, machines in places:
-        if machines:
-            by_plan[planned].append((row, machines))
-    rows = set()
-    for measured in by_plan.values():
-        ((usual, _),) = Counter(machines for _, machines in measured).most_common(1)
-        rows |= {row for row, machines in measured if machines != usual}
-    return rows
+    changed: dict[str, set[str]] = {"machines": set(), "adjusted": set(), "limited": set()}
+    for kind, rows in changed.items():  # one by one: a machine may hide any
+        # A row is held against rows of the same planned hosts only, and for its settings of the same device.
+        by_plan: dict[Hashable, list[tuple[str, frozenset[str]]]] = defaultdict(list)
+        for row, place, where in processes:
+            if words := getattr(where, kind):
+                by_plan[place.hosts, kind != "machines" and place.device].append((row, words))
+        for measured in by_plan.values():
+            ((usual, _),) = Counter(words for _, words in measured).most_common(1)
+            rows |= {row for row, words in measured if words != usual}
+    return {"other machine": changed["machines"], "other driver or governor": changed["adjusted"] | changed["limited"]}
 
 
 def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
@@ -234,9 +222,20 @@ def use_of(rank: AnyRank) -> HostUse | None:
 # Reasons that slow down a GPU that is too hot or lacks power, as suite.worker.gpu_watch names them. Most large GPUs run
 # at a power cap at all times, and the other reasons are settings.
 FAULTS = frozenset({"thermal", "hardware thermal", "hardware slowdown", "power brake"})
-MEANS = ("busy_share", "watts", "sm_clock_hz", "memory_clock_hz", "joules")
-MAXIMA = ("memory_bytes", "most_watts", "celsius")
-MINIMA = ("least_sm_clock_hz", "least_memory_clock_hz")
+# How the figures of a GPU that several ranks or processes used become one.
+JOINED: dict[str, Callable[[list[Any]], Any]] = {
+    "busy_share": fmean,
+    "watts": fmean,
+    "sm_clock_hz": fmean,
+    "memory_clock_hz": fmean,
+    "joules": fmean,
+    "memory_bytes": max,
+    "most_watts": max,
+    "celsius": max,
+    "least_sm_clock_hz": min,
+    "least_memory_clock_hz": min,
+    "throttled_by": lambda reasons: sorted(set().union(*reasons)),
+}
 
 
 @dataclass(frozen=True)
@@ -278,16 +277,11 @@ def each_once(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 
 def _joined(uses: list[GpuUse]) -> GpuUse:
     changes: dict[str, Any] = {}
-    for names, join in ((MEANS, fmean), (MAXIMA, max), (MINIMA, min), (("throttled_by",), _union)):
-        for name in names:
-            values = [getattr(use, name) for use in uses if getattr(use, name) is not None]
-            if values:
-                changes[name] = join(values)
+    for name, join in JOINED.items():
+        values = [value for use in uses if (value := getattr(use, name)) is not None]
+        if values:
+            changes[name] = join(values)
     return uses[0]._replace(**changes)
-
-
-def _union(reasons: list[list[str]]) -> list[str]:
-    return sorted(set().union(*reasons))
 
 
 # --- What the machine can do at most, and the energy that it took.
@@ -333,27 +327,18 @@ def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) ->
 
 def joules_of(record: Record) -> float | None:
     """Return the energy of all hosts during the native pass; None if a host's counters could not be read."""
-    by_host: dict[str, list[HostUse]] = defaultdict(list)
+    hosts: dict[str, dict[str, float]] = {}  # by host: joules of its processors ("") and of each GPU
     for rank in record.ranks:
-        uses = by_host[rank.hello.host if rank.hello else ""]
-        if rank.noise and rank.noise.native:
-            uses.append(rank.noise.native)
-    on_gpus = record.case.placement.device != "cpu"
-    joules = [_joules(uses, on_gpus) for uses in by_host.values()]
-    return sum(joules) if joules and all(joules) else None
-
-
-def _joules(uses: list[HostUse], on_gpus: bool) -> float:
-    """Return one host's energy: its ranks read the same counters of its processors, and those of the GPUs they drive.
-
-    A GPU that ranks share counts once. 0.0 if some GPU has no counter: the rest alone would be another figure.
-    """
-    of_gpu: dict[str, float] = {}
-    for use in uses:
-        if on_gpus and not use.gpus:
-            return 0.0
-        for gpu in use.gpus:
-            if gpu.joules is None:
-                return 0.0
-            of_gpu[gpu.uuid] = max(gpu.joules, of_gpu.get(gpu.uuid, 0.0))
-    return max((use.cpu_joules or 0.0 for use in uses), default=0.0) + sum(of_gpu.values())
+        joules = hosts.setdefault(rank.hello.host if rank.hello else "", {"": 0.0})
+        use = rank.noise.native if rank.noise else None
+        if use is None:
+            continue
+        if record.case.placement.device != "cpu" and not use.gpus:
+            return None
+        # A host's ranks read the same counters, and a GPU that ranks share counts once.
+        for device, value in (("", use.cpu_joules or 0.0), *((gpu.uuid, gpu.joules) for gpu in use.gpus)):
+            if value is None:  # the rest alone would be another figure
+                return None
+            joules[device] = max(value, joules.get(device, 0.0))
+    sums = [sum(joules.values()) for joules in hosts.values()]
+    return sum(sums) if sums and all(sums) else None

@@ -1,18 +1,18 @@
 """A record as the figures of a process group, and the marks that speak against them."""
 
+import ipaddress
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from suite.analysis.budget import STAGES, Budget, InputWait, budget_of, input_wait, wall_per_step
 from suite.analysis.comparability import FAILED_LATER, SHARED_GPUS
-from suite.analysis.connections import Carrier, Worker, carriers, workers_of
-from suite.analysis.learning import Learnt, Staleness, learnt, staleness_of
+from suite.analysis.learning import Learnt, Staleness, learnt, mean, staleness_of
 from suite.analysis.machine import (
     Gpu,
     Noise,
@@ -28,13 +28,12 @@ from suite.analysis.machine import (
 )
 from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
+from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 from suite.worker.contract import KernelTimes, LayerTimes
 from suite.worker.messages import Memory
 from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
-
-T = TypeVar("T")
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
@@ -71,17 +70,81 @@ class Profile:
 
 def profile_of(record: Record) -> Profile | None:
     """Return None if no rank ran the pass `kernels`."""
-    for rank in record.ranks:
-        kernels = rank.kernels
-        if kernels is None:
-            continue
-        staged = rank.passes.get(STAGED)
-        seconds = (staged and staged.stage_s) or {}
-        medians = {name: median(steps) for name, steps in seconds.items() if steps}
-        uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
-        trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
-        return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
-    return None
+    rank = next((rank for rank in record.ranks if rank.kernels), None)
+    if rank is None or rank.kernels is None:
+        return None
+    kernels, staged = rank.kernels, rank.passes.get(STAGED)
+    medians = {name: median(steps) for name, steps in ((staged and staged.stage_s) or {}).items() if steps}
+    uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
+    trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
+    return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A rank among others, by its TCP connections; shared memory and InfiniBand are not among them."""
+
+    rank: int
+    host: str
+    addresses: tuple[str, ...]  # its own
+    peers: tuple[int, ...]  # ranks
+    others: tuple[str, ...]  # addresses of processes that are no ranks: servers, the program that started the ranks
+
+
+def workers_of(ranks: Sequence[Rank]) -> tuple[Worker, ...]:
+    """Return a worker per rank, in the ranks' order; () with one rank, or if no rank has a connection."""
+    hosts = [rank.hello.host if rank.hello else "" for rank in ranks]
+    owners = {
+        _ends(host, link.own, link.other): rank.rank
+        for host, rank in zip(hosts, ranks, strict=True)
+        for link in rank.connections
+    }
+    if not owners or len(ranks) < 2:
+        return ()
+    workers = []
+    for host, rank in zip(hosts, ranks, strict=True):
+        addresses, peers, others = set(), set(), set()
+        for link in rank.connections:
+            peer = owners.get(_ends(host, link.other, link.own))
+            if peer == rank.rank:
+                continue  # a connection of a process to itself
+            addresses.add(_address(link.own))
+            if peer is None:
+                others.add(_address(link.other))
+            else:
+                peers.add(peer)
+        workers.append(Worker(rank.rank, host, tuple(sorted(addresses)), tuple(sorted(peers)), tuple(sorted(others))))
+    return tuple(workers)
+
+
+def _ends(host: str, near: str, far: str) -> tuple[str, str, str]:
+    """Return the host if both addresses are its loopback's, else ""; one end; the other end."""
+    return host if ipaddress.ip_address(_address(near)).is_loopback else "", near, far
+
+
+def _address(end: str) -> str:
+    """Return an end of a connection without its port."""
+    return end.rpartition(":")[0].strip("[]")
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The interface of a host that sent most."""
+
+    interface: str
+    sent: int  # bytes
+
+
+def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
+    """Return each host's busiest interface; None on one host, or if no rank counted."""
+    reports = []
+    for rank in ranks:
+        if rank.hello and rank.wire:
+            sent = {interface: wire.sent_bytes for interface, wire in rank.wire.items()}
+            reports.append(RankReport(rank.rank, rank.hello.host, sent, 0))
+    if len({report.host for report in reports}) < 2:
+        return None
+    return {host: Carrier(interface, sent) for host, (interface, sent) in busiest(reports).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +232,16 @@ def process_of(record: Record, method: int) -> Process:
     complete = len(trainings if trains else native) == case.placement.ranks
     answered = complete and record.result == "ok"
 
-    steps, wall = np.array([], dtype=np.float64), 0.0
-    if complete and native:
-        slowest = max(native, key=lambda timed: timed.wall_s)
-        steps, wall = np.array(slowest.step_s, dtype=np.float64), slowest.wall_s
+    slowest = max(native, key=lambda timed: timed.wall_s) if complete and native else None
+    steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
+    wall = slowest.wall_s if slowest else 0.0
 
     budget, stage_seconds = None, {}
-    separable = record.declared.separable if record.declared else STAGES
+    declared = record.declared
+    separable = declared.separable if declared else STAGES
     if answered:
-        in_parts = record.declared is not None and record.declared.model_parallel_size > 1
-        reads = case.data != "synthetic"
-        budget = budget_of(ranks, case.placement.device_count, reads, separable, in_parts)
+        in_parts = declared is not None and declared.model_parallel_size > 1
+        budget = budget_of(ranks, case.placement.device_count, case.data != "synthetic", separable, in_parts)
     if budget:
         inside_others = {*STAGES} - {*separable, "bubble"}
         critical = next(rank for rank in ranks if rank.rank == budget.critical_rank)
@@ -258,44 +320,32 @@ def _short_of_cores(record: Record) -> Iterable[str]:
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
     """Return the last loss of a pass, the mean over ranks; None if a rank has none."""
-    losses = []
-    for rank in ranks:
-        timed = rank.passes.get(name)
-        if timed is None or timed.loss is None:
-            return None
-        losses.append(timed.loss)
-    return fmean(losses) if losses else None
+    return mean([rank.passes[name].loss if name in rank.passes else None for rank in ranks])
 
 
 def merge_layers(tables: Sequence[Sequence[LayerTimes]], merge: Callable[[list[float]], float]) -> list[LayerTimes]:
     """Return several tables of the same layers as one; `merge` makes one number of several."""
     if len(tables) == 1:
         return list(tables[0])
-    merged = []
-    for rows in zip(*tables, strict=False):
-        seconds = {
-            "forward_s": merge([row.forward_s for row in rows]),
-            "backward_s": merge([row.backward_s for row in rows]),
-            "communication_s": merge([row.communication_s for row in rows]),
-        }
-        merged.append(rows[0]._replace(**seconds))
-    return merged
+    return [
+        rows[0]._replace(
+            forward_s=merge([row.forward_s for row in rows]),
+            backward_s=merge([row.backward_s for row in rows]),
+            communication_s=merge([row.communication_s for row in rows]),
+        )
+        for rows in zip(*tables, strict=False)
+    ]
 
 
+# The first value of each: the records of a run have few different ones, and many processes.
 _SHARED: dict[Hashable, Any] = {}
-
-
-def _shared(key: Hashable, value: T) -> T:
-    """Return the first value with this key: the records of a run have few different ones, and many processes."""
-    shared: T = _SHARED.setdefault(key, value)
-    return shared
 
 
 def _about(record: Record) -> Provenance:
     ranks = record.ranks
     joined = ranks[0].joined if ranks else None
-    place = where(ranks, record.case.placement.device)
     device = record.case.placement.device
+    place = where(ranks, device)
     hellos = [rank.hello for rank in ranks if rank.hello]
     processors: set[str] = set()
     environments: dict[str, dict[str, str]] = {}
@@ -309,7 +359,7 @@ def _about(record: Record) -> Provenance:
     for rank in reversed(ranks):
         notes.update(rank.notes)
     return Provenance(
-        interpreter=_shared(record.interpreter.model_dump_json(), record.interpreter),
+        interpreter=_SHARED.setdefault(record.interpreter.model_dump_json(), record.interpreter),
         bundle=record.bundle,
         declared=record.declared,
         proof=record.proof,
@@ -320,9 +370,9 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({hello.host for hello in hellos}),
-        processors=_shared(frozenset(processors), frozenset(processors)),
+        processors=_SHARED.setdefault(frozenset(processors), frozenset(processors)),
         environments=environments,
-        where=_shared(place, place),
+        where=_SHARED.setdefault(place, place),
         wire=carriers(ranks),
         workers=workers_of(ranks),
         notes=notes,

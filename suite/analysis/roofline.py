@@ -91,13 +91,14 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
     itemsize, devices = BYTES[case.precision], case.placement.device_count
     own = Peak(peak.flop_per_s / devices, peak.bytes_per_s / devices, peak.library)
     measured = {one.layer: one.forward_s + one.backward_s for one in times}
-    rows = [
-        _roof(layer.name, layer.kind, needs, own, measured.get(layer.name))
-        for layer, wanted in zip(graph.layers, wanting(graph), strict=True)
-        if (needs := _needs(layer, wanted, case.batch, itemsize))
-    ]
-    moved = itemsize * graph.parameter_count * (3 + 2 * _states(case))
-    return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, (0.0, moved), own, None)))
+    rows = []
+    for layer, wanted in zip(graph.layers, wanting(graph), strict=True):
+        if not layer.is_view:
+            operations, moved = _needs(layer, wanted, case.batch, itemsize)
+            rows.append(_roof(layer.name, layer.kind, operations, moved, own, measured.get(layer.name)))
+    states = 2 if case.optimiser == "adam" else int(case.momentum > 0)  # numbers kept of every parameter
+    moved = itemsize * graph.parameter_count * (3 + 2 * states)
+    return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, 0.0, moved, own, None)))
 
 
 def training_macs(run: Path, case: Case) -> int | None:
@@ -111,27 +112,18 @@ def _macs(layer: Layer, wanted: Sequence[bool]) -> int:
     return layer.macs * (1 + bool(layer.parameters) + any(wanted))
 
 
-def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float] | None:
-    """Return (operations, bytes) of forward and backward; None for a layer that needs neither."""
-    if layer.is_view:
-        return None
+def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float]:
+    """Return (operations, bytes) of forward and backward."""
     inputs = [size(shape) for shape in layer.input_shapes]
     passed_on = sum(values for values, gradient in zip(inputs, wanted, strict=True) if gradient)
     trained = bool(layer.parameters or passed_on)
     forward = sum(inputs) + size(layer.shape)
     backward = trained * (size(layer.shape) + passed_on + (not layer.linear) * sum(inputs))
-    macs = _macs(layer, wanted)
     numbers = batch * (forward + backward) + layer.parameter_count * (3 if any(wanted) else 2)
-    return OPERATIONS * batch * macs, itemsize * numbers
+    return OPERATIONS * batch * _macs(layer, wanted), itemsize * numbers
 
 
-def _roof(layer: str, kind: str, needs: tuple[float, float], peak: Peak, measured: float | None) -> Roof:
-    operations, moved = needs
+def _roof(layer: str, kind: str, operations: float, moved: float, peak: Peak, measured: float | None) -> Roof:
     arithmetic, memory = operations / peak.flop_per_s, moved / peak.bytes_per_s
     bound = "arithmetic" if arithmetic >= memory else "memory"
     return Roof(layer, kind, operations, moved, max(arithmetic, memory), bound, measured)
-
-
-def _states(case: Configuration) -> int:
-    """Return how many numbers the optimiser keeps of every parameter."""
-    return 2 if case.optimiser == "adam" else int(case.momentum > 0)

@@ -94,7 +94,8 @@ class Row:
     @property
     def joules_per_sample(self) -> float | None:
         """Energy of all hosts' processors and the GPUs that trained; None if no counter could be read."""
-        return _median([process.joules / process.samples for process in self.measured if process.joules])
+        joules = [process.joules / process.samples for process in self.measured if process.joules]
+        return median(joules) if joules else None
 
     @property
     def sound(self) -> bool:
@@ -119,8 +120,8 @@ class Row:
     @property
     def waited_interval(self) -> Difference | None:
         """The interval of that share."""
-        waits = [process.input_wait.interval for process in self.measured if process.input_wait]
-        known = [interval for interval in waits if interval]
+        waits = [process.input_wait for process in self.measured]
+        known = [wait.interval for wait in waits if wait and wait.interval]
         return joined_differences(known) if known else None
 
     @cached_property
@@ -132,12 +133,8 @@ class Row:
     @property
     def memory(self) -> list[int]:
         """Peak bytes of each rank over all processes: on its devices if the framework reports it, else on the host."""
-        bytes_of_ranks = [
-            [memory.device_bytes or memory.host_bytes for memory in process.memory]
-            for process in self.processes
-            if process.memory
-        ]
-        return [max(several) for several in zip(*bytes_of_ranks, strict=False)]
+        known = [process.memory for process in self.processes if process.memory]
+        return [max(peak.device_bytes or peak.host_bytes for peak in peaks) for peaks in zip(*known, strict=False)]
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -260,11 +257,6 @@ class Row:
             "training": trainings or None,
         }
         return json_ready(values)
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.machine import limited
@@ -20,6 +21,7 @@ from suite.files import real
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import json_ready
+from suite.text import grouped
 from suite.worker.case_parts import Sampling
 
 # Kinds of conditions that bar a comparison if they differ; a person may allow the latter two, as the question.
@@ -97,17 +99,12 @@ class MeasuredRun:
 
 def differing(before: Conditions, after: Conditions, kinds: Collection[str]) -> list[str]:
     """Return in words the conditions of these kinds that differ; a condition that is unknown in one does not."""
-    words = []
-    for kind in kinds:
-        for name, value in before[kind].items():
-            if after[kind].get(name, value) != value:
-                words.append(f"{kind}{f': {name}' if name != kind else ''} {value} → {after[kind][name]}")
-    return words
-
-
-def others(allowed: Collection[str]) -> list[str]:
-    """Return the kinds that are named, and bar nothing."""
-    return [*allowed, *NAMED]
+    return [
+        f"{kind}{f': {name}' if name != kind else ''} {value} → {after[kind][name]}"
+        for kind in kinds
+        for name, value in before[kind].items()
+        if after[kind].get(name, value) != value
+    ]
 
 
 def barring(allowed: Collection[str]) -> list[str]:
@@ -129,17 +126,11 @@ def same_but_knobs(case: Case) -> Case:
     return replace(same_but_sampling(case), knobs={})
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A case in one run."""
 
     run: MeasuredRun
     row: Row
-
-    @property
-    def rate(self) -> float:
-        """Samples/s."""
-        return self.row.speed
 
 
 @dataclass(frozen=True)
@@ -200,27 +191,22 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
 
 def series_of(ordered: Sequence[MeasuredRun], threshold: float) -> list[Series]:
     """Return every case with a sound speed in one of the different runs, of which the oldest is first."""
-    sound = [(run, [row for row in run.measured.values() if row.comparable]) for run in ordered]
+    points = [Point(run, row) for run in ordered for row in run.measured.values() if row.comparable]
     # A new version of an adapter may have another knob, which makes no other case, unless a run has several.
-    ambiguous = set()
-    for _, rows in sound:
-        counts = Counter(same_but_knobs(row.case).id for row in rows)
-        ambiguous |= {key for key, count in counts.items() if count > 1}
-    points: dict[object, list[Point]] = {}
-    for run, rows in sound:
-        for row in rows:
-            key = same_but_knobs(row.case).id
-            if key in ambiguous:
-                key = same_but_sampling(row.case).id
-            points.setdefault((key, run.about.method), []).append(Point(run, row))
-    return [_series(each, threshold) for each in points.values()]
+    counts = Counter((point.run.key, same_but_knobs(point.row.case).id) for point in points)
+    ambiguous = {id_ for (_, id_), count in counts.items() if count > 1}
+
+    def key(point: Point) -> tuple[str, int]:
+        id_ = same_but_knobs(point.row.case).id
+        return same_but_sampling(point.row.case).id if id_ in ambiguous else id_, point.run.about.method
+
+    return [_series(several, threshold) for several in grouped(points, key).values()]
 
 
 def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
     """Return a sentence for each mark that keeps rows out of a history."""
-    marks = Counter(
-        mark for run in runs for row in run.measured.values() for mark in row.marks if mark in DISQUALIFYING
-    )
+    rows = [row for run in runs for row in run.measured.values()]
+    marks = Counter(mark for row in rows for mark in row.marks if mark in DISQUALIFYING)
     return [
         f"{count} row{'s' if count > 1 else ''} left out, {mark}: {DISQUALIFYING[mark]}"
         for mark, count in marks.items()
@@ -228,26 +214,14 @@ def left_out(runs: Sequence[MeasuredRun]) -> list[str]:
 
 
 def _series(points: Sequence[Point], threshold: float) -> Series:
-    speeds = [math.log(point.rate) for point in points]
+    speeds = [math.log(point.row.speed) for point in points]
     ends = [0, *change_points(speeds, math.log1p(threshold)), len(points)]
     changes = []
     for before, at, end in zip(ends, ends[1:], ends[2:], strict=False):
         ratio = median(speeds[at:end]) - median(speeds[before:at])
-        changes.append(Change(at, math.exp(ratio), tuple(_changed_with(points, at))))
+        # The place of a change may be one run off. Every level has two runs or more, so both neighbours exist.
+        conditions = [point.run.conditions(point.row) for point in points[at - 2 : at + 2]]
+        earlier, here, later = (differing(old, new, (*ALLOWED, *NAMED)) for old, new in pairwise(conditions))
+        near = [f"a run earlier: {words}" for words in earlier] + [f"a run later: {words}" for words in later]
+        changes.append(Change(at, math.exp(ratio), tuple(here or near)))
     return Series(tuple(points), tuple(changes))
-
-
-def _changed_with(points: Sequence[Point], at: int) -> list[str]:
-    """Return the conditions that changed at a new level's first run; if none did, those of its neighbours.
-
-    The place of a change may be one run off. Every level has two runs or more, so both neighbours exist.
-    """
-    earlier = [f"a run earlier: {words}" for words in _unlike_before(points, at - 1)]
-    later = [f"a run later: {words}" for words in _unlike_before(points, at + 1)]
-    return _unlike_before(points, at) or [*earlier, *later]
-
-
-def _unlike_before(points: Sequence[Point], at: int) -> list[str]:
-    """Return the conditions in which a run differs from the one before it."""
-    old, new = (point.run.conditions(point.row) for point in points[at - 1 : at + 1])
-    return differing(old, new, (*ALLOWED, *NAMED))

@@ -47,7 +47,11 @@ def over_devices(rows: Sequence[Row]) -> dict[str, Scaling]:
 
 def over_nodes(rows: Sequence[Row]) -> dict[str, Scaling]:
     """Return speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
-    return _scaled(rows, lambda row: row.case, _within_node, lambda place: place.nodes)
+
+    def within_node(case: Case) -> Key:
+        return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
+
+    return _scaled(rows, lambda row: row.case, within_node, lambda place: place.nodes)
 
 
 def _scaled(
@@ -56,12 +60,9 @@ def _scaled(
     measured = [(row, case_of(row)) for row in rows if row.rates]
     kinds = {case.scaling for _, case in measured if count(case.placement) > 1}
     baselines: dict[tuple[str, Key], Row] = {}
-    for row, case in measured:
+    for row, case in sorted(measured, key=lambda each: each[0].speed):  # the fastest last
         if count(case.placement) == 1:
-            for kind in kinds:
-                same = kind, key(_batched(case, kind))
-                if same not in baselines or row.speed >= baselines[same].speed:
-                    baselines[same] = row
+            baselines |= {(kind, key(_batched(case, kind))): row for kind in kinds}
     scalings = {}
     for row, case in measured:
         number = count(case.placement)
@@ -75,10 +76,6 @@ def _scaled(
 def _batched(case: Case, kind: str) -> Case:
     """Return the case with the batch that sizes share: in strong scaling that of all devices together."""
     return replace(case, batch=case.global_batch) if kind == "strong" else case
-
-
-def _within_node(case: Case) -> Key:
-    return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
 
 
 def shared(case: Case) -> Key:
@@ -111,9 +108,8 @@ def held_whole(row: Row) -> Case:
     """
     if not (row.declared and in_parts(row)):
         return row.case
-    knobs = dict(row.case.knobs)
-    for name in knobs.keys() & set(OF_PARTS):
-        knobs[name] = row.declared.knob_defaults.get(name)
+    defaults = row.declared.knob_defaults
+    knobs = {name: defaults.get(name) if name in OF_PARTS else value for name, value in row.case.knobs.items()}
     return replace(row.case, knobs={name: value for name, value in knobs.items() if value is not None})
 
 

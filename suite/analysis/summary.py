@@ -8,7 +8,7 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS, Key
+from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
@@ -103,7 +103,8 @@ def imported_rows(folder: ForeignRun) -> list[Row]:
 
     A case that was printed several times counts as that many processes.
     """
-    return [_imported_row(id_, speeds) for id_, speeds in grouped(folder.speeds, lambda speed: speed.case.id).items()]
+    by_case = grouped(folder.speeds, lambda speed: speed.case.id)
+    return [_imported_row(id_, speeds) for id_, speeds in by_case.items()]
 
 
 def _imported_row(id_: str, speeds: list[Speed]) -> Row:
@@ -202,15 +203,13 @@ def _processes(
 @contextmanager
 def _safe_path() -> Iterator[None]:
     """Keep workers from importing files of the current folder: other code, or another release's."""
-    before = os.environ.get("PYTHONSAFEPATH")
+    before = dict(os.environ)
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        del os.environ["PYTHONSAFEPATH"]
+        os.environ.update(before)
 
 
 _worker: tuple[RunFolder, Collection[str], int]  # what a process of the pool reads, with which method
@@ -253,14 +252,10 @@ def _training_macs(folder: RunFolder, rows: Iterable[Row]) -> dict[str, int | No
 
 def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
     """Return verdicts by row id; a row alone in its group is compared with nothing."""
-    groups: dict[Key, dict[str, Rates]] = defaultdict(dict)
-    for row in rows:
-        if row.rates and row.comparable:
-            groups[row.group][row.id] = row.rates
     verdicts: dict[str, Against] = {}
-    for group in groups.values():
+    for group in grouped((row for row in rows if row.comparable), lambda row: row.group).values():
         if len(group) > 1:
-            verdicts |= against_fastest(group)
+            verdicts |= against_fastest({row.id: row.rates for row in group if row.rates})
     return verdicts
 
 
@@ -283,20 +278,19 @@ def _row(
     failed = [process for process in processes if process.outcome not in ("ok", CANCELLED)]
     if not failed and all(process.outcome == CANCELLED for process in processes):
         failed = processes  # else a cancelled process takes nothing from what was measured
+    outcome, reason = "ok", ""
     if not processes:
         outcome = entry.outcome or MISSING
         reason = entry.reason or ("" if entry.outcome else "the run stopped before it")
     elif failed:
         outcome, reason = failed[0].outcome, failed[0].reason
     else:
-        outcome = "ok"
         reason = next((process.reason for process in processes if process.outcome == "ok" and process.reason), "")
     if invalid and outcome in ("ok", MISSING):
         outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
-    keys = {process.about.proof for process in processes if process.about.proof}
-    if len(keys) == 1:
-        row.proof = proofs.get(keys.copy().pop())
+    keys = sorted({process.about.proof for process in processes if process.about.proof})
+    row.proof = proofs.get(keys[0]) if len(keys) == 1 else None
     row.proof_reason = _proof_reason(row, keys)
     row.marks = list(_marks(row)) if processes else []
     by_round = {process.round: process.rate for process in row.measured if process.rate}
@@ -324,30 +318,26 @@ def _unproven_variables(row: Row) -> str:
     if not proven or not unproven:
         return ""
     before, after = next(iter(proven.values())), unproven[0]
-    words = [
-        f"{name}: proven {_value(before, name)}, measured {_value(after, name)}"
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    ]
+    words = []
+    for name in sorted({*before, *after}):
+        then, now = (f"with {each[name]!r}" if name in each else "without it" for each in (before, after))
+        if then != now:
+            words.append(f"{name}: proven {then}, measured {now}")
     return "; ".join(words) or "proven and measured with paths in different home folders"
 
 
-def _value(variables: dict[str, str], name: str) -> str:
-    return f"with {variables[name]!r}" if name in variables else "without it"
-
-
-def _proof_reason(row: Row, keys: set[str]) -> str:
+def _proof_reason(row: Row, keys: list[str]) -> str:
     if row.proof:
         others = ", ".join(sorted(_unproven_processors(row)))
         if others:
             return f"proven on {', '.join(row.proof.processors)}, measured on {others}"
         return _unproven_variables(row)
     if len(keys) > 1:
-        return f"its records name different proofs ({', '.join(sorted(keys))}): the framework changed during the run"
+        return f"its records name different proofs ({', '.join(keys)}): the framework changed during the run"
     if keys:
-        return f"proofs/{keys.copy().pop()}.json is missing from the run folder"
-    reasons = [process.about.proof_reason for process in row.processes if process.about.proof_reason]
-    return reasons[0] if reasons else "no proof was made"
+        return f"proofs/{keys[0]}.json is missing from the run folder"
+    reasons = (process.about.proof_reason for process in row.processes if process.about.proof_reason)
+    return next(reasons, "no proof was made")
 
 
 def _marks(row: Row) -> Iterable[str]:

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from suite.analysis.stats import LEVEL, Values, centre, student_t
 
@@ -36,6 +35,7 @@ NOTICED = 0.05  # of the time of a step, over the measured region
 ACCEPTED = 0.02  # chance that noise alone makes a trend of a row; five steps of a lone process in order have 1/60
 ALIKE_AT = 0.07  # the chance that is accepted of a single process
 EXCEPT = 5  # one process in five need not show it
+PAIRS = lru_cache(np.triu_indices)  # of stretches: the indices of the earlier, and of the later
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def trend(step_seconds: Values) -> Trend | None:
     stretches = step_seconds[step_seconds.size % size :].reshape(-1, size)
     blocks = _median(stretches)
     count = blocks.size
-    earlier, later = _pairs(count)
+    earlier, later = PAIRS(count, 1)
     rises = blocks[later] - blocks[earlier]
     slope = _median(rises / (later - earlier))
     return Trend(float(slope * (count - 1) / _median(blocks)), int(np.sign(rises).sum()), count)
@@ -73,17 +73,11 @@ def _median(values: Values) -> Values:
     return middle
 
 
-@lru_cache
-def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    earlier, later = np.triu_indices(count, 1)
-    return earlier, later
-
-
 def together(trends: Sequence[Trend]) -> float:
     """Return the chance of a balance as large, either way, in all processes together, without a trend in any."""
     balance = abs(sum(one.balance for one in trends))
     rising = _rising(tuple(sorted(one.stretches for one in trends)))
-    least = (rising.size - 1 + balance + 1) // 2  # rising pairs of all; equal stretches count half
+    least = (rising.size + balance) // 2  # rising pairs of all; equal stretches count half
     return min(1.0, 2 * float(rising[least:].sum()))
 
 
@@ -94,22 +88,22 @@ def _rising(stretches: tuple[int, ...]) -> Values:
     M. G. Kendall, "Rank Correlation Methods", 1948: each further stretch comes, with equal chances, after any number of
     earlier ones that are faster.
     """
-    found: Values = np.ones(1)
-    for places in (place for count in stretches for place in range(2, count + 1)):
-        found = np.convolve(found, np.full(places, 1 / places))
-    return found
+    chances: Values = np.ones(1)
+    for count in stretches:
+        for places in range(2, count + 1):
+            chances = np.convolve(chances, np.full(places, 1 / places))
+    return chances
 
 
 def drifts(trends: Sequence[Trend | None]) -> bool:
     """Return True if nearly all processes of a row got noticeably faster, or slower, beyond chance."""
-    known = [one for one in trends if one]
-    slower = sum(one.balance for one in known) > 0
-    alike = [
-        one
-        for one in known
-        if abs(one.change) > NOTICED and (one.change > 0) is (one.balance > 0) is slower and one.chance < ALIKE_AT
-    ]
-    return bool(alike) and len(alike) >= len(trends) - len(trends) // EXCEPT and together(known) < ACCEPTED
+    known = [trend for trend in trends if trend]
+    slower = sum(trend.balance for trend in known) > 0
+    alike = 0
+    for trend in known:
+        noticed = abs(trend.change) > NOTICED and trend.chance < ALIKE_AT
+        alike += noticed and (trend.change > 0) is (trend.balance > 0) is slower
+    return alike > 0 and alike >= len(trends) - len(trends) // EXCEPT and together(known) < ACCEPTED
 
 
 CHANCE = 0.05  # of a change in a steady series; the longer it is the fewer, since neighbouring places are alike
@@ -131,19 +125,35 @@ def change_points(values: Sequence[float], least: float = 0.0) -> list[int]:
     if len(values) < FEWEST:
         return []
     steps = centre(np.diff(values), winsorised=True)
-    deviation = steps.error * math.sqrt(steps.count / 2)
-    return _large(values, _certain(_limited(values, FAR * deviation)), least)
+    most = FAR * steps.error * math.sqrt(steps.count / 2)
+    # Every value is limited to `most` from the median of itself and its neighbours.
+    middle = np.median(sliding_window_view(np.pad(values, 1, mode="reflect"), 3), axis=1)
+    begins = _certain(np.clip(values, middle - most, middle + most))
+    while begins:  # the smallest change goes, until its interval reaches `least`
+        about, stretches = _about(values, begins)
+        reach = student_t(0.5 + LEVEL / 2, about.degrees) * about.deviation
+        largest = [
+            abs(float(after.mean() - before.mean())) + reach * math.sqrt(1 / before.size + 1 / after.size)
+            for before, after in pairwise(stretches)
+        ]
+        smallest = int(np.argmin(largest))
+        if largest[smallest] >= least:
+            break
+        del begins[smallest]
+    return begins
 
 
 def noise(values: Sequence[float]) -> Noise | None:
     """Return the noise about the levels of a series; None of fewer than FEWEST values."""
-    return _about(values, change_points(values)) if len(values) >= FEWEST else None
+    return _about(values, change_points(values))[0] if len(values) >= FEWEST else None
 
 
-def _limited(values: Sequence[float], most: float) -> Values:
-    """Limit every value to at most `most` from the median of itself and its neighbours."""
-    middle = np.median(sliding_window_view(np.pad(values, 1, mode="reflect"), 3), axis=1)
-    return np.clip(values, middle - most, middle + most)
+def _about(values: Sequence[float], begins: Sequence[int]) -> tuple[Noise, list[Values]]:
+    """Return the noise about the means of stretches, and the stretches."""
+    stretches = np.split(np.asarray(values, dtype=np.float64), begins)
+    degrees = len(values) - len(stretches)
+    squares = sum(float(((stretch - stretch.mean()) ** 2).sum()) for stretch in stretches)
+    return Noise(math.sqrt(squares / degrees), degrees), stretches
 
 
 def _certain(values: Values) -> list[int]:
@@ -183,30 +193,3 @@ def _divisions(values: Values, most: int) -> Iterator[tuple[float, list[int]]]:
         for begin in reversed(begins):
             found.append(int(begin[found[-1]]))
         yield float(best[count]), found[:0:-1]
-
-
-def _stretches(values: Sequence[float], begins: Sequence[int]) -> list[Values]:
-    return np.split(np.asarray(values, dtype=np.float64), begins)
-
-
-def _about(values: Sequence[float], begins: Sequence[int]) -> Noise:
-    stretches = _stretches(values, begins)
-    degrees = len(values) - len(stretches)
-    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in stretches)
-    return Noise(math.sqrt(squares / degrees), degrees)
-
-
-def _large(values: Sequence[float], begins: list[int], least: float) -> list[int]:
-    """Remove the changes whose intervals end below `least`, the smallest first."""
-    while begins:
-        about, stretches = _about(values, begins), _stretches(values, begins)
-        reach = student_t(0.5 + LEVEL / 2, about.degrees) * about.deviation
-        most = [
-            abs(float(after.mean() - before.mean())) + reach * math.sqrt(1 / before.size + 1 / after.size)
-            for before, after in pairwise(stretches)
-        ]
-        smallest = int(np.argmin(most))
-        if most[smallest] >= least:
-            break
-        begins = [*begins[:smallest], *begins[smallest + 1 :]]
-    return begins

@@ -79,8 +79,8 @@ def _cells(case: "Compared") -> tuple[str, ...]:
 
 def _notes(comparison: "Comparison") -> Iterable[str]:
     """Yield the notes below the table; a note that several cases share comes once."""
+    from suite.analysis.compare_runs import SAME
     from suite.analysis.trend import FEWEST
-    from suite.analysis.verdicts import SAME
 
     labels_of: dict[str, list[str]] = {}
     for case in comparison.cases:
@@ -136,7 +136,7 @@ def _print_series(series: "Series") -> None:
             {
                 "began": point.run.about.created[:16].replace("T", " "),
                 "run": str(point.run.path),
-                "samples/s": significant(point.rate),
+                "samples/s": significant(point.row.speed),
                 "95 % interval": f"{significant(rate.low)} to {significant(rate.high)}" if rate else "",
                 "change": f"{change.ratio - 1:+.1%}" if change else "",
             }

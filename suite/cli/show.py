@@ -103,7 +103,7 @@ def print_results(folder: "RunFolder", reasons: bool = True) -> None:
 
 def _say_power(rows: "list[Row]", until: float | None) -> None:
     """Say how many processes a comparison with another run needs, if a case has fewer; `until` is the run's rule."""
-    from suite.analysis.verdicts import SMALL, processes_needed, processes_noise
+    from suite.analysis.compare_runs import SMALL, processes_needed, processes_noise
 
     change = until if until and until > 0 else SMALL
     noises = [(row, processes_noise(row.rates)) for row in rows if row.rates and row.sound]

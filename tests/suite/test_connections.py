@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.analysis.connections import Worker, workers_of
+from suite.analysis.measured import Worker, workers_of
 from suite.results.invariants import broken
 from suite.results.rank_report import Rank, is_end
 from suite.results.records import Record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.analysis.connections import Carrier, carriers
+from suite.analysis.measured import Carrier, carriers
 from suite.contracts.case import Placement
 from suite.processes.placement_check import (
     RankReport,

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from suite.analysis.stats import Interval, Rates, centre
-from suite.analysis.trend import FEWEST, Noise, change_points, noise
-from suite.analysis.verdicts import (
+from suite.analysis.compare_runs import (
     FASTER,
     SAME,
     SLOWER,
@@ -18,6 +16,8 @@ from suite.analysis.verdicts import (
     processes_needed,
     processes_noise,
 )
+from suite.analysis.stats import Interval, Rates, centre
+from suite.analysis.trend import FEWEST, Noise, change_points, noise
 
 
 def rates(random, count, level=0.0, scatter=0.02):

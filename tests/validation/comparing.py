@@ -28,11 +28,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from suite.analysis.compare_runs import MOST, SAME, SLOWER, Sides, judged
 from suite.analysis.rows import Row
 from suite.analysis.stats import Rates, Values
 from suite.analysis.summary import summarise
 from suite.analysis.trend import change_points, noise
-from suite.analysis.verdicts import MOST, SAME, SLOWER, Sides, judged
 from suite.results.run_folder import RunFolder
 
 THRESHOLD = 0.03
