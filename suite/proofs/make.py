@@ -9,7 +9,6 @@ import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -109,6 +108,10 @@ class Proofs:
         values = proven.to_dict()
         environ = {**inherited(), **ask(launch.adapter, "environ", proven, launch.interpreter.path)}
         batch = {"tuned batch": launch.tuned_batch} if launch.tuned_batch else {}
+        if launch.here:  # the verdict is its processors'
+            host = [self._host.cpu, self._host.gpus if proven.placement.device != "cpu" else []]
+        else:
+            host = [launch.launcher.name, *proven.placement.hosts]
         parts = {
             **batch,
             "bundle": bundle.written_digest(launch.bundle),
@@ -117,16 +120,10 @@ class Proofs:
             "packages": launch.interpreter.packages,
             "python": launch.interpreter.version,
             "tolerance": asdict(tolerance(proven.precision, workload.name, proven.optimiser, proven.placement.device)),
-            "host": self._machine(launch),
+            "host": host,
             "variables": arithmetic(environ, variables(launch.adapter)),
         }
-        return _digest(parts)
-
-    def _machine(self, launch: Launch) -> list[Any]:
-        """Return the key's part for the machine: this one's processors, or the launcher's name and the hosts' names."""
-        if launch.here:
-            return [self._host.cpu, self._host.gpus if launch.configuration.placement.device != "cpu" else []]
-        return [launch.launcher.name, *launch.configuration.placement.hosts]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _verdict(launch: Launch, results: Path, scratch: Path) -> Proving[Verdict]:
@@ -161,6 +158,8 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
     samples += -samples % microbatches
     # Fields that cannot change the verdict keep their defaults, so that plans share proofs. Threads and cores can: by
     # their number a library chooses its kernels, and the pieces into which it cuts a matrix or a sum.
+    # A rank that is bound to cores has more of them for its readers: the proof needs equally many, and reads nothing.
+    reads = case.data != "synthetic" and case.input.mode != "memory"
     changing = Schedule(warmup_epochs=1.0) if case.schedule.changing else Schedule()  # one schedule proves all
     return Configuration(
         case.adapter,
@@ -171,7 +170,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
         precision=case.precision,
         tuning=case.tuning,
         **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload), "schedule": changing},
-        readers=_readers(case),
+        readers=case.readers if reads and placement.binding == "cores" else 0,
         knobs=case.knobs,
     )
 
@@ -179,15 +178,6 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 def tuned_batch(case: Case, adapter: Adapter) -> int:
     """Return the samples per device for which a proof chooses kernels by timing; 0: it times none."""
     return case.batch if ask(adapter, "tunes_to_batch", case) else 0
-
-
-def _readers(case: Case) -> int:
-    """Return the readers of a case whose ranks are bound to cores, else 0.
-
-    Such a rank has more cores, for its readers; the proof needs equally many, although it reads nothing.
-    """
-    reads = case.data != "synthetic" and case.input.mode != "memory"
-    return case.readers if reads and case.placement.binding == "cores" else 0
 
 
 def networks(adapter: Adapter, case: Configuration) -> int:
@@ -220,7 +210,3 @@ def subject(case: Configuration) -> Subject:
         optimiser=case.optimiser,
         knobs=case.knobs,
     )
-
-
-def _digest(parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -42,7 +42,17 @@ class Oracles:
 
     def of(self, proven: Launch) -> Path:
         """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made."""
-        adapter, configuration = oracle(), configuration_of_oracle(proven)
+        adapter, case = oracle(), proven.configuration
+        mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
+        configuration = plain(
+            adapter,
+            proven.workload,
+            batch=case.global_batch,  # the joined one
+            knobs=pieces(proven.adapter, case) if mixed else {},
+            **{name: getattr(case, name) for name in UPDATE},
+        )
+        all_cores = replace(configuration.placement, threads=len(os.sched_getaffinity(0)))
+        configuration = configuration.on(placement=all_cores)
         parts = {
             "bundle": bundle.digest(adapter),
             "graph": proven.workload.graph().without_dropout().digest,
@@ -76,20 +86,6 @@ class Oracles:
                     folder.rename(Path(scratch) / "broken")
             with contextlib.suppress(OSError):
                 results.rename(folder)
-
-
-def configuration_of_oracle(proven: Launch) -> Configuration:
-    """Return the configuration in which the oracle trains the joined batch of a proof, on all cores."""
-    adapter, case = oracle(), proven.configuration
-    mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
-    found = plain(
-        adapter,
-        proven.workload,
-        batch=case.global_batch,
-        knobs=pieces(proven.adapter, case) if mixed else {},
-        **{name: getattr(case, name) for name in UPDATE},
-    )
-    return found.on(placement=replace(found.placement, threads=len(os.sched_getaffinity(0))))
 
 
 def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:

@@ -3,8 +3,8 @@
 An asynchronous strategy is proven on one device: see `suite.proofs.make.configuration_of_proof`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from suite.contracts import knobs
@@ -56,7 +56,12 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
         (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
         for each in (adapters()[name] for name in names)
         for workload in networks
-        for case in _cases(each, workloads()[workload], wanted)
+        for strategy, tuning, precision in product(
+            each.capabilities.strategies, each.capabilities.tunings, wanted.precisions
+        )
+        if (not wanted.strategies or strategy.name in wanted.strategies)
+        if (not wanted.tunings or tuning in wanted.tunings)
+        for case in [_case(each, workloads()[workload], strategy, tuning, wanted).on(precision=precision)]
     ]
     if not found:
         raise RequestError(
@@ -79,15 +84,6 @@ def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
         problems = [knob.problem(value) for knob in owners]
         if all(problems):
             raise RequestError(f"the knob {name} {problems[0]}")
-
-
-def _cases(adapter: Adapter, workload: Workload, wanted: Wanted) -> Iterator[Case]:
-    for strategy in adapter.capabilities.strategies:
-        if not wanted.strategies or strategy.name in wanted.strategies:
-            for tuning in adapter.capabilities.tunings:
-                if not wanted.tunings or tuning in wanted.tunings:
-                    for precision in wanted.precisions:
-                        yield _case(adapter, workload, strategy, tuning, wanted).on(precision=precision)
 
 
 def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str, wanted: Wanted) -> Case:
