@@ -31,8 +31,8 @@ from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
 from suite.foreign.folder import ForeignRun
-from suite.predict.answer import TRUSTED, Answer
 from suite.predict.from_run import beside_measured
+from suite.predict.prediction import TRUSTED, Answer
 from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Sampling
 from suite.worker.pass_kinds import NATIVE, STAGED

@@ -8,7 +8,7 @@ from reports.names import names
 from reports.panels import by_network
 from reports.text import listed, share
 from suite.analysis.rows import Row
-from suite.predict.answer import Answer
+from suite.predict.prediction import Answer
 
 SEARCHED, SCALED, PARTED, MODEL, READ, LED = "searched", "scaled", "parted", "model", "read", "led"
 DEVICES, LESSONS, ALIKE, EXCHANGED = "devices", "lessons", "alike", "exchanged"

@@ -12,7 +12,7 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import trainings
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case, Placement
-from suite.predict.answer import Answer
+from suite.predict.prediction import Answer
 
 
 def scaling(panel: Panel, adapters: Sequence[str], predicted: Sequence[Answer] = ()) -> Figure | None:

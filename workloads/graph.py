@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from workloads import attributes, kinds
+from workloads import kinds
 from workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
 
 __all__ = ["Graph", "Head", "Layer", "Parameter", "Shape", "size"]
@@ -29,7 +29,7 @@ class Graph:
     def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
         """Make an empty graph whose only node is "input"; ValueError for impossible extents or classes."""
         self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
-        if not isinstance(name, str) or not self.input_shape or not all(map(attributes.whole, (*input_shape, classes))):
+        if not isinstance(name, str) or not self.input_shape or not all(map(kinds.whole, (*input_shape, classes))):
             raise ValueError(
                 "%r takes inputs of %r and tells %r classes apart; a name and whole numbers from 1 are wanted"
                 % (name, self.input_shape, classes)
@@ -58,7 +58,7 @@ class Graph:
             raise ValueError("a head reads %r, which no layer writes" % (layer,))
         if self._shapes[layer] != (self.classes,):
             raise ValueError("head %r has shape %r, not (%d,)" % (layer, self._shapes[layer], self.classes))
-        if not attributes.number(weight) or weight <= 0:
+        if not kinds.number(weight) or weight <= 0:
             raise ValueError("head %r weighs %r; it wants a number above 0" % (layer, weight))
         self.heads.append(Head(layer, weight))
 

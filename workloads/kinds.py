@@ -6,10 +6,7 @@ and its computation in each adapter (`lower.py`); no other file lists the kinds.
 Standard library only.
 """
 
-from typing import Any, Dict, List, NamedTuple, Tuple, Type
-
-from workloads import attributes
-from workloads.attributes import Attribute
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 
 Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
 
@@ -26,6 +23,65 @@ Parameter = NamedTuple(
         ("init", dict),  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
     ],
 )
+
+
+# The values that a layer's attributes may have: a network may come from any user's file.
+MAX_COUNT = 10**9
+INITIALISERS = {"constant": "value", "uniform": "bound", "gaussian": "std", "xavier": "", "he": "", "he_fan_out": ""}
+REQUIRED = object()  # the default of an attribute without one
+
+
+def whole(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_COUNT
+
+
+def number(value: Any) -> bool:
+    """Check for a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e30
+
+
+Attribute = NamedTuple("Attribute", [("fits", Callable[[Any], bool]), ("wanted", str), ("default", Any)])
+
+
+def count(default: Any = REQUIRED) -> Attribute:
+    return Attribute(whole, "a whole number from 1", default)
+
+
+def padding() -> Attribute:
+    return Attribute(lambda value: whole(value, 0), "a whole number from 0", 0)
+
+
+def flag(default: bool) -> Attribute:
+    return Attribute(lambda value: isinstance(value, bool), "true or false", default)
+
+
+def real(default: float) -> Attribute:
+    return Attribute(number, "a number", default)
+
+
+def positive(default: float) -> Attribute:
+    return Attribute(lambda value: number(value) and value > 0, "a number above 0", default)
+
+
+def share(default: Any = REQUIRED) -> Attribute:
+    return Attribute(lambda value: number(value) and 0 <= value < 1, "a number from 0 to less than 1", default)
+
+
+def init() -> Attribute:
+    """Return the attribute `init`: {role: {"kind": one of INITIALISERS, and the value that it takes}}."""
+
+    def fits(value: Any) -> bool:
+        kind = value.get("kind") if isinstance(value, dict) else None
+        takes = INITIALISERS.get(kind) if isinstance(kind, str) else None
+        if takes is None:
+            return False
+        return set(value) == {"kind", takes or "kind"} and (not takes or number(value[takes]))
+
+    return Attribute(
+        lambda value: isinstance(value, dict) and all(map(fits, value.values())),
+        "an initialiser for each role: {'kind': one of %s}" % ", ".join(sorted(INITIALISERS)),
+        {},
+    )
 
 
 class Layer:
@@ -105,7 +161,7 @@ class Layer:
         full = {}
         for key, attribute in self.attributes.items():
             value = full[key] = attrs.get(key, attribute.default)
-            if value is attributes.REQUIRED:
+            if value is REQUIRED:
                 raise ValueError("layer %r (%s) needs the attribute %r" % (self.name, self.kind, key))
             if not attribute.fits(value):
                 raise ValueError(
@@ -141,13 +197,13 @@ class Conv(Layer, kind="conv"):
     """Cross-correlation, zero padding on both sides."""
 
     attributes = {
-        "out": attributes.count(),
-        "kernel": attributes.count(),
-        "stride": attributes.count(1),
-        "pad": attributes.padding(),
-        "groups": attributes.count(1),
-        "bias": attributes.flag(True),
-        "init": attributes.initialisers(),
+        "out": count(),
+        "kernel": count(),
+        "stride": count(1),
+        "pad": padding(),
+        "groups": count(1),
+        "bias": flag(True),
+        "init": init(),
     }
     initialisers = {"weight": HE, "bias": ZERO}
     takes_images = has_weights = overwritable = True
@@ -172,7 +228,7 @@ class Conv(Layer, kind="conv"):
 class Dense(Layer, kind="dense"):
     """y = W x + b over a flat input."""
 
-    attributes = {"out": attributes.count(), "bias": attributes.flag(True), "init": attributes.initialisers()}
+    attributes = {"out": count(), "bias": flag(True), "init": init()}
     initialisers = {"weight": HE, "bias": ZERO}
     has_weights = overwritable = True
 
@@ -203,10 +259,10 @@ class Pool(Layer):
     """
 
     attributes = {
-        "kernel": attributes.count(),
-        "stride": attributes.count(),
-        "pad": attributes.padding(),
-        "ceil": attributes.flag(False),
+        "kernel": count(),
+        "stride": count(),
+        "pad": padding(),
+        "ceil": flag(False),
     }
     takes_images = True
 
@@ -223,7 +279,7 @@ class MaxPool(Pool, kind="max_pool"):
 class AveragePool(Pool, kind="avg_pool"):
     """The mean of each window; count_padding: padded zeros count in the divisor."""
 
-    attributes = dict(Pool.attributes, count_padding=attributes.flag(False))
+    attributes = dict(Pool.attributes, count_padding=flag(False))
     linear = True
 
 
@@ -231,10 +287,10 @@ class LocalResponseNorm(Layer, kind="lrn"):
     """x * (k + alpha/size * sum of squares over the window) ** -beta, across channels."""
 
     attributes = {
-        "size": attributes.count(5),
-        "alpha": attributes.real(1e-4),
-        "beta": attributes.real(0.75),
-        "k": attributes.real(1.0),
+        "size": count(5),
+        "alpha": real(1e-4),
+        "beta": real(0.75),
+        "k": real(1.0),
     }
     takes_images = True
 
@@ -247,9 +303,9 @@ class BatchNorm(Layer, kind="batch_norm"):
     """
 
     attributes = {
-        "eps": attributes.positive(1e-5),
-        "momentum": attributes.share(0.9),
-        "init": attributes.initialisers(),
+        "eps": positive(1e-5),
+        "momentum": share(0.9),
+        "init": init(),
     }
     initialisers = {"weight": ONE, "bias": ZERO}
     statistics = ("running_mean", "running_var")
@@ -262,7 +318,7 @@ class BatchNorm(Layer, kind="batch_norm"):
 class Dropout(Layer, kind="dropout"):
     """Zero with probability rate, else scale by 1/(1 - rate)."""
 
-    attributes = {"rate": attributes.share()}
+    attributes = {"rate": share()}
     differs_in_inference = draws_random = elementwise = True
     deterministic = {"rate": 0.0}
 

@@ -22,7 +22,7 @@ from suite.worker.contract import Batch, Setup, Unavailable
 from suite.worker.packed_set import RecordSource
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from suite.worker.view import View
-from workloads.preprocessing import Preprocessing
+from workloads.catalogue import Preprocessing
 
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already
 TEXT_CHUNK_BYTES = 32 << 20  # CNTK's default

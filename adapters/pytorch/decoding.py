@@ -22,7 +22,7 @@ from torch.utils.data import get_worker_info
 from suite.worker.contract import Unavailable
 from suite.worker.photographs import Photographs, Within, naming, random_box, refuse_huge
 from suite.worker.sources import Source
-from workloads.preprocessing import Box, Preprocessing
+from workloads.catalogue import Box, Preprocessing
 
 LARGEST = 8  # crops: of an image that is much longer than wide, more would be scaled than is cut out
 TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each; a larger image is alone

@@ -1,4 +1,4 @@
-"""The preprocessing of `workloads.preprocessing` as a graph, from an image file's bytes to a network's input.
+"""The preprocessing of `workloads.catalogue` as a graph, from an image file's bytes to a network's input.
 
 The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
 filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from workloads.preprocessing import Preprocessing
+from workloads.catalogue import Preprocessing
 
 TRIES = 10
 Boxes = Callable[[Any, Any], Any]  # (width, height) -> left, top, right, bottom; all float64

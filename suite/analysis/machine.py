@@ -10,6 +10,7 @@ from suite.contracts.case import Case, Placement
 from suite.results.rank_report import GPU, AnyRank, Rank
 from suite.results.records import AnyRecord, Host, Record
 from suite.results.run_folder import ResultFolder
+from suite.text import grouped
 from suite.worker.messages import GpuUse, HostUse, Machine
 from suite.worker.pass_kinds import NATIVE
 
@@ -149,19 +150,16 @@ class Reference(NamedTuple):
 
 def references_of(record: AnyRecord) -> tuple[Reference, ...]:
     """Return the fixed computation of every rank that timed it."""
-    place = record.case.placement
+    place, load = record.case.placement, getattr(record.case, "straggler", 0.0)
+    shared = (record.interpreter.path, place.threads * place.devices, load)
     ranks_on = Counter(rank.hello.host for rank in record.ranks if rank.hello)
     references = []
     for rank in record.ranks:
         seconds = [*rank.noise.reference_before_s, *rank.noise.reference_after_s] if rank.noise else []
-        if not seconds:
-            continue
-        ground: Ground | None = None
-        if rank.hello:
-            host, threads = rank.hello.host, place.threads * place.devices
-            load = getattr(record.case, "straggler", 0.0)
-            ground = (host, record.interpreter.path, tuple(rank.hello.cores), ranks_on[host], threads, load)
-        references.append(Reference(ground, median(seconds), min(seconds)))
+        hello = rank.hello
+        ground = (hello.host, tuple(hello.cores), ranks_on[hello.host], *shared) if hello else None
+        if seconds:
+            references.append(Reference(ground, median(seconds), min(seconds)))
     return tuple(references)
 
 
@@ -256,32 +254,25 @@ def gpus_of(record: AnyRecord) -> tuple[Gpu, ...]:
     """Return the GPUs that were driven during the native pass, a whole training, or all exchanges."""
     gpus = []
     for rank in record.ranks:
-        use = use_of(rank)
-        if use is None:
-            continue
-        machine = rank.hello.machine if rank.hello else None
-        listed = [match for name in (machine.gpus if machine else ()) if (match := GPU.fullmatch(name))]
-        models = {match[2]: match[1] for match in listed}
-        host = rank.hello.host if rank.hello else ""
-        gpus += [Gpu(host, models.get(gpu.uuid, ""), gpu) for gpu in use.gpus]
+        use, hello = use_of(rank), rank.hello
+        names = hello.machine.gpus if hello and hello.machine else ()
+        models = {match[2]: match[1] for name in names if (match := GPU.fullmatch(name))}
+        host = hello.host if hello else ""
+        gpus += [Gpu(host, models.get(gpu.uuid, ""), gpu) for gpu in use.gpus] if use else []
     return each_once(gpus)
 
 
 def each_once(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return one entry per GPU that several ranks or processes used: the mean of means, and the extremes."""
-    by_device: dict[tuple[str, str], list[Gpu]] = defaultdict(list)
-    for gpu in gpus:
-        by_device[gpu.host, gpu.use.uuid].append(gpu)
-    return tuple(Gpu(same[0].host, same[0].model, _joined([gpu.use for gpu in same])) for same in by_device.values())
-
-
-def _joined(uses: list[GpuUse]) -> GpuUse:
-    changes: dict[str, Any] = {}
-    for name, join in JOINED.items():
-        values = [value for use in uses if (value := getattr(use, name)) is not None]
-        if values:
-            changes[name] = join(values)
-    return uses[0]._replace(**changes)
+    joined = []
+    for same in grouped(gpus, lambda gpu: (gpu.host, gpu.use.uuid)).values():
+        changes: dict[str, Any] = {}
+        for name, join in JOINED.items():
+            values = [value for gpu in same if (value := getattr(gpu.use, name)) is not None]
+            if values:
+                changes[name] = join(values)
+        joined.append(replace(same[0], use=same[0].use._replace(**changes)))
+    return tuple(joined)
 
 
 # --- What the machine can do at most, and the energy that it took.
@@ -301,7 +292,8 @@ def peak_of(record: Record) -> Peak | None:
     peaks = [rank.peaks for rank in record.ranks if rank.peaks]
     if not peaks or len(peaks) < record.case.placement.ranks:
         return None
-    return Peak(sum(peak.flop_per_s for peak in peaks), sum(peak.bytes_per_s for peak in peaks), peaks[0].library)
+    flop_per_s, bytes_per_s = sum(peak.flop_per_s for peak in peaks), sum(peak.bytes_per_s for peak in peaks)
+    return Peak(flop_per_s, bytes_per_s, peaks[0].library)
 
 
 def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) -> dict[str, Peak]:

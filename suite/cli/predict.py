@@ -14,8 +14,7 @@ from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
 
 if TYPE_CHECKING:
-    from suite.predict.answer import Answer, Asked
-    from suite.predict.prediction import Prediction
+    from suite.predict.prediction import Answer, Asked, Prediction
 
 COLUMNS = ("ranks", "schedule", "samples/s", "95 % interval", "ms/step", "efficiency", "exposed ms")
 COMPARED = ("measured", "error")
@@ -85,7 +84,7 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON, and nothing else.")] = False,
 ) -> None:
     """Predict the speed of synchronous training on more ranks, and what would help most."""
-    from suite.predict.answer import Answer
+    from suite.predict.prediction import Answer
     from suite.predict.request import request
 
     options = {

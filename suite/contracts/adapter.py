@@ -69,7 +69,7 @@ class Format:
     help: str
     kinds: tuple[str, ...] = ("folder",)  # the kinds of data sets it can hold: "folder" (of images), "arrays"
     ordered: bool = False  # True: the reader yields samples in a given order; False: it shuffles, so no pass `train`
-    scaling: str = ""  # the reason why its reader scales images unlike workloads.preprocessing; "": it scales alike
+    scaling: str = ""  # the reason why its reader scales images unlike workloads.catalogue; "": it scales alike
     whole: bool = True  # True: images are packed whole, so random crops are possible; False: packed as centre crops
 
 

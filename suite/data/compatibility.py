@@ -66,11 +66,15 @@ def _arrays(path: Path, graph: Graph) -> tuple[int, str]:
 
 def _folder(path: Path, graph: Graph) -> tuple[int, str]:
     """Return (samples, why they do not fit the network); ValueError for a broken folder."""
-    from suite.data.decode import lone_class
+    from suite.data.decode import header, lone_class
     from suite.worker.image_folder import listed
 
     files, classes, _ = listed(str(path))
-    _open_one_of_each(files)
+    first: dict[int, str] = {}  # image of each class; `stagebench data check` decodes all of them
+    for file, label in files:
+        first.setdefault(label, file)
+    for file in first.values():
+        header(Path(file))
     problem = lone_class(path, classes)
     if problem:
         raise ValueError(problem)
@@ -79,17 +83,6 @@ def _folder(path: Path, graph: Graph) -> tuple[int, str]:
     if len(classes) > graph.classes:
         return len(files), f"{path.name} has {len(classes)} classes, {graph.name} tells {graph.classes} apart"
     return len(files), ""
-
-
-def _open_one_of_each(files: list[tuple[str, int]]) -> None:
-    """Read the header of each class's first image; `stagebench data check` decodes all of them."""
-    from suite.data.decode import header
-
-    seen: set[int] = set()
-    for path, label in files:
-        if label not in seen:
-            seen.add(label)
-            header(Path(path))
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -1,6 +1,8 @@
-"""The check that all readers deliver the same samples, compared with the plain source's (`suite.data.pixels`).
+"""The check that all readers deliver the samples that the plain source makes of the same files.
 
-A few samples of a set are read once through every reader of an adapter: of the files, and of each record format.
+A few samples of a set are read once through every reader of an adapter: of the files, and of each record format. A
+reader may deliver in any order: each sample is matched with the nearest of the plain source's, and each of those must
+come exactly once.
 """
 
 import os
@@ -19,7 +21,6 @@ from suite.contracts.adapter import Adapter, Format
 from suite.contracts.case import Configuration
 from suite.data.decode import header, images
 from suite.data.pack import Packing, pack
-from suite.data.pixels import DECODED, EXACT, REDECODED, SCALED, Bounds, Samples, compare
 from suite.data.sets import kind_of
 from suite.errors import RequestError, StagebenchError, Unavailable
 from suite.plugin_errors import ask
@@ -38,6 +39,88 @@ from workloads.catalogue import Workload
 BATCH, READERS = 4, 2
 EVEN = BATCH * READERS  # samples of an epoch are a multiple: no reader fills its last batch from the next epoch
 SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest allowed distance of pixels: the mean, and that of any pixel."""
+
+    mean: float
+    most: float
+    reason: str = ""  # for looser bounds than usual
+
+    def __str__(self) -> str:
+        most = f", most {self.most:g}" if np.isfinite(self.most) else ""
+        return f"mean {self.mean:g}{most}" + (f": {self.reason}" if self.reason else "")
+
+
+# In levels of 0 to 255. Decoders round the inverse cosine transform and the scaling each in its own way.
+DECODED = Bounds(0.5, 4.0)
+# In standard deviations: arrays are neither decoded nor scaled, but a text format may write few digits.
+EXACT = Bounds(1e-3, 1e-3)
+# Levels on the average, where files are decoded by other rules for the reason that the adapter gives: libjpeg-turbo
+# without its interpolation of colours is 0.7 to 1.6 off, and more than 20 at edges; nvJPEG on an H200 0.75 and 24.
+REDECODED = 2.0
+SCALED = 6.0  # levels on the average, where a reader scales by another filter for the reason that its format gives
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images as levels or deviations, float32 (samples, channels, height, width); labels, int64."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison; `problem` is "" if all samples are right."""
+
+    mean: float
+    most: float
+    wrong_labels: int
+    missing: int  # of the plain source's samples
+    problem: str
+
+
+def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] | None = None) -> Comparison:
+    """Match the samples and compare pixels, labels and completeness; with `order`, the order too."""
+    if delivered.images.shape[1:] != true.images.shape[1:]:
+        problem = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
+        return Comparison(0.0, 0.0, 0, len(true.labels), problem)
+    match = nearest(delivered.images, true.images)
+    mean, most = off(delivered.images, true.images[match])
+    wrong = int((delivered.labels != true.labels[match]).sum())
+    absent = len(set(range(len(true.labels))) - set(match.tolist()))
+    problem = ""
+    if not (mean <= bounds.mean and most <= bounds.most):
+        turned = delivered.images[:, ::-1]  # the commonest error
+        by, _ = off(turned, true.images[nearest(turned, true.images)])
+        cause = f", by {by:.3g} with the channels reversed: it delivers BGR" if by <= bounds.mean else ""
+        problem = f"pixels differ by {mean:.3g} on the average, {most:.3g} at most{cause}"
+    elif wrong:
+        problem = f"{wrong} of {len(match)} labels are wrong"
+    elif absent:
+        problem = f"{absent} of {len(true.labels)} samples did not come in the first epoch"
+    elif order is not None and match.tolist() != order[: len(match)]:
+        problem = "samples come in another order than asked for"
+    return Comparison(mean, most, wrong, absent, problem)
+
+
+def nearest(images: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Return for each image the index of the nearest one among the others."""
+    flat, others = images.reshape(len(images), -1), among.reshape(len(among), -1)
+    centre = others.mean(axis=0)
+    flat, others = flat - centre, others - centre
+    # |a - b|^2 without |a|^2, which is constant for each a
+    indices: np.ndarray = ((others**2).sum(axis=1) - 2.0 * flat @ others.T).argmin(axis=1)
+    return indices
+
+
+def off(images: np.ndarray, true: np.ndarray) -> tuple[float, float]:
+    """Return the mean and the largest distance of a pixel."""
+    distance = np.abs(images - true)
+    return float(distance.mean()), float(distance.max())
 
 
 @dataclass(frozen=True)
@@ -117,7 +200,10 @@ class Check:
             try:
                 data = self.files
                 if form is not None:
-                    folder = self._packed(adapter, interpreter, form, Path(scratch))
+                    folder, work = Path(scratch) / "records", Path(scratch) / "packing"
+                    work.mkdir()
+                    packing = Packing(str(self.data), self.data, adapter, form, self.workload, folder=folder)
+                    pack(packing, interpreter, work)
                     data = data._replace(kind="records", path=str(folder))
                 delivered, reader = self._read(adapter, interpreter, data, Path(scratch))
             except Unavailable as error:
@@ -138,12 +224,6 @@ class Check:
             problem = problem.replace(link, os.path.realpath(link)) if link else problem
             command = command_line("stagebench", "data", "check", source)
             raise RequestError(f"{problem}; `{command}` names all unreadable files") from error
-
-    def _packed(self, adapter: Adapter, interpreter: Interpreter, form: Format, scratch: Path) -> Path:
-        folder, work = scratch / "records", scratch / "packing"
-        work.mkdir()
-        pack(Packing(str(self.data), self.data, adapter, form, self.workload, folder=folder), interpreter, work)
-        return folder
 
     def _read(self, adapter: Adapter, interpreter: Interpreter, data: DataSet, scratch: Path) -> tuple[Samples, str]:
         limits, values = Limits(SECONDS, SECONDS), self._values(adapter)

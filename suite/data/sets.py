@@ -15,8 +15,7 @@ from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.packed_set import read_marker
 from suite.worker.typed_json import load
-from workloads.catalogue import Workload
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS, Workload
 
 
 class Recipe(NamedTuple):

@@ -18,7 +18,7 @@
     [cases.knobs]               # given to the adapters that have them
     memory_format = ["contiguous", "channels_last"]
 
-    [scale.small]               # `stagebench run PLAN --scale small`; see suite.plan.scale
+    [scale.small]               # `stagebench run PLAN --scale small`; see suite.plan.model.Scale
     divide_batch = 4
     keep = { ranks = 1 }        # of every block's values only these
 

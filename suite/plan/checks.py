@@ -134,30 +134,22 @@ def check_placement(
         )
     if named and len(named) != nodes:
         problems.add(written.path("hosts"), f"{len(named)} hosts for nodes = {nodes}; name one host per node")
-    if choice["straggler"]:
-        _check_straggler(choice, problems)
-    if choice["binding"] == "cores" and nodes == 1 and not taken and not (launcher and launcher.chooses_hosts):
-        _check_cores(choice, sorted(os.sched_getaffinity(0)), problems)
-
-
-def _check_straggler(choice: Choice, problems: Problems) -> None:
-    share, device = choice["straggler"], choice["device"]
-    problem = None
-    if device != "cpu":
-        problem = f"loads processors, which does not slow a {device} device; leave it out"
-    elif choice["binding"] != "cores":
+    bound = choice["binding"] == "cores"
+    problem = ""
+    if choice["device"] != "cpu":
+        problem = f"loads processors, which does not slow a {choice['device']} device; leave it out"
+    elif not bound:
         problem = "loads the last rank's cores, and binding = 'none' gives it none of its own; write binding = 'cores'"
-    if problem:
-        problems.add(choice.written.path("straggler"), f"straggler = {share:g} {problem}")
-
-
-def _check_cores(choice: Choice, cores: Sequence[int], problems: Problems) -> None:
+    if choice["straggler"] and problem:
+        problems.add(written.path("straggler"), f"straggler = {choice['straggler']:g} {problem}")
+    cores = len(os.sched_getaffinity(0))
     ranks, threads = choice["ranks"], choice["threads"] * choice["devices"]
-    if ranks * threads > len(cores):
+    here_only = nodes == 1 and not taken and not (launcher and launcher.chooses_hosts)
+    if bound and here_only and ranks * threads > cores:
         problems.add(
-            choice.written.path("binding"),
+            written.path("binding"),
             f"binding = 'cores' with {ranks} ranks of {threads} threads wants {ranks * threads} cores, "
-            f"this machine offers {len(cores)}; lower ranks or threads, or write binding = 'none'",
+            f"this machine offers {cores}; lower ranks or threads, or write binding = 'none'",
         )
 
 

@@ -6,6 +6,7 @@ fits the placement: without an exchange on one device, synchronous on several.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
 from suite.plan.text import key_text, value_text
+from suite.text import cut
 from suite.worker.case_parts import Sampling
 
 PLACED = ("nodes", "ranks", "devices")  # keys that decide the strategy, with the adapter
@@ -31,19 +33,28 @@ def plan_of(
 
     The plan's problems name the options. Relative paths start at the current folder.
     """
-    values = {key: _values(key, text) for key, text in asked.items()}
+    values = {}
+    for key, text in asked.items():
+        parts = [part.strip() for part in text.split(",")]
+        values[key] = [from_here(key, value_of(part)) if part else part for part in parts]
     return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
 
 
 def _text(values: Mapping[str, list[Any]], knobs: Mapping[str, Any], adapters: Mapping[str, Adapter]) -> str:
     named = [*values.get("adapter", []), *(Path(str(each)).stem for each in values.get("workload", []))]
     name = re.sub(r"[^A-Za-z0-9._-]+", "", "-".join(map(str, named)))[:60].strip("-._") or "options"
-    lines = [f"name = {value_text(name)}", f"title = {value_text(_title(values))}"]
+    called = [", ".join(map(str, values.get(key, []))) for key in ("adapter", "workload")]
+    called += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
+    title = cut("; ".join(filter(None, called)), LONGEST_TITLE)
+    lines = [f"name = {value_text(name)}", f"title = {value_text(title)}"]
     defaults = {key: each for key, each in values.items() if key not in ("adapter", "strategy", *PLACED, *SAMPLING)}
     lines += ["", "[defaults]", *_rows(defaults)]
     sampling = {key: values[key] for key in SAMPLING if key in values}
     if sampling:
-        lines += ["", "[sampling]", *_rows({**_quick(sampling), **sampling})]
+        usual = Sampling()._asdict()
+        numbers = {key: each[0] for key, each in sampling.items() if isinstance(each[0], int | float)}
+        short = any(number < usual[key] for key, number in numbers.items())
+        lines += ["", "[sampling]", *_rows({"quick": [True] if short else [], **sampling})]
     blocks = list(_blocks(values, adapters))
     taken = [_taking(name, blocks, adapters) for name in knobs]
     for index, block in enumerate(blocks):
@@ -75,21 +86,21 @@ def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) ->
         placed = {key: values[key] for key in PLACED if key in values}
         yield {"adapter": chosen, "strategy": values["strategy"], **placed}
         return
-    for node_count in nodes:
-        for several_ranks in (False, True):
-            fitting = [count for count in ranks if (node_count != 1 or count != 1) == several_ranks]
-            for several_devices in (False, True):
-                driven = [count for count in devices if (count != 1) == several_devices]
-                if not fitting or not driven:
-                    continue
-                groups: dict[str, list[Any]] = {}
-                for name in chosen:
-                    strategy = _strategy(adapters.get(name), several_ranks, several_devices)
-                    groups.setdefault(strategy, []).append(name)
-                for strategy, names in (groups or {"": []}).items():
-                    placed = {"nodes": [node_count], "ranks": fitting, "devices": driven}
-                    placed = {key: each for key, each in placed.items() if each != [1]}
-                    yield {"adapter": names, "strategy": [strategy] if strategy else [], **placed}
+    for node_count, several_ranks, several_devices in product(nodes, (False, True), (False, True)):
+        placed = {
+            "nodes": [node_count],
+            "ranks": [count for count in ranks if (node_count != 1 or count != 1) == several_ranks],
+            "devices": [count for count in devices if (count != 1) == several_devices],
+        }
+        if not all(placed.values()):
+            continue
+        groups: dict[str, list[Any]] = {}
+        for name in chosen:
+            strategy = _strategy(adapters.get(name), several_ranks, several_devices)
+            groups.setdefault(strategy, []).append(name)
+        named = {key: each for key, each in placed.items() if each != [1]}
+        for strategy, names in (groups or {"": []}).items():
+            yield {"adapter": names, "strategy": [strategy] if strategy else [], **named}
 
 
 def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:
@@ -108,25 +119,6 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
         )
 
     return max(adapter.capabilities.strategies, key=fits).name
-
-
-def _values(key: str, text: str) -> list[Any]:
-    parts = [part.strip() for part in text.split(",")]
-    return [from_here(key, value_of(part)) if part else part for part in parts]
-
-
-def _quick(sampling: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the mark of a measurement that is shorter than a full one."""
-    usual = Sampling()._asdict()
-    numbers = {key: each[0] for key, each in sampling.items() if isinstance(each[0], int | float)}
-    return {"quick": [True]} if any(each < usual[key] for key, each in numbers.items()) else {}
-
-
-def _title(values: Mapping[str, list[Any]]) -> str:
-    parts = [", ".join(map(str, values.get("adapter", []))), ", ".join(map(str, values.get("workload", [])))]
-    parts += [f"{key} {', '.join(map(str, values[key]))}" for key in ("batch", *PLACED) if key in values]
-    title = "; ".join(filter(None, parts))
-    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:

@@ -57,7 +57,12 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._lines: dict[KeyPath, int] = {}
-        self._tokens = list(_tokens(text))
+        self._tokens: list[tuple[str, int]] = []
+        line = 1
+        for match in _TOKEN.finditer(text):
+            if match.lastgroup != "skip":
+                self._tokens.append((match.group(), line))
+            line += match.group().count("\n")
         self._at = 0
         self._counts: dict[KeyPath, int] = {}  # arrays of tables seen so far
         base: KeyPath = ()
@@ -71,10 +76,8 @@ class Lines:
 
     def line(self, path: KeyPath) -> int:
         """Return the line of a path, or of the nearest enclosing one; 1 without one."""
-        for end in range(len(path), 0, -1):
-            if path[:end] in self._lines:
-                return self._lines[path[:end]]
-        return 1
+        enclosing = (path[:end] for end in range(len(path), 0, -1))
+        return next((self._lines[each] for each in enclosing if each in self._lines), 1)
 
     def _peek(self, ahead: int = 0) -> str:
         index = self._at + ahead
@@ -115,48 +118,24 @@ class Lines:
             path += (key,)
             self._lines.setdefault(path, self._tokens[begin][1])
         self._at += 1  # =
-        self._value(path, ("\n", ",", "}"))
+        self._value(path)
 
-    def _value(self, path: KeyPath, ends: tuple[str, ...]) -> None:
+    def _value(self, path: KeyPath) -> None:
+        """Read a value: an array or an inline table to its end, anything else up to the next mark."""
         self._note(path)
-        if self._peek() == "[":
-            self._array(path)
-        elif self._peek() == "{":
-            self._inline_table(path)
-        else:
-            while self._at < len(self._tokens) and self._peek() not in ends:
+        close = {"[": "]", "{": "}"}.get(self._peek())
+        if close is None:
+            while self._at < len(self._tokens) and self._peek() not in ("\n", ",", "]", "}"):
                 self._at += 1
-
-    def _array(self, path: KeyPath) -> None:
+            return
         self._at += 1
         index = 0
-        while self._peek() != "]":
+        while self._peek() != close:
             if self._peek() in ("\n", ","):
                 self._at += 1
-                continue
-            self._value((*path, index), ("\n", ",", "]"))
-            index += 1
+            elif close == "}":
+                self._pair(path)
+            else:
+                self._value((*path, index))
+                index += 1
         self._at += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
-        self._at += 1
-        while self._peek() != "}":
-            if self._peek() in ("\n", ","):
-                self._at += 1
-                continue
-            self._pair(path)
-        self._at += 1
-
-
-def _tokens(text: str) -> "list[tuple[str, int]]":
-    found, line, at = [], 1, 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:  # not TOML; tomllib has refused it before
-            at += 1
-            continue
-        if match.lastgroup != "skip":
-            found.append((match.group(), line))
-        line += match.group().count("\n")
-        at = match.end()
-    return found

@@ -13,9 +13,8 @@ from pydantic import BaseModel, ValidationError
 from suite.errors import RequestError
 from suite.files import stands
 from suite.plan import overrides
-from suite.plan.model import MOST_CASES, SECTIONS, Block, Heading, Written
+from suite.plan.model import MOST_CASES, SECTIONS, TABLES, Block, Heading, Scale, ScaleBlock, Written
 from suite.plan.problems import KeyPath, Lines, Problems
-from suite.plan.scale import TABLES, Scale, ScaleBlock
 from suite.plan.text import key_text, value_text, values_of
 from suite.text import known, shown
 from suite.worker.case_parts import Sampling, Training
@@ -152,19 +151,19 @@ def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) 
     most = {**content, **(named if isinstance(named, dict) else {}), **asked}.get(key, MOST_CASES)
     if not isinstance(blocks, list) or not isinstance(most, int):
         return
-    count = sum(_blocks_of(each, defaults) for each in blocks)
+    count = 0
+    for block in blocks:
+        both: dict[str, Any] = {}
+        for table in (defaults, block):
+            both |= table if isinstance(table, dict) else {}
+        networks = both.get("workload")
+        count += len(networks) if isinstance(both.get("batch"), dict) and isinstance(networks, list) else 1
     if count > max(most, MOST_CASES):
         raise RequestError(
             f"{file}: the plan has {count:,} [[cases]] blocks of a case or more each, and it allows "
             f"{max(most, MOST_CASES):,} cases; take some out, or allow more: {key} = {count} at the plan's "
             f"top, or --set {key}={count}"
         )
-
-
-def _blocks_of(block: Any, defaults: Any) -> int:
-    both = {key: value for table in (defaults, block) if isinstance(table, dict) for key, value in table.items()}
-    networks = both.get("workload")
-    return len(networks) if isinstance(both.get("batch"), dict) and isinstance(networks, list) else 1
 
 
 def _toml(text: str, file: Path) -> dict[str, Any]:

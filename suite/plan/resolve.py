@@ -14,7 +14,7 @@ from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.errors import RequestError
 from suite.plan.checks import Names, check_placement, format_of, hosts_of, refusal, refused_format
-from suite.plan.model import WHOLE, Block, Choice, Written, choices, count
+from suite.plan.model import WHOLE, Choice, choices, count
 from suite.plan.read import Plan
 from suite.plugins import graph_of
 from suite.processes.hosts import here
@@ -85,34 +85,26 @@ class _Maker:
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """Yield (case, its place in the plan); problems go to the plan's list."""
-        scale = self.plan.scale
-        clean = [(each, scale.scaled(each.block) if scale else each.block) for each in self.written()]
-        self.check_size([block for _, block in clean if block])
-        for written, block in clean:
-            for choice in choices(written, block) if block else ():
+        scale, sampling, most = self.plan.scale, self.plan.sampling, self.plan.most_cases
+        named = [written for written in self.plan.blocks if self.names.check(written)]
+        scaled = [(written, scale.scaled(written.block) if scale else written.block) for written in named]
+        blocks = [(written, block) for written, block in scaled if block]
+        cases = sum(count(block) for _, block in blocks)
+        seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for _, block in blocks)
+        if cases > most:
+            raise RequestError(
+                f"{self.plan.file}: the plan spells {cases:,} cases, which take {seconds / 86400:,.0f} days at least, "
+                f"and it allows {most:,}; take values out, or allow more: most_cases = {cases} at the plan's top, or "
+                f"--set most_cases={cases}"
+            )
+        self.told(cases, seconds)
+        for written, block in blocks:
+            for choice in choices(written, block):
                 launcher = self.launcher(choice)
                 check_placement(choice, launcher, self.launchers, hosts_of(choice, self.hosts), self.problems)
                 self.check_training(choice)
-                self.check_input(choice)
-                self.check_scaling(choice)
+                self.check_batches(choice)
                 yield self.resolved(choice, launcher), self.problems.at(written.head)
-
-    def written(self) -> list[Written]:
-        """Return the blocks whose names are known."""
-        return [written for written in self.plan.blocks if self.names.check(written)]
-
-    def check_size(self, blocks: Sequence[Block]) -> None:
-        """Report the number of cases and their seconds; RequestError for more than the plan allows."""
-        cases, most, sampling = sum(map(count, blocks)), self.plan.most_cases, self.plan.sampling
-        seconds = sampling.processes * sampling.seconds * sum(count(block) * len(block.passes) for block in blocks)
-        if cases <= most:
-            self.told(cases, seconds)
-            return
-        raise RequestError(
-            f"{self.plan.file}: the plan spells {cases:,} cases, which take {seconds / 86400:,.0f} days at least, "
-            f"and it allows {most:,}; take values out, or allow more: most_cases = {cases} at the plan's top, or --set "
-            f"most_cases={cases}"
-        )
 
     def add(self, choice: Choice, key: str, problem: str) -> None:
         """Add a problem of a choice's key."""
@@ -121,37 +113,27 @@ class _Maker:
     def check_training(self, choice: Choice) -> None:
         """Add the problems of the pass `train`."""
         passes = choice.block.passes
-        if TRAIN in passes and len(passes) > 1:
+        if TRAIN not in passes:
+            if choice["batch"] == WHOLE:
+                whole = "batch = 'all' is every sample that the pass 'train' learns from"
+                self.add(choice, "batch", f"{whole}; for other passes write a number")
+            return
+        if len(passes) > 1:
             own = "write passes = ['train'] in a block of its own"
             self.add(choice, "passes", f"the pass 'train' learns, the others measure speed: {own}")
-        if TRAIN in passes and choice["data"] == "synthetic":
+        if choice["data"] == "synthetic":
             problem = "the pass 'train' needs real data: set data to 'real', a data set's name or a folder"
             self.add(choice, "passes", problem)
         rising, epochs = choice["warmup_epochs"], self.plan.training.epochs
-        if TRAIN in passes and choice["decay"] != "none" and rising >= epochs:
+        if choice["decay"] != "none" and rising >= epochs:
             problem = (
                 f"warmup_epochs = {rising:g} fills all epochs ({epochs}), so that decay = {choice['decay']!r} never "
                 "begins; take fewer, or train for longer ([training] epochs)"
             )
             self.add(choice, "warmup_epochs", problem)
-        if TRAIN not in passes and choice["batch"] == WHOLE:
-            problem = "batch = 'all' is every sample that the pass 'train' learns from; for other passes write a number"
-            self.add(choice, "batch", problem)
 
-    def check_input(self, choice: Choice) -> None:
-        """Add a random crop of an input that is no photograph, or that was cut already."""
-        if choice["augment"] != "random" or choice["data"] == "synthetic":
-            return
-        problem, shape = "", self.graph(choice["workload"]).input_shape
-        if len(shape) != 3 or shape[0] != 3:
-            problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
-        elif choice["data_mode"] == "memory":
-            problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"
-        if problem:
-            self.add(choice, "augment", problem)
-
-    def check_scaling(self, choice: Choice) -> None:
-        """Add a batch that does not divide over all devices."""
+    def check_batches(self, choice: Choice) -> None:
+        """Add a batch that does not divide over all devices, and a random crop of what cannot be cropped."""
         devices, batch = choice["nodes"] * choice["ranks"] * choice["devices"], choice["batch"]
         if choice["scaling"] == "strong" and batch != WHOLE and batch % devices:
             problem = (
@@ -159,6 +141,15 @@ class _Maker:
                 f"over {devices} devices; choose a multiple of {devices}"
             )
             self.add(choice, "batch", problem)
+        if choice["augment"] != "random" or choice["data"] == "synthetic":
+            return
+        shape = self.graph(choice["workload"]).input_shape
+        if len(shape) != 3 or shape[0] != 3:
+            problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+            self.add(choice, "augment", problem)
+        elif choice["data_mode"] == "memory":
+            problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"
+            self.add(choice, "augment", problem)
 
     def launcher(self, choice: Choice) -> str:
         """Return the launcher's name; "auto" is the strategy's first that is installed and reaches the nodes."""
@@ -190,16 +181,13 @@ class _Maker:
         if refused:
             return Resolved(case, "unsupported", refused)
         if launcher not in self.launchers:
-            wanted = (
-                f"a launcher for {adapter.name}/{case.strategy}" if launcher == AUTO else f"the launcher {launcher!r}"
-            )
+            named = f"the launcher {launcher!r}"
+            wanted = f"a launcher for {adapter.name}/{case.strategy}" if launcher == AUTO else named
             return Resolved(case, "unavailable", f"no plugin brings {wanted}; install one that does")
         unread = None
         if not found.outcome:
             unread = refused_format(adapter, capabilities, case, found.path, workload, self.missing)
-        if unread:
-            return Resolved(case, *unread)
-        return Resolved(case, found.outcome, found.reason)
+        return Resolved(case, *(unread or (found.outcome, found.reason)))
 
     def graph(self, name: str) -> Graph:
         if name not in self.graphs:

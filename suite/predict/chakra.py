@@ -57,19 +57,15 @@ def _node(index: int, span: Span, before: int | None, sizes: dict[str, float]) -
         *(_number(DATA_DEPS, each) for each in span.after),
         _attribute("is_cpu_op", BOOL, span.lane == INPUT),
     ]
-    if span.task == MESSAGE:
-        parts += [_attribute("comm_type", INT64, ALL_REDUCE), _attribute("comm_size", INT64, _bytes(span, sizes))]
+    if span.task == MESSAGE:  # the gradients from its first layer to its last
+        names = list(sizes)
+        first, last = sorted(names.index(layer) for layer in span.layers)
+        sent = round(sum(sizes[name] for name in names[first : last + 1]))
+        parts += [_attribute("comm_type", INT64, ALL_REDUCE), _attribute("comm_size", INT64, sent)]
     else:
         parts += [_number(START_MICROS, round(1e6 * span.begin))]
         parts += [_number(DURATION_MICROS, round(1e6 * (span.end - span.begin)))]
     return b"".join(parts)
-
-
-def _bytes(span: Span, sizes: dict[str, float]) -> int:
-    """Return the bytes of the gradients from the message's first layer to its last."""
-    names = list(sizes)
-    first, last = sorted(names.index(layer) for layer in span.layers)
-    return round(sum(sizes[name] for name in names[first : last + 1]))
 
 
 def _varint(value: int) -> bytes:

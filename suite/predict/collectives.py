@@ -17,7 +17,6 @@ Where p is no power of 2, doubling and halving first fold the other ranks in and
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from suite.errors import RequestError
@@ -64,39 +63,24 @@ def positive(name: str, value: float) -> None:
         raise RequestError(f"the {name} is {value}; give a finite number above 0")
 
 
-def _ring(ranks: int, link: Link) -> Cost:
-    share = (ranks - 1) / ranks
-    return Cost(2 * (ranks - 1) * link.alpha, share * (2 * link.beta + link.gamma))
-
-
-def _tree(ranks: int, link: Link) -> Cost:
-    return Cost(2 * math.ceil(math.log2(ranks)) * link.alpha, 2 * link.beta + link.gamma)
-
-
-def _doubling(ranks: int, link: Link) -> Cost:
-    steps = ranks.bit_length() - 1
-    return _folded(ranks, link, Cost(steps * link.alpha, steps * (link.beta + link.gamma)))
-
-
-def _halving(ranks: int, link: Link) -> Cost:
-    steps = ranks.bit_length() - 1
-    share = 1 - 0.5**steps
-    return _folded(ranks, link, Cost(2 * steps * link.alpha, share * (2 * link.beta + link.gamma)))
-
-
-def _folded(ranks: int, link: Link, cost: Cost) -> Cost:
-    if ranks & (ranks - 1) == 0:
-        return cost
-    return Cost(cost.start + 2 * link.alpha, cost.per_byte + 2 * link.beta + link.gamma)
-
-
-FLAT: dict[str, Callable[[int, Link], Cost]] = {
-    "ring": _ring,
-    "tree": _tree,
-    "doubling": _doubling,
-    "halving": _halving,
-}
+FLAT = ("ring", "tree", "doubling", "halving")
 ALGORITHMS = (*FLAT, "hierarchical", "server")
+
+
+def flat(algorithm: str, ranks: int, link: Link) -> Cost:
+    """Return the cost of an all-reduce by one of FLAT, over links that are all alike."""
+    if algorithm == "ring":
+        share = (ranks - 1) / ranks
+        return Cost(2 * (ranks - 1) * link.alpha, share * (2 * link.beta + link.gamma))
+    if algorithm == "tree":
+        return Cost(2 * math.ceil(math.log2(ranks)) * link.alpha, 2 * link.beta + link.gamma)
+    steps = ranks.bit_length() - 1
+    start, per_byte = steps * link.alpha, steps * (link.beta + link.gamma)
+    if algorithm == "halving":
+        start, per_byte = 2 * steps * link.alpha, (1 - 0.5**steps) * (2 * link.beta + link.gamma)
+    if ranks & (ranks - 1):  # the other ranks are folded in first, and receive the sum at the end
+        start, per_byte = start + 2 * link.alpha, per_byte + 2 * link.beta + link.gamma
+    return Cost(start, per_byte)
 
 
 @dataclass(frozen=True)
@@ -130,12 +114,12 @@ class Network:
             load = ranks / self.servers
             return Cost(2 * link.alpha, 2 * max(1.0, load) * link.beta + load * link.gamma)
         if self.algorithm in FLAT:
-            return FLAT[self.algorithm](ranks, link)
+            return flat(self.algorithm, ranks, link)
         if not self.fills(ranks):
             raise RequestError(
                 f"{ranks} ranks fill no whole number of nodes of {self.ranks_per_node}; ask for a multiple"
             )
-        inner, outer = _ring(min(ranks, self.ranks_per_node), within), _ring(nodes, self.between)
+        inner, outer = flat("ring", min(ranks, self.ranks_per_node), within), flat("ring", nodes, self.between)
         # The ranks of a node add up their pieces at the same time, but share the interface.
         added = (nodes - 1) / nodes * self.between.gamma * (1 / self.ranks_per_node - 1)
         return Cost(inner.start + outer.start, inner.per_byte + outer.per_byte + added)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from suite.analysis.stats import Values
 from suite.predict.collectives import Cost
 from suite.predict.scenario import LayerCost, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
@@ -25,24 +24,19 @@ def messages(schedule: str, layers: Sequence[LayerCost], cost: Cost) -> list[Mes
     sent = [index for index, layer in enumerate(layers) if layer.bytes]
     if schedule == "fused":
         return [tuple(sent)] if sent else []
-    if schedule == "buckets":
-        return _buckets(layers, sent)
     if schedule == "merged":
         return _merged(layers, sent, cost)
-    return [(index,) for index in sent]
-
-
-def _buckets(layers: Sequence[LayerCost], sent: list[int]) -> list[Message]:
-    """Return buckets; a bucket is closed once it holds its limit, or more."""
-    found: list[Message] = []
-    limit, bucket, held = FIRST_BUCKET, [], 0.0
+    if schedule != "buckets":
+        return [(index,) for index in sent]
+    buckets: list[list[int]] = [[]]
+    limit, held = FIRST_BUCKET, 0.0
     for index in sent:
-        bucket.append(index)
+        if held >= limit:  # a bucket is closed once it holds its limit, or more
+            buckets.append([])
+            limit, held = BUCKET, 0.0
+        buckets[-1].append(index)
         held += layers[index].bytes
-        if held >= limit:
-            found.append(tuple(bucket))
-            limit, bucket, held = BUCKET, [], 0.0
-    return [*found, tuple(bucket)] if bucket else found
+    return [tuple(bucket) for bucket in buckets if bucket]
 
 
 def _merged(layers: Sequence[LayerCost], sent: list[int], cost: Cost) -> list[Message]:
@@ -57,14 +51,9 @@ def _merged(layers: Sequence[LayerCost], sent: list[int], cost: Cost) -> list[Me
     end = np.zeros(count + 1)
     for j in range(1, count + 1):
         end[j] = (np.maximum(end[:j], ready[j - 1]) + cost.start + cost.per_byte * (size[j] - size[:j])).min()
-    return _fewest(sent, ready, size, end, cost)
-
-
-def _fewest(sent: list[int], ready: Values, size: Values, end: Values, cost: Cost) -> list[Message]:
-    """Return messages, from the last one back, each with as many layers as the earliest end of all allows."""
     found: list[Message] = []
-    count, deadline = len(sent), end[-1]
-    while count:
+    deadline = end[-1]
+    while count:  # from the last message back, each with as many layers as the earliest end of all allows
         seconds = cost.start + cost.per_byte * (size[count] - size[:count])
         in_time = np.maximum(end[:count], ready[count - 1]) + seconds <= deadline * (1 + 1e-12)
         begin = int(in_time.argmax())
@@ -96,8 +85,7 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
         ends = _by_priority(line, layers, sent, _backward(line, layers, slow), cost)
         line.add(DEVICE, "h2d", (), scenario.h2d * slow)
         total = sum(layer.bytes for layer in layers) or 1.0
-        for index in range(len(layers) - 1, -1, -1):
-            layer = layers[index]
+        for index, layer in reversed(list(enumerate(layers))):
             update = scenario.update * layer.bytes / total
             after = [ends[index]] if index in ends else []
             line.add(DEVICE, "update and forward", (layer.name,), (update + layer.forward) * slow, after)

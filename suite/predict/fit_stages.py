@@ -15,13 +15,11 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import microbatches_per_stage
 from suite.errors import RequestError
 from suite.plan.networks import network_of
-from suite.predict.answer import Asked
 from suite.predict.collectives import Link, Network
-from suite.predict.from_numbers import activations, multiplications
 from suite.predict.known_link import MOST_ERROR, KnownLink
 from suite.predict.pipeline import Pipelines, strategy_of
-from suite.predict.prediction import timeline
-from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.prediction import Asked, timeline
+from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
@@ -37,9 +35,21 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
 
     RequestError where the network is not here, and without a link for pipelines that exchange gradients.
     """
-    graph, base, strategy = _network(folder, series, known), series.base, strategy_of(series.base.case)
+    base, strategy = series.base, strategy_of(series.base.case)
+    graph = network_of(folder.path, base.case)
     assert base.declared
     assert strategy
+    if graph is None:
+        raise RequestError(
+            f"its network {base.case.workload!r} is not what is installed here by that name, and nothing says "
+            "where it was cut; predict with the version that measured it (run.json names it)"
+        )
+    if series.side_by_side and known is None:
+        raise RequestError(
+            f"nothing says how fast the link of {series.label} is, by which pipelines exchange gradients; give --alpha "
+            "and --beta, or --comm with the folder of a `stagebench comm`, or measure 2 ranks by a strategy with a "
+            "network on each, too, with the passes compute_only and comm_only"
+        )
     stages = base.declared.model_parallel_size
     pieces = microbatches_per_stage(base) if series.by_stage else Fraction(base.declared.microbatches)
     pipelines = Pipelines(graph, strategy.cut, stages if series.side_by_side else None, pieces, series.by_stage)
@@ -59,36 +69,25 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
     return Asked(series.label, scenario, (series.stages_source, *sources, layers, cut), *values)
 
 
-def _network(folder: RunFolder, series: Series, known: KnownLink | None) -> Graph:
-    """RequestError as `fit_stages`."""
-    graph = network_of(folder.path, series.base.case)
-    if graph is None:
-        raise RequestError(
-            f"its network {series.base.case.workload!r} is not what is installed here by that name, and nothing says "
-            "where it was cut; predict with the version that measured it (run.json names it)"
-        )
-    if series.side_by_side and known is None:
-        raise RequestError(
-            f"nothing says how fast the link of {series.label} is, by which pipelines exchange gradients; give --alpha "
-            "and --beta, or --comm with the folder of a `stagebench comm`, or measure 2 ranks by a strategy with a "
-            "network on each, too, with the passes compute_only and comm_only"
-        )
-    return graph
-
-
 def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int, ...]) -> tuple[Scenario, str]:
     """(The scenario by the staged pass alone, over a link that takes no time; where its layers come from)."""
     case, declared, place = series.base.case, series.base.declared, series.base.case.placement
     assert declared
     held, ends = _held(folder, series.base), [*borders, len(graph.layers)]
     layers, source = _layers(series, graph, held, ends)
+    # One device would update all parameters; the devices of a process do so at the same time.
+    sizes = [sum(layer.bytes for layer in layers[begin:end]) for begin, end in pairwise(ends)]
+    update, devices = 0.0, len(sizes) // len(held)
+    for index, own in enumerate(held):
+        of_rank = sizes[index * devices : (index + 1) * devices]
+        update += own["update"] * sum(of_rank) / (max(of_rank) or 1.0)
     scenario = Scenario(
         batch=case.batch,
         layers=layers,
         network=Network(Link(0.0, 0.0), ranks_per_node=place.devices_per_node if place.nodes > 1 else 1),
         schedule="fused",
         h2d=held[0]["h2d"] / len(borders),
-        update=_update(held, layers, ends),
+        update=update,
         read=(series.budget.io_only or 0.0) * case.readers,
         readers=case.readers,
         stages=len(borders),
@@ -128,33 +127,22 @@ def _layers(
     """
     stages = len(ends) - 1
     devices = stages // len(held)
+    shares, source = multiplications(graph), "layers: each stage's time divided by multiply-accumulates"
     table = next((row.layers for row in series.rows if not row.several_devices and row.layers), None)
-    source = "layers: each stage's time divided as one device timed them" if table else ""
     if table:
         timed = {row.layer: (row.forward_s, row.backward_s) for row in table}
         shares = [timed.get(layer.name, (0.0, 0.0)) for layer in graph.layers]
-    else:
-        shares, source = multiplications(graph), "layers: each stage's time divided by multiply-accumulates"
+        source = "layers: each stage's time divided as one device timed them"
     crossing = activations(graph, series.base.case.batch)
     costs = []
     for own, (begin, end) in zip(held, pairwise(ends[::devices]), strict=True):
-        whole = [sum(each) or 1.0 for each in zip(*shares[begin:end], strict=True)]
-        forward, backward = (
-            own[name] * devices / stages / each for name, each in zip(("forward", "backward"), whole, strict=True)
-        )
-        costs += [
-            LayerCost(layer.name, one * forward, other * backward, layer.gradient_bytes(), crossing[layer.name])
-            for layer, (one, other) in zip(graph.layers[begin:end], shares[begin:end], strict=True)
-        ]
+        forward, backward = (sum(each) or 1.0 for each in zip(*shares[begin:end], strict=True))
+        forward = own["forward"] * devices / stages / forward
+        backward = own["backward"] * devices / stages / backward
+        for layer, (one, other) in zip(graph.layers[begin:end], shares[begin:end], strict=True):
+            seconds = (one * forward, other * backward)
+            costs.append(LayerCost(layer.name, *seconds, layer.gradient_bytes(), crossing[layer.name]))
     return tuple(costs), source
-
-
-def _update(held: Sequence[dict[str, float]], layers: Sequence[LayerCost], ends: Sequence[int]) -> float:
-    """Seconds in which one device would update all parameters: the devices of a process do so at the same time."""
-    sizes = [sum(layer.bytes for layer in layers[begin:end]) for begin, end in pairwise(ends)]
-    devices = len(sizes) // len(held)
-    of_ranks = [sizes[index : index + devices] for index in range(0, len(sizes), devices)]
-    return sum(own["update"] * sum(each) / (max(each) or 1.0) for own, each in zip(held, of_ranks, strict=True))
 
 
 def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tuple[Scenario, list[str]]:

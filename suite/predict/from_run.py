@@ -1,7 +1,7 @@
 """Scenarios fitted to what a run has measured: on its smallest placement of several devices, else on one device."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,13 +12,21 @@ from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.plan.networks import network_of
-from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import Cost, Link, Network
 from suite.predict.fit_stages import fit_stages
-from suite.predict.from_numbers import BACKWARD, activations, by_arithmetic
 from suite.predict.known_link import MOST_ERROR, KnownLink, of_fit
-from suite.predict.prediction import predict
-from suite.predict.scenario import EVEN, SCHEDULES, Jitter, LayerCost, Scenario, joined
+from suite.predict.prediction import Answer, Asked, predict
+from suite.predict.scenario import (
+    BACKWARD,
+    EVEN,
+    SCHEDULES,
+    Jitter,
+    LayerCost,
+    Scenario,
+    activations,
+    by_arithmetic,
+    joined,
+)
 from suite.predict.series import Series, exchange_of, lacks, series_of, unlike
 from suite.results.run_folder import RunFolder
 from suite.worker.pass_kinds import COMPUTE_ONLY, NATIVE
@@ -74,15 +82,12 @@ def _fitted(
             found.append(fit(folder, series, every, link))
         except RequestError as error:
             reasons[series.label] = str(error)
-    return found, list(_by_reason(reasons))
-
-
-def _by_reason(reasons: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each reason, with the first of those that it is true of."""
+    refusals = []  # a sentence for each reason, with the first of those that it is true of
     for reason in dict.fromkeys(reasons.values()):
         first, *others = (label for label, why in reasons.items() if why == reason)
         more = f" and {len(others)} more" if others else ""
-        yield f"{first}{more}: {reason}."
+        refusals.append(f"{first}{more}: {reason}.")
+    return found, refusals
 
 
 def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: KnownLink | None = None) -> Asked:
@@ -225,11 +230,10 @@ def _other_link(folder: RunFolder, series: Series, every: Sequence[Series]) -> K
         if not one.in_parts and one.devices > 1 and one.between_stages == series.between_stages:
             with suppress(RequestError):  # it cannot be fitted: its network may be another one today
                 asked = fit(folder, one, every)
-                (source, *_) = (each for each in asked.sources if each.startswith("link: "))
-                found = asked.scenario
+                source = next(each for each in asked.sources if each.startswith("link: "))
+                scenario, network = asked.scenario, asked.scenario.network
                 words = f"{source}, of {one.label}"
-                network = found.network
-                return KnownLink(network.between, found.link_error, words, network.within, found.interference)
+                return KnownLink(network.between, scenario.link_error, words, network.within, scenario.interference)
     return None
 
 
@@ -281,10 +285,10 @@ def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] 
 def _jitter(folder: RunFolder, base: Row) -> Jitter:
     """How iterations differ that wait for no other rank: of `compute_only`, on one rank of `native`."""
     name = COMPUTE_ONLY if base.several_ranks else NATIVE
-    found = [
-        np.asarray(one.step_s) / np.mean(one.step_s)
-        for record in folder.records([base.id])
-        for one in (rank.passes.get(name) for rank in record.ranks)
-        if one and record.outcome == "ok" and sum(one.step_s) > 0
-    ]
-    return Jitter.measured(np.concatenate(found)) if found else EVEN
+    steps = []
+    for record in folder.records([base.id]):
+        for rank in record.ranks if record.outcome == "ok" else ():
+            timed = rank.passes.get(name)
+            if timed and sum(timed.step_s) > 0:
+                steps.append(np.asarray(timed.step_s) / np.mean(timed.step_s))
+    return Jitter.measured(np.concatenate(steps)) if steps else EVEN

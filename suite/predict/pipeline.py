@@ -38,8 +38,15 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
     line, slow, parts = Timeline(), scenario.jitter.slowest(ranks), cut(scenario)
     if scenario.input:
         line.add(INPUT, "reading", (), scenario.input)
-    line.add(_device(0), "h2d", (), scenario.h2d * count * slow)
-    _forward(line, scenario, parts, slow)
+    line.add("device 0", "h2d", (), scenario.h2d * count * slow)
+    arrived: list[list[int]] = [[] for _ in range(scenario.microbatches)]
+    for stage, part in enumerate(parts):
+        seconds = sum(layer.forward for layer in part) * _piece(scenario) * slow
+        for number, before in enumerate(arrived):
+            span = line.add(f"device {stage}", "forward", (part[0].name, part[-1].name), seconds, before)
+            if stage + 1 < len(parts):
+                lane = f"link {stage} to {stage + 1}"
+                arrived[number] = [line.add(lane, "activations", (), _crossing(scenario, part[-1]), (span,))]
     _backward(line, scenario, parts, slow, ranks // count)
     return line
 
@@ -72,41 +79,27 @@ def cut(scenario: Scenario) -> list[Part]:
     return [layers[begin:end] for begin, end in pairwise([0, *reversed(borders)])]
 
 
-def _device(stage: int) -> str:
-    return f"device {stage}"
-
-
-def _forward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float) -> None:
-    arrived: list[list[int]] = [[] for _ in range(scenario.microbatches)]
-    for stage, part in enumerate(parts):
-        seconds = sum(layer.forward for layer in part) * _piece(scenario) * slow
-        for number, before in enumerate(arrived):
-            span = line.add(_device(stage), "forward", _ends(part), seconds, before)
-            if stage + 1 < len(parts):
-                lane = f"link {stage} to {stage + 1}"
-                arrived[number] = [line.add(lane, "activations", (), _crossing(scenario, part[-1]), (span,))]
-
-
 def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float, replicas: int) -> None:
     arrived: list[list[int]] = [[] for _ in range(scenario.microbatches)]
     network, total = scenario.network, sum(layer.bytes for layer in scenario.layers) or 1.0
     per_node = max(1, network.ranks_per_node // scenario.stages)
     cost = replace(network, ranks_per_node=per_node).all_reduce(replicas)
     for stage in reversed(range(len(parts))):
-        part = parts[stage]
+        part, device = parts[stage], f"device {stage}"
+        ends = part[0].name, part[-1].name
         seconds = sum(layer.backward for layer in part) * _piece(scenario) * slow
         size = sum(layer.bytes for layer in part)
         for number, before in enumerate(arrived):
-            done = span = line.add(_device(stage), "backward", _ends(part), seconds, before)
+            done = span = line.add(device, "backward", ends, seconds, before)
             if replicas > 1 and size and number + 1 == len(arrived):
                 exchange = cost.seconds(size / scenario.compression)
-                done = line.add(f"replicas of {stage}", MESSAGE, _ends(part), exchange, (span,))
-                done = line.add(_device(stage), INTERFERENCE, (), scenario.interference * exchange, (done,))
+                done = line.add(f"replicas of {stage}", MESSAGE, ends, exchange, (span,))
+                done = line.add(device, INTERFERENCE, (), scenario.interference * exchange, (done,))
             if stage:
                 lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1][-1])
                 after = (done if scenario.holds_back else span,)
                 arrived[number] = [line.add(lane, "activations' gradients", (), crossing, after)]
-        line.add(_device(stage), "update", (), scenario.update * size / total * slow, (done,))
+        line.add(device, "update", (), scenario.update * size / total * slow, (done,))
 
 
 def _piece(scenario: Scenario) -> float:
@@ -116,14 +109,10 @@ def _piece(scenario: Scenario) -> float:
 
 def _crossing(scenario: Scenario, layer: LayerCost) -> float:
     """Return seconds to send a microbatch's activations after a layer, or their gradients, to the next stage."""
-    network = scenario.network
-    near = network.within if network.ranks_per_node >= scenario.stages else None
-    link = near or network.between
+    network, link = scenario.network, scenario.network.between
+    if network.within and network.ranks_per_node >= scenario.stages:
+        link = network.within
     return link.alpha + link.beta * layer.activations * _piece(scenario)
-
-
-def _ends(part: Part) -> tuple[str, str]:
-    return part[0].name, part[-1].name
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
-"""From a scenario to numbers: an iteration's time on a number of ranks, its parts, its interval, what would help."""
+"""From a scenario to numbers: an iteration's time on ranks, its parts, its interval, what would help; the answers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from suite.analysis.stats import Interval
 from suite.errors import RequestError
 from suite.predict.collectives import FLAT, Network
 from suite.predict.data_parallel import data_parallel
-from suite.predict.pipeline import pipeline
+from suite.predict.pipeline import Pipelines, pipeline
 from suite.predict.scenario import EVEN, SCHEDULES, Scenario
 from suite.predict.timeline import Timeline
 
@@ -67,13 +70,17 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
     if scenario.stages > 1:
         unhindered = timeline(scenario.but(network=scenario.network.scaled(0, 0)), ranks).trained
     least = max(unhindered, scenario.input)  # of an iteration without an exchange
-    low, high = _interval(scenario, ranks, iteration)
+    low = high = 0.0  # errors of device and link are independent, so their effects add up in quadrature
+    for part, error in (("compute", scenario.compute_error), ("link", scenario.link_error)):
+        if error:
+            low += (iteration - timeline(scenario.slower(**{part: 1 - error}), ranks).seconds) ** 2
+            high += (timeline(scenario.slower(**{part: 1 + error}), ranks).seconds - iteration) ** 2
     return Prediction(
         ranks=ranks,
         schedule=scenario.schedule,
         iteration=iteration,
-        low=low,
-        high=high,
+        low=iteration - low**0.5,
+        high=iteration + high**0.5,
         rate=ranks * scenario.batch / iteration,
         efficiency=max(scenario.own, scenario.input) / iteration,
         stages=stages,
@@ -87,28 +94,11 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
     )
 
 
-def _interval(scenario: Scenario, ranks: int, iteration: float) -> tuple[float, float]:
-    """Return the interval's ends: errors of device and link are independent, so their effects add up in quadrature."""
-    low = high = 0.0
-    for part, error in (("compute", scenario.compute_error), ("link", scenario.link_error)):
-        if error:
-            low += (iteration - timeline(scenario.slower(**{part: 1 - error}), ranks).seconds) ** 2
-            high += (timeline(scenario.slower(**{part: 1 + error}), ranks).seconds - iteration) ** 2
-    return iteration - low**0.5, iteration + high**0.5
-
-
-WORTH = 0.001  # smaller gains are not shown
-
-
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """A change, and samples/s with it over samples/s without, less 1."""
 
     change: str
     gain: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def helps(scenario: Scenario, ranks: int) -> list[Gain]:
@@ -150,3 +140,115 @@ def _networks(network: Network, ranks: int) -> Iterator[tuple[str, str, Network]
             yield "algorithm", f"all-reduce by {name}", replace(network, algorithm=name)
     if network.algorithm == "server":
         yield "servers", "twice the parameter servers", replace(network, servers=2 * network.servers)
+
+
+TRUSTED = 0.1  # the greatest error of a prediction that is of use; docs/validation.md
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A training, the sources of its scenario in words, and its measured samples/s by device count."""
+
+    label: str
+    scenario: Scenario
+    sources: tuple[str, ...]
+    measured: dict[int, Interval]
+    fitted_to: int | None = None  # devices; a speed measured on as many does not test the model
+    cases: tuple[str, ...] = ()  # ids of those measured
+    together: int | None = None  # samples of all devices (strong scaling); None: each has the scenario's batch
+    pipelines: Pipelines | None = None  # how devices hold the network in stages; None: as in the scenario
+    link_known: bool = True  # False: the rest of a pipeline's step is taken for it, which gives no exchange
+
+    def refusal(self, ranks: int) -> str | None:
+        """Return why `ranks` ranks are impossible, with the remedy; None if they are possible."""
+        if self.together and ranks > self.together:
+            return f"there are only {self.together} samples; ask for {self.together} at most"
+        samples = Fraction(self.together, ranks) if self.together else Fraction(self.scenario.batch)
+        return self.pipelines.refusal(ranks, samples) if self.pipelines else None
+
+    def on(self, ranks: int, schedule: str) -> Scenario:
+        """Return the scenario of `ranks` ranks; a sample's time is assumed not to depend on the batch.
+
+        RequestError for an impossible number.
+        """
+        refusal = self.refusal(ranks)
+        if refusal:
+            raise RequestError(f"{self.label} on {ranks} ranks: {refusal}")
+        scenario = self.scenario.but(schedule=schedule)
+        if not self.pipelines:
+            return self._shared(scenario, ranks)
+        return self.pipelines.on(self._shared(scenario.but(microbatches=1), ranks), ranks)
+
+    def alone(self, schedule: str) -> Scenario:
+        """Return the scenario of one device, with the batch of all in strong scaling."""
+        read = self.scenario.read / (self.scenario.stages if self.pipelines else 1)
+        whole = {"stages": 1, "microbatches": 1, "borders": ()}
+        return self._shared(self.scenario.but(schedule=schedule, read=read, **whole), 1)
+
+    def _shared(self, scenario: Scenario, ranks: int) -> Scenario:
+        return scenario.batched(self.together / ranks / scenario.batch) if self.together else scenario
+
+    def changed(self, what: Sequence[str], **parts: Any) -> "Asked":
+        """Replace parts of the scenario, `what` in words; the result has no measured speeds."""
+        sources = (*self.sources, *(f"changed: {each}" for each in what))
+        return replace(self, scenario=self.scenario.but(**parts), sources=sources, measured={}, fitted_to=None)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Every size by every schedule; reading it raises RequestError for an impossible size."""
+
+    asked: Asked
+    schedules: Sequence[str]
+    sizes: Sequence[int]  # ranks
+
+    @cached_property
+    def predictions(self) -> list[Prediction]:
+        """Every prediction, size by size."""
+        predictions = []
+        for ranks in self.sizes:
+            for schedule in self.schedules:
+                one = predict(self.asked.on(ranks, schedule), ranks)
+                if self.asked.together or self.asked.pipelines:  # a single rank has the whole batch, or network
+                    one = replace(one, efficiency=one.rate / ranks / predict(self.asked.alone(schedule), 1).rate)
+                predictions.append(one)
+        return predictions
+
+    @property
+    def largest(self) -> Prediction:
+        """The prediction on the most ranks, by the schedule that is the best there."""
+        most = max(self.sizes)
+        return max((one for one in self.predictions if one.ranks == most), key=lambda one: one.order)
+
+    def scenario_of(self, one: Prediction) -> Scenario:
+        return self.asked.on(one.ranks, one.schedule)
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """The changes of the largest size, those that help most first."""
+        return helps(self.scenario_of(self.largest), self.largest.ranks)
+
+    def measured(self, one: Prediction) -> Interval | None:
+        """Return samples/s on as many devices; None for a schedule that was not fitted, hence not measured."""
+        return self.asked.measured.get(one.ranks) if one.schedule == self.asked.scenario.schedule else None
+
+    def error(self, one: Prediction) -> float | None:
+        """Return predicted over measured samples/s, less 1; None without a measured speed."""
+        measured = self.measured(one)
+        return one.rate / measured.value - 1 if measured else None
+
+    def wrong(self, one: Prediction) -> bool:
+        """Return True if it is further from the measured speed than a reader should trust."""
+        error = self.error(one)
+        return error is not None and abs(error) > TRUSTED
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [{**one.to_dict(), "error": self.error(one)} for one in self.predictions]
+        return {
+            "label": self.asked.label,
+            "sources": list(self.asked.sources),
+            "fitted_to": self.asked.fitted_to,
+            "measured": {ranks: asdict(rate) for ranks, rate in self.asked.measured.items()},
+            "predictions": rows,
+            "gains": [gain._asdict() for gain in self.gains],
+        }

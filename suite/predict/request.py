@@ -6,22 +6,24 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
+from suite.plan.networks import read as read_network
 from suite.plan.overrides import is_path, value_of
 from suite.plan.text import values_of
-from suite.predict.answer import Asked
+from suite.plugins import workloads
 from suite.predict.collectives import Link, Network, positive
-from suite.predict.from_numbers import Numbers
-from suite.predict.from_numbers import asked as asked_from_numbers
 from suite.predict.from_run import asked_of
 from suite.predict.known_link import KnownLink, of_comm
+from suite.predict.prediction import Asked
+from suite.predict.scenario import EVEN, Jitter, LayerCost, Scenario, by_arithmetic, joined
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
-from suite.text import known, shown
+from suite.text import chosen, known, shown
 
+OF_A_RUN = ("layers", "batch", "rate", "spread", "read_rate", "readers", "jitter")  # keys whose values a run knows
 PATHS = ("workload", "layers", "comm")  # keys whose values may be paths, relative to the scenario's file
 
 
@@ -32,10 +34,20 @@ def _list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-class Request(Numbers):
-    """A training and the machines that it is predicted for."""
+class Request(BaseModel):
+    """A training and the machines that it is predicted for; None: not known."""
 
     model_config = ConfigDict(extra="forbid")
+
+    # A training on one device. A run folder knows all of it: of a run, `workload` is the only network to predict.
+    workload: str | None = None  # a name, or a network's file
+    layers: Path | None = None  # a JSON list of layers with their seconds, instead of workload and rate
+    batch: int | None = None  # samples per device
+    rate: float | None = None  # samples/s of one device alone
+    spread: float | None = None  # relative half width of the rate's interval
+    read_rate: float | None = None  # samples/s of one reader; None: input is never waited for
+    readers: int | None = None  # of each device
+    jitter: float | None = None  # standard deviation of a rank's iterations over their mean
 
     # How it is distributed.
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(_list)] = Field([2, 4, 8, 16, 32])
@@ -56,7 +68,7 @@ class Request(Numbers):
     comm: Path | None = None  # a run of `stagebench comm` that has measured the link
     backend: str | None = None  # the backend whose link, if `comm` has several
 
-    def check(self) -> None:
+    def check(self, run: Path | None) -> None:
         """Raise RequestError for a key without another one that gives it a meaning."""
         nodes, server = self.ranks_per_node > 1, self.algorithm == "server"
         pairs = {
@@ -65,6 +77,7 @@ class Request(Numbers):
             ("servers", "algorithm = server"): (self.servers != 1, server),
             ("microbatches", "stages"): (self.microbatches is not None, self.stages > 1),
             ("backend", "comm"): (self.backend is not None, self.comm is not None),
+            ("readers", "read_rate"): (self.readers is not None and run is None, self.read_rate is not None),
             ("gamma", "alpha and beta"): (self.gamma != 0.0, self.alpha is not None),
         }
         for (key, other), (given, meaningful) in pairs.items():
@@ -93,25 +106,69 @@ class Request(Numbers):
 
     def trainings(self, run: Path | None) -> tuple[list[Asked], list[str]]:
         """Return the trainings to predict, of the run or of the numbers, and why others of the run cannot be."""
-        self.check()
+        self.check(run)
         network = self.network()
         link = self.link(network)
         if link and self.ranks_per_node > 1:
             network = replace(network, within=network.within or link.within)
         if run is None:
-            if self.readers is not None and self.read_rate is None:
-                raise RequestError("readers has no meaning without read_rate; give both, or neither")
-            training = asked_from_numbers(self, network, link)
+            training = self._described(network, link)
             pieces = 1 if self.microbatches is None else self.microbatches
             pipeline = {"compression": self.compression, "stages": self.stages, "microbatches": pieces}
             scenario = training.scenario.but(**self._of_a_pipeline(), **pipeline)
             return [replace(training, scenario=scenario)], []
-        for name in Numbers.model_fields:
-            if name != "workload" and getattr(self, name) is not None:
+        for name in OF_A_RUN:
+            if getattr(self, name) is not None:
                 raise RequestError(f"{name} is known from {run}; leave one of them out")
         trainings, refusals = asked_of(RunFolder.open(run), self.workload, link)
         other = network if self.algorithm or self.ranks_per_node > 1 else None
         return [self._changed(training, other, link) for training in trainings], refusals
+
+    def _described(self, network: Network, link: KnownLink | None) -> Asked:
+        """Return the training that numbers describe; `network` lacks the link between ranks."""
+        if self.layers and (self.workload is not None or self.rate is not None):
+            raise RequestError("layers replaces workload and rate; leave one or the other out")
+        needed = {
+            "--workload, a network (or --set layers=FILE, instead of --workload and --rate)": self.layers
+            or self.workload,
+            "--rate, the samples/s of one device alone": self.layers or self.rate,
+            "--batch, the samples of an iteration on one device": self.batch,
+            "--alpha and --beta of the link (or --comm with a measured one)": link,
+        }
+        missing = [words for words, value in needed.items() if value is None]
+        if missing or link is None or self.batch is None:
+            raise RequestError(f"to predict, give {'; '.join(missing)}; or name a run folder to learn from")
+        positive("batch", self.batch)
+        if self.spread is not None and not 0 <= self.spread < 1:
+            raise RequestError(f"spread = {self.spread} should be a share, from 0 to below 1")
+        label, layers, source = self._costs(self.batch)
+        if self.read_rate is not None:
+            positive("read rate", self.read_rate)
+        scenario = Scenario(
+            batch=self.batch,
+            layers=layers,
+            network=replace(network, between=link.link),
+            read=self.batch / self.read_rate if self.read_rate else 0.0,
+            readers=1 if self.readers is None else self.readers,
+            jitter=EVEN if self.jitter is None else Jitter.normal(self.jitter),
+            compute_error=self.spread or 0.0,
+            link_error=link.error,
+        )
+        return Asked(f"{label} batch {self.batch}", scenario, (source, link.source), {})
+
+    def _costs(self, batch: int) -> tuple[str, tuple[LayerCost, ...], str]:
+        """Return a label of the network, its layers, and the source of their seconds."""
+        if self.layers:
+            return str(self.layers), from_file(self.layers), f"layers: {self.layers}"
+        assert self.workload is not None
+        assert self.rate is not None
+        positive("rate", self.rate)
+        if is_path(self.workload):
+            workload = read_network(Path(self.workload))
+        else:
+            workload = workloads()[chosen("workload", [self.workload], workloads())[0]]
+        source = "layers: the rate's time divided by multiply-accumulates, twice as much for backward as for forward"
+        return workload.name, by_arithmetic(workload.graph(), batch / self.rate, batch), source
 
     def _of_a_pipeline(self) -> dict[str, Any]:
         """Return the settings that every pipeline has: its gradients leave last, when nothing computes any more."""
@@ -180,3 +237,42 @@ def _of_file(file: Path) -> dict[str, Any]:
         if isinstance(value, str) and (key != "workload" or is_path(value)):
             values[key] = str(file.parent / value)
     return values
+
+
+Amount = Annotated[float, Field(le=1e15)]  # beyond it sums are no numbers any more
+
+
+class LayerRow(BaseModel):
+    """A layer in a file, as the rows of `stagebench show --json` have it; other keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    layer: str
+    forward_s: Amount
+    backward_s: Amount
+    bytes: Amount
+    activation_bytes: Amount = 0.0
+
+
+def from_file(path: Path) -> tuple[LayerCost, ...]:
+    """Read a JSON list of LayerRow in forward order; RequestError names the place of what is wrong."""
+    try:
+        rows = TypeAdapter(list[LayerRow]).validate_json(text_of(path, "give a JSON list of layers"))
+    except StoreError as error:
+        raise RequestError(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RequestError(
+            f"{path}, {place or 'top'}: {first['msg']}; every layer needs layer, forward_s, backward_s and bytes"
+        ) from error
+    if not rows:
+        raise RequestError(f"{path} has no layer; give a JSON list of layers")
+    if not any(row.forward_s or row.backward_s for row in rows):
+        raise RequestError(f"{path}: its layers take no time at all; give their seconds")
+    try:
+        return joined(
+            LayerCost(row.layer, row.forward_s, row.backward_s, row.bytes, row.activation_bytes) for row in rows
+        )
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from error

@@ -3,7 +3,7 @@
 Synchronous ranks wait for the slowest of them: `Jitter` says how much longer that one takes, by their number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -15,7 +15,12 @@ from suite.analysis.stats import Values
 from suite.errors import RequestError
 from suite.predict.collectives import Network, not_negative, positive
 from suite.text import known
+from suite.worker.pipeline_stages import crossing
+from workloads.graph import Graph, size
 
+# Backward multiplies twice: for the gradient of the weights and for that of the input, which the first layer needs not.
+BACKWARD = 2.0
+ITEMSIZE = 4  # bytes of a number between layers
 REACH, POINTS = 6.0, 1201  # standard deviations on either side, and the points of a normal distribution
 
 
@@ -175,24 +180,56 @@ class Scenario:
         return slower.but(layers=layers, network=network, batch=batch, update=self.update, read=read)
 
 
-def joined(layers: tuple[LayerCost, ...]) -> tuple[LayerCost, ...]:
+def joined(layers: Iterable[LayerCost]) -> tuple[LayerCost, ...]:
     """Return the layers that have gradients, each with the cost of those without that follow (the first: precede) it.
 
     Backward runs from the last layer to the first, so that every gradient is ready at the same time as before.
     """
-    found: list[LayerCost] = []
+    costs: list[LayerCost] = []
     for layer in layers:
-        if found and (not layer.bytes or not found[-1].bytes):
-            last = found.pop()
-            name = last.name if last.bytes else layer.name
-            merged = LayerCost(
-                name,
+        if not costs or (layer.bytes and costs[-1].bytes):
+            costs.append(layer)
+            continue
+        last = costs.pop()
+        costs.append(
+            LayerCost(
+                last.name if last.bytes else layer.name,
                 last.forward + layer.forward,
                 last.backward + layer.backward,
                 last.bytes + layer.bytes,
                 layer.activations,
             )
-            found.append(merged)
-        else:
-            found.append(layer)
-    return tuple(found)
+        )
+    return tuple(costs)
+
+
+def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, ...]:
+    """Divide the seconds of an iteration as the multiply-accumulates are; other layers cost nothing."""
+    work = multiplications(graph)
+    whole = sum(map(sum, work))
+    if not whole:
+        raise RequestError(
+            f"the network {graph.name!r} has no convolution and no dense layer to divide the time by; give "
+            "--set layers=FILE"
+        )
+    crossing_bytes = activations(graph, batch)
+    costs = []
+    for layer, (forward, backward) in zip(graph.layers, work, strict=True):
+        own = (seconds * forward / whole, seconds * backward / whole)
+        costs.append(LayerCost(layer.name, *own, layer.gradient_bytes(), crossing_bytes[layer.name]))
+    return joined(costs)
+
+
+def multiplications(graph: Graph) -> list[tuple[float, float]]:
+    """Return the multiply-accumulates of each layer: (forward, backward)."""
+    first = next((layer.name for layer in graph.layers if layer.macs), None)
+    return [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
+
+
+def activations(graph: Graph, batch: int) -> dict[str, float]:
+    """Return, by layer, the bytes of a batch that cross a cut after it."""
+    shapes = {"input": graph.input_shape, **{layer.name: layer.shape for layer in graph.layers}}
+    return {
+        layer.name: ITEMSIZE * batch * sum(size(shapes[name]) for name in crossing(graph, place))
+        for place, layer in enumerate(graph.layers, 1)
+    }

@@ -160,25 +160,19 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
 
 def _base(group: Sequence[Row], every: Sequence[Row]) -> Row | None:
     """Return the row to fit to, from the group or, for pipelines, a single pipeline among `every` row; None without."""
+
+    def pipeline(row: Row) -> tuple[object, ...]:
+        """Return the key that a pipeline shares with several of them, side by side."""
+        held = row.declared and (row.declared.model_parallel_size, row.declared.microbatches)
+        return held, alike(held_whole(row)), placed(row.case), row.case.knobs.get("schedule")
+
     if in_parts(group[-1]):
-        stages, pipelines = filter(in_parts, group), (row for row in every if _is_one_pipeline_of(row, group[-1]))
-        group = [*stages, *pipelines]
+        whole = [row for row in every if row.declared and row.declared.model_parallel_size == _devices(row)]
+        single = [row for row in whole if in_parts(row) and pipeline(row) == pipeline(group[-1])]
+        group = [*filter(in_parts, group), *single]
     # Several devices come first: they have an exchange.
-    return min((row for row in group if not lacks(row)), key=_several_first, default=None)
-
-
-def _is_one_pipeline_of(row: Row, several: Row) -> bool:
-    """Return True if a row is a single one of the pipelines that run side by side in another row."""
-    one, each = row.declared, several.declared
-    if not (one and each and in_parts(row) and in_parts(several)) or one.model_parallel_size != _devices(row):
-        return False
-    held = [(about.model_parallel_size, about.microbatches) for about in (one, each)]
-    return held[0] == held[1] and _pipeline(row) == _pipeline(several)
-
-
-def _pipeline(row: Row) -> tuple[object, ...]:
-    """Return the key that a pipeline shares with several of them."""
-    return alike(held_whole(row)), placed(row.case), row.case.knobs.get("schedule")
+    fitting = (row for row in group if not lacks(row))
+    return min(fitting, key=lambda row: (not row.several_devices, _devices(row)), default=None)
 
 
 def _training(row: Row) -> str:
@@ -196,10 +190,6 @@ def _devices(row: Row) -> int:
     return row.case.placement.device_count
 
 
-def _several_first(row: Row) -> tuple[bool, int]:
-    return not row.several_devices, _devices(row)
-
-
 def unlike(row: Row) -> str | None:
     """Return why a model of synchronous SGD does not apply to a row; None if it does."""
     if not row.rate:
@@ -209,11 +199,8 @@ def unlike(row: Row) -> str | None:
         return f"{wrong}: {DISQUALIFYING[wrong]}"
     if not row.synchronous:
         return "its strategy is asynchronous"
-    return _unlike_stages(row) if in_parts(row) else None
-
-
-def _unlike_stages(row: Row) -> str | None:
-    """Return why the model of stages does not apply to a row in parts; None if it does."""
+    if not in_parts(row):
+        return None
     strategy = strategy_of(row.case)
     if strategy is None:
         return f"its devices hold one network together, and nothing installed here says how {row.case.adapter} cuts it"

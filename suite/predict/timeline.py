@@ -77,12 +77,9 @@ class Timeline:
                 ends = dict.fromkeys((*spans[0].layers[:1], *spans[-1].layers[-1:]))
                 what = f"{len(spans)} {task}{'s' if len(spans) > 1 else ''}" if task == MESSAGE else task
                 whose = f" of {' to '.join(ends)}" if ends else ""
-                parts.append(f"{what}{whose} {_ms(spans[-1].end - spans[0].begin)}")
+                ms = 1000 * (spans[-1].end - spans[0].begin)
+                parts.append(f"{what}{whose} {ms:,.0f} ms" if ms >= 100 else f"{what}{whose} {ms:.3g} ms")
         return ", then ".join(parts)
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.0f} ms" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
 ITERATIONS = 3

@@ -14,8 +14,8 @@ from suite.worker.case_parts import Input, Sampling, Schedule, Training
 from suite.worker.contract import Setup
 from suite.worker.typed_json import from_json, to_json
 from suite.worker.variables import Variables
+from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 from workloads.graph import Graph
-from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
 
 FORMAT = 5
 

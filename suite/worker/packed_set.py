@@ -20,7 +20,7 @@ from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, other_classes
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import from_json, load, store
-from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
+from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
 FORMAT = 2

@@ -1,4 +1,4 @@
-"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.preprocessing` states it."""
+"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.catalogue` states it."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 import numpy as np
 
 from suite.worker.array_files import DENSE, FREE
-from workloads.preprocessing import PHOTOGRAPHS, Box, Preprocessing
+from workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
 
 BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, two of its markers
 

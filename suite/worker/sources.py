@@ -14,7 +14,7 @@ from suite.worker.array_files import loaded
 from suite.worker.image_folder import left_out_words, listed
 from suite.worker.job import DataSet
 from suite.worker.photographs import Photographs
-from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
+from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 
 
 class Source:

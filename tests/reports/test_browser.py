@@ -19,9 +19,8 @@ from reports.frame import Frame, rendered, write_assets
 from reports.many import COMPARED, write
 from reports.serve import server
 from reports.site import CASE, PAGES, put, write_single
-from suite.predict.answer import Answer, Asked
 from suite.predict.collectives import ALGORITHMS, Link, Network
-from suite.predict.prediction import predict
+from suite.predict.prediction import Answer, Asked, predict
 from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario
 from tests.reports import made_experiments
 from tests.reports.browsing import chromium, fits, opened, tab, until

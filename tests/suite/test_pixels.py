@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from suite.data.pixels import DECODED, EXACT, Bounds, Samples, compare, nearest
+from suite.data.reader_check import DECODED, EXACT, Bounds, Samples, compare, nearest
 
 STREAM = np.random.RandomState(0)
 TRUE = Samples(STREAM.randint(0, 256, (8, 3, 6, 6)).astype(np.float32), np.arange(8) % 3)

@@ -9,9 +9,8 @@ import pytest
 from suite.errors import RequestError
 from suite.predict.collectives import ALGORITHMS, Cost, Link, Network
 from suite.predict.data_parallel import BUCKET, FIRST_BUCKET, messages
-from suite.predict.from_numbers import by_arithmetic
 from suite.predict.prediction import helps, predict, timeline
-from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario, joined
+from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario, by_arithmetic, joined
 from workloads.networks.resnet import resnet50
 
 LINK_OF_TEN_GBIT = Link(50e-6, 0.8e-9, 0.1e-9)

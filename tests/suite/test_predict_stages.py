@@ -11,13 +11,11 @@ from reports.site import render
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.predict.answer import Answer
 from suite.predict.collectives import Link, Network
-from suite.predict.from_numbers import activations, multiplications
 from suite.predict.from_run import asked_of, beside_measured
 from suite.predict.known_link import KnownLink
-from suite.predict.prediction import predict
-from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.prediction import Answer, predict
+from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
 from suite.worker.pipeline_stages import stages
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page

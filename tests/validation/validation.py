@@ -23,11 +23,10 @@ from time import perf_counter, process_time
 from typing import Any
 
 from reports.text import number
-from suite.predict.collectives import Cost, Link, Network
+from suite.predict.collectives import Cost
 from suite.predict.data_parallel import messages
-from suite.predict.from_numbers import Numbers, asked
-from suite.predict.known_link import KnownLink
 from suite.predict.prediction import predict, timeline
+from suite.predict.request import Request
 from suite.predict.scenario import SCHEDULES
 from suite.results.run_folder import RunFolder
 from suite.results.this_host import this_host
@@ -262,8 +261,8 @@ def of_simulation() -> str:
 
 
 def of_speed() -> str:
-    numbers, link = Numbers(batch=64, rate=253.1, workload="resnet50"), KnownLink(Link(2e-4, 8e-10), 0.0, "")
-    scenario = asked(numbers, Network(Link(0.0, 0.0)), link).scenario
+    (training,), _ = Request(batch=64, rate=253.1, workload="resnet50", alpha=2e-4, beta=8e-10).trainings(None)
+    scenario = training.scenario
     began = process_time()
     for ranks in SIZES:
         for schedule in list(SCHEDULES)[:5]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from suite.worker.photographs import Photographs, refuse_huge
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 
 def triangle(length, begin, end, size):

@@ -16,7 +16,7 @@ from suite.worker.trainer import Trainer
 from suite.worker.view import View
 from tests.support import trainers
 from tests.support.jobs import READ_ONCE
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 RED, GREEN = (200, 30, 60), (10, 220, 90)
 

@@ -13,7 +13,7 @@ from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View
 from tests.support import trainers
 from tests.support.jobs import READ_ONCE
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 ASKED = READ_ONCE
 

@@ -18,7 +18,7 @@ from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
 from suite.worker.kernels import PROFILED, Activity, keep, summed
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 
 class ToyTrainer(Trainer):

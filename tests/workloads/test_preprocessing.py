@@ -2,8 +2,8 @@
 
 import pytest
 
+from workloads.catalogue import PHOTOGRAPHS
 from workloads.networks import by_name
-from workloads.preprocessing import PHOTOGRAPHS
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
 from workloads.build import Builder
-from workloads.preprocessing import PHOTOGRAPHS, Preprocessing
+from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 
 Image = pytest.importorskip("PIL.Image")
 MISSING = libraries.missing()

@@ -17,8 +17,8 @@ from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from tests.support import processes
 from tests.support.pictures import ODD
+from workloads.catalogue import PHOTOGRAPHS
 from workloads.graph import Graph
-from workloads.preprocessing import PHOTOGRAPHS
 
 
 @pytest.fixture

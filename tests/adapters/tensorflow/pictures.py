@@ -8,7 +8,7 @@ from suite.worker.packed_set import RecordSource
 from suite.worker.sources import FolderSource
 from tests.support import jobs
 from tests.support.sent import Nobody
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 CROP = 32
 # What makes decoders differ: odd sides, sizes that libjpeg halves or quarters, kinds of files.

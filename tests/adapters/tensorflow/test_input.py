@@ -24,7 +24,7 @@ from suite.worker.view import InMemory, View
 from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
 from tests.support import processes
 from tests.support.jobs import READ_ONCE
-from workloads.preprocessing import PHOTOGRAPHS
+from workloads.catalogue import PHOTOGRAPHS
 
 
 @pytest.fixture

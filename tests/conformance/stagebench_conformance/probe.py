@@ -3,9 +3,8 @@
 from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
 from workloads.build import Builder
-from workloads.catalogue import Optimiser, Workload
+from workloads.catalogue import PHOTOGRAPHS, Optimiser, Workload
 from workloads.graph import Graph
-from workloads.preprocessing import PHOTOGRAPHS
 
 PICTURES = "probe-pictures"
 

@@ -25,15 +25,15 @@ from suite.plan import networks
 from suite.plan.read import load, ready_made
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
-from suite.predict.from_numbers import by_arithmetic
+from suite.predict.scenario import by_arithmetic
 from suite.results.run_folder import RunFolder
 from suite.worker import array_files
 from suite.worker.photographs import Photographs, shrunk
 from tests.validation.fuzz import broken, lines, packed
 from tests.validation.fuzz.broken import broken_bytes, broken_json
 from tests.validation.fuzz.world import FIXTURES, LAYERS, copied, file_of, whole_files, world
+from workloads.catalogue import PHOTOGRAPHS
 from workloads.networks import by_name
-from workloads.preprocessing import PHOTOGRAPHS
 
 RUN = max((FIXTURES / "runs").iterdir()) / "training"
 SMALL = ("alexnet", "mnist_small")  # whose graphs are fuzzed: of other kinds of layers
