@@ -38,7 +38,7 @@ class OomKills(NamedTuple):
 
 
 EngineMessage = Begun | EngineFailed | OomKills
-CODEC = LineCodec({"begun": Begun, "failed": EngineFailed, "oom kills": OomKills})
+CODEC = LineCodec(EngineMessage)
 
 
 def report(folder: Path, message: EngineMessage) -> None:

@@ -39,9 +39,11 @@ def busy_threads(work: Callable[[], None], enough: float) -> Optional[float]:
     if not os.path.isdir(TASKS):
         return None
     work()
-    found, deadline = 0.0, time.monotonic() + LIMIT_S
+    found = 0.0
+    deadline = time.monotonic() + LIMIT_S
     while found < enough and time.monotonic() < deadline:
-        before, begin = _seconds(), time.process_time()
+        before = _seconds()
+        begin = time.process_time()
         while time.process_time() - begin < TRY_S:
             work()
         spent = [now - before.get(thread, 0.0) for thread, now in _seconds().items()]
@@ -110,8 +112,12 @@ class Look:
     """A check of one trainer, with the batch that shows its masks."""
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
-        setup, shares = trainer.setup, task.shares
-        self._trainer, self._outbox, self._samples, self._task = trainer, outbox, task.samples, task
+        setup = trainer.setup
+        shares = task.shares
+        self._trainer = trainer
+        self._outbox = outbox
+        self._samples = task.samples
+        self._task = task
         self._share = task.samples // shares
         self._labels = [setup.replica * shares + device for device in range(shares)]
         self._everybodys = range(setup.replicas * shares)
@@ -130,7 +136,8 @@ class Look:
 
     def _staged(self) -> Iterator[str]:
         trainer = self._trainer
-        masks, passed = [], True
+        masks = []
+        passed = True
         for _ in range(ROUNDS):
             before = trainer.parameters()["ones.weight"]
             trainer.forward(self._batch)
@@ -147,7 +154,8 @@ class Look:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
     def _native(self) -> Iterator[str]:
-        found, passed = [], True
+        found = []
+        passed = True
         for _ in range(ROUNDS):
             moved = self._moved(self._trainer.step)
             masks = moved["mask.weight"][list(self._everybodys)] * self._share * len(self._everybodys)
@@ -165,7 +173,8 @@ class Look:
             yield "predict: without dropout these logits are 1; one is off by %.2g" % off
 
     def _step_alone(self) -> Iterator[str]:
-        trainer, setup = self._trainer, self._trainer.setup
+        trainer = self._trainer
+        setup = self._trainer.setup
         if len(self._everybodys) == 1:
             return
         start = weights()
@@ -188,7 +197,8 @@ class Look:
         trainer.maximum(0.0)
 
     def _threads(self) -> Iterator[str]:
-        trainer, setup = self._trainer, self._trainer.setup
+        trainer = self._trainer
+        setup = self._trainer.setup
         if not self._task.threads:
             return
         if setup.threads == 1:
@@ -212,11 +222,13 @@ class Look:
         """
         self._outbox.send(Phase("step_alone of rank 0, while the others stand still"))
         on_cpu = self._trainer.setup.device == "cpu"  # a GPU's driver shares memory with its processes
-        before, pages = sent_bytes(), shared_pages() if on_cpu else {}
+        before = sent_bytes()
+        pages = shared_pages() if on_cpu else {}
         for _ in range(2):
             self._trainer.step_alone(self._batch)
         self._trainer.synchronize()
-        sent, shared = since(before), changed_since(pages) if on_cpu else 0
+        sent = since(before)
+        shared = changed_since(pages) if on_cpu else 0
         if sent > QUIET:
             yield "step_alone: %d bytes were sent to other processes in two steps" % sent
         if shared > QUIET:
@@ -232,7 +244,8 @@ class Look:
 
 def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:
     """Yield the problems of masks (rounds, devices, FEATURES), whose numbers should be 0 or 1 / (1 - RATE)."""
-    kept, wanted = masks > 0.5, 1.0 / (1.0 - RATE)
+    kept = masks > 0.5
+    wanted = 1.0 / (1.0 - RATE)
     dropped = 1.0 - kept.mean()
     if abs(dropped - RATE) > SHARE_OFF:
         yield "%s: dropout of rate %g drops %.3f of all numbers" % (call, RATE, dropped)

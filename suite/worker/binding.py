@@ -66,7 +66,8 @@ def _distributed(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]
 
     Neighbouring ranks get neighbouring cores.
     """
-    left, found = list(cores), []
+    left = list(cores)
+    found = []
     for _ in range(ranks):
         room = {core.node: sum(other.node == core.node for other in left) for core in left}
         node = max(sorted(room), key=lambda node: room[node])

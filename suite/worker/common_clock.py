@@ -30,7 +30,9 @@ class CommonClock:
         self, rank: int, maximum: Callable[[float], float], clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """`maximum` returns the largest of all ranks' values (0 or more); `clock` is this rank's, in seconds."""
-        self._rank, self._maximum, self._clock = rank, maximum, clock
+        self._rank = rank
+        self._maximum = maximum
+        self._clock = clock
         self._one_kernel = _is_one_kernel(maximum)
         self.offset = 0.0  # seconds to add to this rank's clock
         self.error = 0.0  # of `now`, on the rank that knows it least: half of the range that the questions left
@@ -46,7 +48,9 @@ class CommonClock:
             now = self._clock()
             theirs = self._maximum(now if first else 0.0)  # rank 0's clock when it asked
             answered = self._clock()
-            low, high, quickest = max(low, theirs - answered), min(high, theirs - asked), min(quickest, answered - now)
+            low = max(low, theirs - answered)
+            high = min(high, theirs - asked)
+            quickest = min(quickest, answered - now)
             asked = now
         # On one kernel all processes read one clock, unless the bounds say otherwise.
         if self._one_kernel and self._maximum(float(not low <= 0.0 <= high)):
@@ -70,7 +74,8 @@ class CommonClock:
 
     def wait_for(self, at: float) -> float:
         """Return at the time `at`, with the delay in seconds (a clock's tick if all went well)."""
-        clock, own = self._clock, at - self.offset
+        clock = self._clock
+        own = at - self.offset
         left = own - clock()
         if left > NAP:
             time.sleep(left - NAP)
@@ -85,7 +90,8 @@ def _is_one_kernel(maximum: Callable[[float], float]) -> bool:
 
     The largest of their marks is then the smallest, too.
     """
-    mark, limit = float(_kernel()), 16.0**DIGITS
+    mark = float(_kernel())
+    limit = 16.0**DIGITS
     return maximum(mark) == limit - maximum(limit - mark) and mark > 0.0
 
 

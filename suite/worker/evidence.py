@@ -73,7 +73,8 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     `samples` is the batch of this rank's network; the oracle's batch is the networks' batches joined. The judgement is
     the controller's.
     """
-    changing, graph = untold(trainer, graph), graph.without_dropout()
+    changing = untold(trainer, graph)
+    graph = graph.without_dropout()
     setup = trainer.setup
     initial = weights.for_proof(graph)
     meta = meta_of(folder, samples * setup.replicas, weights.digest(initial), graph.digest)
@@ -150,7 +151,10 @@ class Oracle:
         cause: so much of a movement's error is excused.
         """
         self._rounding = rounding
-        self._folder, self._replica, self._samples, self._initial = folder, replica, samples, initial
+        self._folder = folder
+        self._replica = replica
+        self._samples = samples
+        self._initial = initial
         self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
 
     def logits_error(self, logits: np.ndarray) -> float:
@@ -197,7 +201,8 @@ class Oracle:
 
         Every network has its own running statistics, and the oracle stores the first one's.
         """
-        parameters, moved = {}, {}
+        parameters = {}
+        moved = {}
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name)
             for kind in ("parameter", "movement"):

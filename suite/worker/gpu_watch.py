@@ -57,11 +57,14 @@ class Card:
 
     def __init__(self, library: Any, handle: ctypes.c_void_p, uuid: str) -> None:
         """`library` has been initialised."""
-        self._library, self._handle, self.uuid = library, handle, uuid
+        self._library = library
+        self._handle = handle
+        self.uuid = uuid
 
     def sample(self) -> Sample:
         """Return a sample of this moment."""
-        used, memory = self._asked("nvmlDeviceGetUtilizationRates", Utilization()), self._memory()
+        used = self._asked("nvmlDeviceGetUtilizationRates", Utilization())
+        memory = self._memory()
         milliwatts = self._number("nvmlDeviceGetPowerUsage")
         sm, of_memory = (self._number("nvmlDeviceGetClockInfo", kind) for kind in (SM, MEMORY))  # MHz
         return Sample(
@@ -138,7 +141,8 @@ class Series:
 
     def __init__(self) -> None:
         """Begin without a value."""
-        self._count, self._sum = 0, 0.0
+        self._count = 0
+        self._sum = 0.0
         self.least: Any = None
         self.most: Any = None
 
@@ -146,7 +150,8 @@ class Series:
         """Add a value; None is ignored."""
         if value is None:
             return
-        self._count, self._sum = self._count + 1, self._sum + value
+        self._count = self._count + 1
+        self._sum = self._sum + value
         self.least = value if self.least is None else min(self.least, value)
         self.most = value if self.most is None else max(self.most, value)
 
@@ -161,7 +166,8 @@ class Seen:
 
     def __init__(self, card: Card) -> None:
         """Begin now."""
-        self._card, self._series = card, {name: Series() for name in QUANTITIES}
+        self._card = card
+        self._series = {name: Series() for name in QUANTITIES}
         self._reasons: Optional[int] = None
         self._before = card.joules()
 
@@ -175,7 +181,8 @@ class Seen:
 
     def use(self) -> GpuUse:
         """Return the activity until now."""
-        after, series = self._card.joules(), self._series
+        after = self._card.joules()
+        series = self._series
         return GpuUse(
             uuid=self._card.uuid,
             busy_share=series["busy_share"].mean,
@@ -202,7 +209,8 @@ class GpuWatch:
 
     def begin(self) -> None:
         """Begin a new measurement."""
-        self._seen, self._over = [Seen(card) for card in self._cards], threading.Event()
+        self._seen = [Seen(card) for card in self._cards]
+        self._over = threading.Event()
         if self._cards:
             self._thread = threading.Thread(target=self._run, daemon=True)  # it ends with a rank that fails
             self._thread.start()

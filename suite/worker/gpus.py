@@ -52,7 +52,9 @@ def uuids(driver: Optional[Any] = None) -> List[str]:
         cuda = driver or ctypes.CDLL("libcuda.so.1")
     except OSError:
         return []
-    count, device, found = ctypes.c_int(), ctypes.c_int(), []
+    count = ctypes.c_int()
+    device = ctypes.c_int()
+    found = []
     if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return []
     for number in range(count.value):
@@ -67,7 +69,8 @@ def uuids(driver: Optional[Any] = None) -> List[str]:
 
 def _uuid(cuda: Any, name: str, device: Any) -> Optional[uuid.UUID]:
     """Return the UUID that a function of the driver reports; None if this driver does not have it, or it fails."""
-    raw, function = (ctypes.c_ubyte * 16)(), getattr(cuda, name, None)
+    raw = (ctypes.c_ubyte * 16)()
+    function = getattr(cuda, name, None)
     if function is None or function(ctypes.byref(raw), device):
         return None
     return uuid.UUID(bytes=bytes(raw))

@@ -73,10 +73,12 @@ def guard(tokens: list, options: dict) -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if "--parent" in options:
         die_with_parent(int(options["--parent"]), signal.SIGTERM)
-    lifeline, kills = options.get("--lifeline"), oom_kills()
+    lifeline = options.get("--lifeline")
+    kills = oom_kills()
     # The program has the highest score from its start on, because it allocates from its start on.
     own_score = set_oom_score(OOM_FIRST)
-    guard_pid, program = os.getpid(), os.fork()
+    guard_pid = os.getpid()
+    program = os.fork()
     if program == 0:
         os.setpgid(0, 0)  # a program that signals its process group does not mean the guard
         die_with_parent(guard_pid, signal.SIGKILL)
@@ -129,7 +131,8 @@ class Children:
     """The program, and the descendants of it that the kernel hands to this process."""
 
     def __init__(self, program: int) -> None:
-        self._program, self._any = program, True
+        self._program = program
+        self._any = True
         self.status: "int | None" = None  # the program's, as waitpid(2) returns it, once it has ended
 
     def reap(self) -> None:
@@ -229,7 +232,8 @@ def log_in(tokens: list, seconds: float) -> None:
     lifeline = login.stdin.fileno()
     signal.signal(signal.SIGTERM, lambda *_: os.dup2(os.open(os.devnull, os.O_WRONLY), lifeline))
     Thread(target=give_signs_of_life, args=(lifeline, seconds), daemon=True).start()
-    code, file = login.wait(), os.environ.get(LOGINS)
+    code = login.wait()
+    file = os.environ.get(LOGINS)
     if file:
         append(file, {"host": tokens[-2], "code": code, "time_s": time.time()})
     elif code < 0 or 128 < code < 160:

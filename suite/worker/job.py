@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from suite.worker.case_parts import Input, Sampling, Schedule, Training
 from suite.worker.contract import Setup
-from suite.worker.typed_json import from_json, to_json
+from suite.worker.typed_json import from_json, in_words, to_json
 from suite.worker.variables import Variables
 from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 from workloads.graph import Graph
@@ -142,18 +142,7 @@ class Communicate(NamedTuple):
 
 
 Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]
-TASKS: Dict[str, Any] = {
-    "measure": Measure,
-    "train": Train,
-    "prove": Prove,
-    "behave": Behave,
-    "oracle": MakeOracle,
-    "pack": Pack,
-    "read": Read,
-    "look": Look,
-    "communicate": Communicate,
-}
-NAMES = {kind: name for name, kind in TASKS.items()}
+TASKS: Dict[str, Any] = {in_words(kind): kind for kind in Task.__args__}  # type: ignore[attr-defined]
 
 
 class Job(NamedTuple):
@@ -166,7 +155,7 @@ class Job(NamedTuple):
 
 def encode(job: Job) -> str:
     """Return the content of a job file; ValueError names a field with a value that its definition does not allow."""
-    name = NAMES[type(job.task)]
+    name = in_words(type(job.task))
     content = {"format": FORMAT, "output": job.output, "group": to_json(job.group), name: to_json(job.task)}
     text = json.dumps(content, indent=1)
     decode(text, "job")

@@ -76,7 +76,8 @@ def summed(activities: Iterable[Activity], profiler: str, trace: str = "") -> Ke
 
 def union(spans: Iterable[Tuple[float, float]]) -> float:
     """Return the seconds that are within any of the spans."""
-    total, last = 0.0, float("-inf")
+    total = 0.0
+    last = float("-inf")
     for begin, end in sorted(spans):
         if end > last:
             total += end - max(begin, last)

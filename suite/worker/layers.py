@@ -25,7 +25,9 @@ class LayerClock:
 
     def __init__(self, trainer: Any, graph: Graph, in_order: bool = True) -> None:
         """`in_order`: the native backward runs layer by layer, so a gradient is complete when the laps so far are."""
-        self._trainer, self._graph, self._in_order = trainer, graph, in_order
+        self._trainer = trainer
+        self._graph = graph
+        self._in_order = in_order
         self.forget()
 
     def forget(self) -> None:
@@ -78,7 +80,8 @@ class LayerClock:
 
     def ready_s(self) -> List[float]:
         """Return the seconds from the start of the backward to the end of each layer's own, by the laps."""
-        sofar, found = self._median("backward", len(self._graph.layers)), []
+        sofar = self._median("backward", len(self._graph.layers))
+        found = []
         for index in range(len(self._graph.layers) - 1, -1, -1):
             sofar += self._median("backward", index)
             found.append(sofar)
@@ -152,7 +155,8 @@ def node_by_node(
 
     A layer's backward includes the sums of its inputs' gradients.
     """
-    clock, wanted = LayerClock(trainer, graph, in_order), wanting(graph)
+    clock = LayerClock(trainer, graph, in_order)
+    wanted = wanting(graph)
     return repeated(clock, lambda: walk(trainer, graph, nodes, images, labels, wanted, clock))
 
 
@@ -160,7 +164,8 @@ def walk(
     trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
 ) -> None:
     """Run one forward and one backward, and lap the clock after each layer."""
-    values, kept = {"input": images}, []
+    values = {"input": images}
+    kept = []
     clock.begin()
     for index, layer in enumerate(graph.layers):
         values[layer.name], own = nodes.forward(layer, [values[name] for name in layer.inputs], wanted[index])
@@ -177,7 +182,8 @@ def walk(
     trainer.synchronize()
     clock.backward(len(graph.layers))
     for index in range(len(graph.layers) - 1, -1, -1):
-        layer, own = graph.layers[index], kept.pop()
+        layer = graph.layers[index]
+        own = kept.pop()
         gradient = pending.pop(layer.name, None)
         if gradient is not None and (layer.parameters or any(wanted[index])):
             _gather(nodes, pending, layer.inputs, nodes.backward(own, gradient))
@@ -193,7 +199,8 @@ def _gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradien
 
 def wanting(graph: Graph) -> List[List[bool]]:
     """Return which inputs of every layer need a gradient: those with a parameter before them."""
-    needed, found = {"input": False}, []
+    needed = {"input": False}
+    found = []
     for layer in graph.layers:
         found.append([needed[name] for name in layer.inputs])
         needed[layer.name] = bool(layer.parameters) or any(found[-1])

@@ -65,7 +65,8 @@ def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[s
 
 def _settings(clock: str, limit: str, persistence: str, ecc: str) -> GpuSettings:
     """Parse the settings of one GPU; a value that is no number and neither on nor off, such as "[N/A]", is unknown."""
-    megahertz, watts = _number(clock), _number(limit)
+    megahertz = _number(clock)
+    watts = _number(limit)
     return GpuSettings(
         None if megahertz is None else megahertz * 1e6, watts, SWITCHED.get(persistence), SWITCHED.get(ecc)
     )

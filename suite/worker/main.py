@@ -33,7 +33,10 @@ def main(argv: List[str]) -> int:
     """Run the job named on the command line; return 0 when it is done. A failure is reported, and exits with 1."""
     job = read_job(argv[0])
     rank = own_rank()
-    redirect_output(os.path.join(job.output, "rank-%d.log" % rank.rank))
+    # This process's own output, and that of its native libraries, goes to a file of this rank's.
+    log = os.open(os.path.join(job.output, "rank-%d.log" % rank.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     outbox = Outbox(job.output, rank.rank)
     load: Optional[Load] = None
     try:
@@ -52,7 +55,8 @@ def main(argv: List[str]) -> int:
             outbox.send(messages.Notes({"straggler": load.end()}))
     except BaseException as error:
         traceback.print_exc()
-        kind, text = kind_of(error), "%s: %s" % (type(error).__name__, error)
+        kind = kind_of(error)
+        text = "%s: %s" % (type(error).__name__, error)
         text += place_of(error) if kind == "crash" else ""
         outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
         # Other ranks may wait for this one in a collective call: leave at once, tidy or not. A load ends with its rank.
@@ -87,18 +91,13 @@ def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
     )
 
 
-def redirect_output(path: str) -> None:
-    """Send this process's own output, and that of its native libraries, to a file of this rank's."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-
-
 def bind(job: Job, rank: Rank) -> List[int]:
     """Bind this rank to cores of its own if the placement asks for them; return the cores that it may use."""
-    setup, allowed = job.group.setup, os.sched_getaffinity(0)
+    setup = job.group.setup
+    allowed = os.sched_getaffinity(0)
     if job.group.binding == "cores":
-        wanted, ranks = setup.threads * setup.devices, max(job.group.ranks_per_node, rank.local_rank + 1)
+        wanted = setup.threads * setup.devices
+        ranks = max(job.group.ranks_per_node, rank.local_rank + 1)
         # Readers and the library of communication have threads of their own. A proof has its case's cores.
         reads = isinstance(job.task, Prove) or getattr(job.task, "data", None) is not None
         beside = (setup.readers if reads else 0) + (setup.world > 1)
@@ -127,7 +126,8 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Settings again: joining may have set more of them, such as the network interface.
-    seen, driven = settings(os.environ, group.variables), gpus.driven(made.setup)
+    seen = settings(os.environ, group.variables)
+    driven = gpus.driven(made.setup)
     outbox.send(messages.Joined(settings=seen, device_ids=driven, **joined._asdict()))
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:
@@ -153,14 +153,10 @@ def place_of(error: BaseException) -> str:
     bundled = [(name, frame) for name, frame in frames if not name.startswith("..") and "site-packages" not in name]
     ours = ("suite" + os.sep, "workloads" + os.sep)
     last = frames[-1:]
-    if not bundled or (bundled[-1:] == last and last[0][0].startswith(ours) and "raise " in _line(last[0][1])):
+    if not bundled or (bundled[-1:] == last and last[0][0].startswith(ours) and "raise " in (last[0][1].line or "")):
         return ""
     name, frame = ([each for each in bundled if not each[0].startswith(ours)] or bundled)[-1]
-    return " (%s, line %s: %s)" % (name, frame.lineno, _line(frame))
-
-
-def _line(frame: traceback.FrameSummary) -> str:
-    return frame.line or ""
+    return " (%s, line %s: %s)" % (name, frame.lineno, frame.line or "")
 
 
 def kind_of(error: BaseException) -> str:

@@ -47,7 +47,8 @@ def greeted(peer: socket.socket, world: int, seconds: float = GREETING_LIMIT) ->
 
 def exactly(of: socket.socket, count: int, seconds: float) -> bytes:
     """Receive `count` bytes; socket.timeout if they do not come in time, ConnectionError if the other side has gone."""
-    found, until = b"", time.monotonic() + seconds
+    found = b""
+    until = time.monotonic() + seconds
     while len(found) < count:
         of.settimeout(max(until - time.monotonic(), 0.001))
         part = of.recv(count - len(found))
@@ -81,7 +82,10 @@ class Meeting:
 
         Rank 0 may bring a listener (see `listening`), from which the other ranks then learn the address.
         """
-        self._rank, self._world, self._address, self._limit = rank, world, address, limit
+        self._rank = rank
+        self._world = world
+        self._address = address
+        self._limit = limit
         self._peers: Dict[int, socket.socket] = {}
         if rank != 0:
             self._peers[0] = self._connected(time.monotonic() + patience)

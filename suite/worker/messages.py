@@ -341,47 +341,11 @@ Message = Union[
     Wire,
     Notes,
 ]
-CODEC = LineCodec(
-    {
-        "hello": Hello,
-        "joined": Joined,
-        "phase": Phase,
-        "progress": Progress,
-        "waiting": Waiting,
-        "failed": Failed,
-        "done": Done,
-        "pass": Pass,
-        "noise": Noise,
-        "memory": Memory,
-        "peaks": Peaks,
-        "layers": Layers,
-        "kernels": Kernels,
-        "training": Training,
-        "proof": Proof,
-        "behaviour": Behaviour,
-        "exchange": ExchangeTimes,
-        "overlap": OverlapTimes,
-        "skipped": SkippedSizes,
-        "wire": Wire,
-        "notes": Notes,
-    }
-)
+CODEC = LineCodec(Message)
+encode = CODEC.encode
+decode = CODEC.decode
+name_of = CODEC.name_of
 Kind = TypeVar("Kind")
-
-
-def encode(message: Message) -> str:
-    """Return one line without its end; ValueError names a field with a value that its definition does not allow."""
-    return CODEC.encode(message)
-
-
-def decode(line: Union[str, bytes]) -> Message:
-    """Return the message of a line; ValueError names the problem."""
-    return CODEC.decode(line)  # type: ignore[no-any-return]
-
-
-def name_of(message: Message) -> str:
-    """Return the message's type as it is written: "hello", "pass", ..."""
-    return CODEC.name_of(message)
 
 
 def of_type(kind: Type[Kind], found: Iterable[Message]) -> List[Kind]:

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 from suite.worker.messages import Connection, Traffic
 
@@ -35,8 +35,8 @@ def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
         device, _, port = folder.split(os.sep)[-4:-1]
         # An adapter without management counts nothing: "N/A (no PMA)". Others may be read by root alone.
         with contextlib.suppress(OSError, ValueError):
-            received, sent = (_words(os.path.join(folder, "port_%s_data" % way)) for way in ("rcv", "xmit"))
-            found["%s:%s" % (device, port)] = (received * WORD, sent * WORD)
+            with open(folder + "/port_rcv_data") as received, open(folder + "/port_xmit_data") as sent:
+                found["%s:%s" % (device, port)] = (int(received.read()) * WORD, int(sent.read()) * WORD)
     return found
 
 
@@ -58,11 +58,6 @@ def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:
     }
 
 
-def _words(path: str) -> int:
-    with open(path) as stream:
-        return int(stream.read())
-
-
 TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 OPEN = "01"  # TCP_ESTABLISHED
 MOST_CONNECTIONS = 1000  # that a record holds
@@ -72,25 +67,23 @@ def connections(tables: Tuple[str, ...] = TABLES) -> List[Connection]:
     """Return the TCP connections that this process has open; none if the system does not report them."""
     found = set()  # type: Set[Connection]
     with contextlib.suppress(OSError, ValueError, IndexError):
-        sockets = _open_sockets()
+        sockets = {called for _, called in _sockets()}
         for path in filter(os.path.exists, tables):
             with open(path) as table:
                 for line in table.readlines()[1:]:
                     fields = line.split()
-                    if fields[3] == OPEN and fields[9] in sockets:
+                    if fields[3] == OPEN and "socket:[%s]" % fields[9] in sockets:
                         found.add(Connection(_address(fields[1]), _address(fields[2])))
     return sorted(found)[:MOST_CONNECTIONS]
 
 
-def _open_sockets() -> Set[str]:
-    """Return the inodes of this process's sockets."""
-    found = set()
+def _sockets() -> Iterator[Tuple[int, str]]:
+    """Yield (descriptor, "socket:[inode]") of each of this process's sockets."""
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         with contextlib.suppress(OSError):  # closed since
-            kind, _, inode = os.readlink("/proc/self/fd/" + name).partition(":")
-            if kind == "socket":
-                found.add(inode.strip("[]"))
-    return found
+            called = os.readlink("/proc/self/fd/" + name)
+            if called.startswith("socket:"):
+                yield int(name), called
 
 
 def _address(written: str) -> str:
@@ -113,13 +106,11 @@ def sent_bytes() -> Dict[str, int]:
     Linux 4.19 or newer; elsewhere nothing is counted.
     """
     found = {}
-    for name in os.listdir("/proc/self/fd") if hasattr(socket, "TCP_INFO") else ():
+    for descriptor, called in _sockets() if hasattr(socket, "TCP_INFO") else ():
         with contextlib.suppress(OSError, struct.error):  # closed since, no TCP, an old kernel
-            called = os.readlink("/proc/self/fd/" + name)
-            if called.startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(name))) as opened:
-                    about = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                found[called] = BYTES_SENT.unpack_from(about)[0]
+            with socket.socket(fileno=os.dup(descriptor)) as opened:
+                about = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            found[called] = BYTES_SENT.unpack_from(about)[0]
     return found
 
 
@@ -151,7 +142,8 @@ def shared_pages() -> Dict[int, bytes]:
 
 def changed_since(before: Dict[int, bytes]) -> int:
     """Return the number of bytes that differ from `before`; a page that was not touched then held zeros."""
-    fresh, count = bytes(PAGE), 0
+    fresh = bytes(PAGE)
+    count = 0
     for address, now in shared_pages().items():
         then = before.get(address, fresh)
         if now != then:

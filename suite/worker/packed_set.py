@@ -118,8 +118,12 @@ class RecordSource(Source):
         except ValueError as error:
             raise ValueError("%s; %s" % (error, again))
         self.how = how
-        self.path, self.form, self.kind = path, marker.form, marker.kind
-        self.classes, self.shape, self._samples = marker.classes, tuple(marker.shape), marker.samples
+        self.path = path
+        self.form = marker.form
+        self.kind = marker.kind
+        self.classes = marker.classes
+        self.shape = tuple(marker.shape)
+        self._samples = marker.samples
         self.parts = [os.path.join(path, name) for name in marker.parts]
         lost = [part for part in self.parts if not os.path.isdir(part)]
         if lost:
@@ -178,41 +182,37 @@ NAMED = 20  # skipped images that are named in the marker
 
 def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
     """Write the missing parts, join all parts, and write the marker."""
-    folder, parts = task.folder, task.parts
     # Neighbours in a folder are of one class: every reader wants them mixed.
     order = np.random.RandomState(0).permutation(len(source)).tolist()
-    names = ["part-%05d" % number for number in range(parts)]
+    names = ["part-%05d" % number for number in range(task.parts)]
+    done = 0
     for number, name in enumerate(names):
-        if not os.path.isdir(os.path.join(folder, name)):
-            done = sum(len(order[each::parts]) for each in range(number))
-            _write_part(trainer, source, order[number::parts], task, name, Counter(outbox, done, len(order)))
-    _join(trainer, task.form, folder, names)
+        indices = order[number :: task.parts]
+        if not os.path.isdir(os.path.join(task.folder, name)):
+            _write_part(trainer, source, indices, task, os.path.join(task.folder, name), outbox, done)
+        done += len(indices)
+    joined = os.path.join(task.folder, JOINED)
+    shutil.rmtree(joined, ignore_errors=True)
+    partial = _emptied(joined + ".partial")
+    trainer.join_parts(task.form, [os.path.join(task.folder, name) for name in names], partial)
+    if os.listdir(partial):
+        os.rename(partial, joined)
+    else:
+        os.rmdir(partial)
     _write_marker(source, task, names)
 
 
-class Counter:
-    """A counter of packed samples that reports the progress."""
-
-    def __init__(self, outbox: Outbox, done: int, of: int) -> None:
-        """`done` samples of `of` are in earlier parts."""
-        self._outbox, self._done, self._of = outbox, done, of
-
-    def one(self) -> None:
-        self._done += 1
-        self._outbox.progress("pack", "pack", self._done, self._of)
-
-
-def _write_part(trainer: Trainer, source: Source, indices: List[int], task: Pack, name: str, counter: Counter) -> None:
-    final = os.path.join(task.folder, name)
-    partial = final + ".partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
+def _write_part(
+    trainer: Trainer, source: Source, indices: List[int], task: Pack, final: str, outbox: Outbox, done: int
+) -> None:
+    """Write one part of a set, of which `done` samples are in earlier parts."""
+    partial = _emptied(final + ".partial")
     skipped: List[str] = []
     written = [0]
 
     def kept() -> Iterator[Record]:
-        for index in indices:
-            counter.one()
+        for number, index in enumerate(indices, done + 1):
+            outbox.progress("pack", "pack", number, len(source))
             try:
                 found = record(source, index, task.resize)
             except OSError as error:
@@ -228,22 +228,16 @@ def _write_part(trainer: Trainer, source: Source, indices: List[int], task: Pack
     os.rename(partial, final)
 
 
-def _join(trainer: Trainer, form: str, folder: str, names: List[str]) -> None:
-    final = os.path.join(folder, JOINED)
-    partial = final + ".partial"
-    for earlier in (final, partial):
-        shutil.rmtree(earlier, ignore_errors=True)
-    os.makedirs(partial)
-    trainer.join_parts(form, [os.path.join(folder, name) for name in names], partial)
-    if os.listdir(partial):
-        os.rename(partial, final)
-    else:
-        os.rmdir(partial)
+def _emptied(folder: str) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    return folder
 
 
 def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
     parts = [part_of(os.path.join(task.folder, name)) for name in names]
-    samples, skipped = sum(part.samples for part in parts), [each for part in parts for each in part.skipped]
+    samples = sum(part.samples for part in parts)
+    skipped = [each for part in parts for each in part.skipped]
     if not samples:
         raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
     marker = Marker(

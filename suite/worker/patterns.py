@@ -59,7 +59,8 @@ def expected(
         return np.resize(period(0, turn, dtype), count) if rank in (0, world - 1) else None
     if operation == "broadcast":
         return np.resize(period(0, turn, dtype), count)
-    every, share = [period(each, turn, dtype) for each in range(world)], count // world
+    every = [period(each, turn, dtype) for each in range(world)]
+    share = count // world
     if operation == "all-gather":
         return np.concatenate([np.resize(each, share) for each in every])
     own = (np.arange(share) + rank * share) % PERIOD  # places of this rank's share

@@ -100,7 +100,8 @@ def on_cores(setup: Setup) -> Optional[Yardstick]:
     """Return NumPy's yardstick; None for what NumPy cannot do."""
     if setup.device != "cpu" or setup.precision not in ("float32", "float64"):
         return None
-    devices, everybody = setup.devices, setup.devices * setup.threads
+    devices = setup.devices
+    everybody = setup.devices * setup.threads
     pool = ThreadPoolExecutor(everybody)  # NumPy releases the interpreter's lock while it multiplies and copies
 
     def product(side: int) -> Call:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from io import BufferedReader, BytesIO, FileIO
 from typing import Any, Callable, Iterator, Optional, Tuple
@@ -37,19 +37,12 @@ def in_rgb(opened: Any) -> Any:
     """Return an opened Pillow image in RGB."""
     turbo = decoder()
     if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
-        try:
-            return by_turbo(turbo, opened)
-        except ValueError:
-            pass  # simplejpeg raises for mere warnings, too: Pillow distinguishes them from errors
+        from PIL import Image
+
+        with suppress(ValueError):  # simplejpeg raises it for mere warnings, too: Pillow distinguishes them from errors
+            opened.fp.seek(0)
+            return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
     return opened.convert("RGB")
-
-
-def by_turbo(turbo: Any, opened: Any) -> Any:
-    """Return an opened image, decoded by simplejpeg; ValueError if anything is wrong with the file."""
-    from PIL import Image
-
-    opened.fp.seek(0)
-    return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
 
 
 def without_exif(encoded: bytes) -> bytes:
@@ -59,7 +52,8 @@ def without_exif(encoded: bytes) -> bytes:
     """
     if encoded[:2] != BEGIN:
         return encoded
-    kept, place = [BEGIN], 2
+    kept = [BEGIN]
+    place = 2
     while encoded[place : place + 1] == b"\xff" and encoded[place + 1] != START_OF_SCAN:
         end = place + 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
         if encoded[place + 1] != EXIF or encoded[place + 4 : place + 8] != b"Exif":
@@ -85,7 +79,8 @@ class Photographs:
                 "%d pixels cannot be cut from images of %d; the workload's preprocessing wants a larger `resize`"
                 % (crop, how.resize)
             )
-        self.how, self.crop = how, crop
+        self.how = how
+        self.crop = crop
         self._mean = np.array(how.mean, dtype=np.float32).reshape(-1, 1, 1)
         self._deviation = np.array(how.deviation, dtype=np.float32).reshape(-1, 1, 1)
 
@@ -191,9 +186,11 @@ def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, he
     for _ in range(TRIES):
         area = stream.uniform(*how.area) * width * height
         ratio = math.exp(stream.uniform(math.log(how.ratio[0]), math.log(how.ratio[1])))
-        across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        across = math.sqrt(area * ratio)
+        down = math.sqrt(area / ratio)
         if across <= width and down <= height:
-            left, top = stream.uniform(0, width - across), stream.uniform(0, height - down)
+            left = stream.uniform(0, width - across)
+            top = stream.uniform(0, height - down)
             return left, top, left + across, top + down
     side = min(width, height)
     return (width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2

@@ -136,7 +136,9 @@ def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:
     inputs: Set[str] = set()
     for name in layers[join].inputs:
         chain: List[int] = []
-        while name in made and read.count(name) == 1 and _links(graph, made[name]):
+        while name in made and read.count(name) == 1 and len(layers[made[name]].inputs) == 1:
+            if layers[made[name]].draws_random:
+                break
             chain.insert(0, made[name])
             name = layers[made[name]].inputs[0]
         chains.append(chain)
@@ -149,18 +151,14 @@ def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:
     return tuple(Stage(chain[0], chain[-1] + 1, entering, (layers[chain[-1]].name,)) for chain in chains)
 
 
-def _links(graph: Graph, index: int) -> bool:
-    layer = graph.layers[index]
-    return len(layer.inputs) == 1 and not layer.draws_random
-
-
 def _owners(graph: Graph, branches: Tuple[Stage, ...], count: int) -> Tuple[int, ...]:
     """Return the rank of each branch; every rank gets one.
 
     The heaviest branch is assigned first, each to the rank with the least work so far.
     """
     work = [1 + sum(layer.macs for layer in graph.layers[each.begin : each.end]) for each in branches]
-    loads, owners = [0] * count, [0] * len(branches)
+    loads = [0] * count
+    owners = [0] * len(branches)
     for index in sorted(range(len(work)), key=lambda each: -work[each]):
         owners[index] = loads.index(min(loads))
         loads[owners[index]] += work[index]

@@ -83,7 +83,8 @@ def _outside(own: str) -> List[int]:
 
 def loaded(name: str) -> str:
     """Return the name and version of a shared library that this process has loaded, such as "libmpi.so.40"."""
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+    text = ctypes.create_string_buffer(8192)
+    length = ctypes.c_int()
     ctypes.CDLL(name).MPI_Get_library_version(text, ctypes.byref(length))
     return named(text.value.decode())
 

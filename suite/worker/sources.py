@@ -141,8 +141,10 @@ class Subset(Source):
 
     def __init__(self, source: Source, indices: List[int], what: str) -> None:
         """`indices` point into the source; `what` is the subset's purpose, for its name."""
-        self._source, self._indices = source, indices
-        self.classes, self.photographs = source.classes, source.photographs
+        self._source = source
+        self._indices = indices
+        self.classes = source.classes
+        self.photographs = source.photographs
         if source.files is not None:
             self.files = [source.files[index] for index in indices]
         if source.arrays is not None:

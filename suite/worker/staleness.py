@@ -15,7 +15,8 @@ class Staleness:
 
     def __init__(self, updates: int = 0) -> None:
         """Begin with the weights after `updates` updates; nothing counts yet."""
-        self._last, self._counting = updates, False
+        self._last = updates
+        self._counting = False
         self._steps = self._sum = self._most = 0
 
     @property
@@ -30,7 +31,8 @@ class Staleness:
 
     def exchanged(self, updates: int) -> None:
         """Note that this worker's push became update number `updates` and brought back the weights after it."""
-        others, self._last = updates - self._last - 1, updates
+        others = updates - self._last - 1
+        self._last = updates
         self.missed(others)
 
     def missed(self, others: int) -> None:

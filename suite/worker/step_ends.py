@@ -33,7 +33,9 @@ class StepEnds:
 
         `ready` returns whether it is, if a framework can tell: `asked` then notes finished steps at once.
         """
-        self.behind, self._wait, self._ready = behind, wait, ready
+        self.behind = behind
+        self._wait = wait
+        self._ready = ready
         self._under_way: Deque[Tuple[Moment, Any]] = deque()
 
     def asked(self, result: Any) -> None:

@@ -37,7 +37,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     outbox.send(messages.Notes(feed.notes()))
     turns = Turns(output, trainer.setup.rank, outbox.send)
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns), task.passes)
-    before, staged = reference(trainer), False
+    before = reference(trainer)
+    staged = False
     for name in task.passes:
         if name == KERNELS or passes.skipped(name):
             continue
@@ -214,7 +215,8 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase(TRAIN))
-    training, meter = Training(trainer, task.graph, outbox.progress), noise.Meter(gpus.driven(trainer.setup))
+    training = Training(trainer, task.graph, outbox.progress)
+    meter = noise.Meter(gpus.driven(trainer.setup))
     before = reference(trainer)
     meter.begin()
     found = training.run(reading.view, testing, task.training.epochs, task.schedule, task.training.patience)
@@ -275,7 +277,8 @@ def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
 
 def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
     """Measure the exchanges, and the noise of the host during them."""
-    before, meter = reference(communicator), noise.Meter(gpus.driven(communicator.setup))
+    before = reference(communicator)
+    meter = noise.Meter(gpus.driven(communicator.setup))
     meter.begin()
     comm(communicator, task, outbox)
     use = meter.end()

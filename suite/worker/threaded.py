@@ -75,7 +75,8 @@ class GatheringReader(Reader):
     def __init__(self, source: Source, setup: Setup) -> None:
         assert source.arrays is not None
         self.words = "batches taken out of memory"
-        self._source, self._indices = source, batches_of_indices(source, setup)
+        self._source = source
+        self._indices = batches_of_indices(source, setup)
         self._images, self._labels = source.arrays
 
     def next_batch(self) -> Batch:

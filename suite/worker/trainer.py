@@ -66,7 +66,8 @@ class Trainer(ABC):
 
         Override it to release first whatever needs the other ranks.
         """
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         if reader is not None:
             reader.close()
         if self.group is not None:

@@ -35,7 +35,8 @@ class Training:
                 "%s does not tell training from use (predict), which a network with %s asks for"
                 % (type(trainer).__name__, " and ".join(kinds))
             )
-        self._trainer, self._progress = trainer, progress
+        self._trainer = trainer
+        self._progress = progress
 
     def run(
         self, learning: Source, testing: Source, epochs: int, schedule: Schedule = CONSTANT, patience: int = 0
@@ -46,7 +47,8 @@ class Training:
         and has seconds of its own. Steps are those of the joined batch (`Trainer.joint_steps`). Training stops early
         after `patience` epochs without a better accuracy; 0: never.
         """
-        trainer, setup = self._trainer, self._trainer.setup
+        trainer = self._trainer
+        setup = self._trainer.setup
         trainer.begin_training()
         begin = time.perf_counter()
         trainer.open_input(learning)
@@ -58,7 +60,8 @@ class Training:
         rows: List[messages.Epoch] = []
         done = taken = 0  # steps of the joined batch, and this rank's own
         for number, end in enumerate(ends, 1):
-            first, before = done, taken
+            first = done
+            before = taken
             trainer.synchronize()
             trainer.maximum(0.0)
             begin = time.perf_counter()
@@ -67,8 +70,10 @@ class Training:
                     factor = schedule.factor(done, ends[-1], ends[-1] / float(epochs))
                     trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
-                step, own = done, taken
-                joint, taken = trainer.joint_steps(), taken + 1
+                step = done
+                own = taken
+                joint = trainer.joint_steps()
+                taken = taken + 1
                 done = step + 1 if joint is None else joint
                 if own < EVERY_STEP or own % THEN_EVERY == 0 or done >= end:
                     loss = trainer.loss()
@@ -90,7 +95,9 @@ class Training:
                     loss=losses[-1][1],
                 )
             )
-            if patience and trainer.maximum(float(improving(rows, patience))) == 0.0:
+            accuracies = [row.accuracy for row in rows]
+            improving = len(rows) - 1 - accuracies.index(max(accuracies)) < patience
+            if patience and trainer.maximum(float(improving)) == 0.0:
                 break
         steps, values, times = zip(*losses)
         return messages.Training(rows, list(steps), list(values), list(times), opening)
@@ -103,12 +110,6 @@ class Training:
             right += int((answers == labels).sum())
             total += len(labels)
         return right / float(total)
-
-
-def improving(rows: List[messages.Epoch], patience: int) -> bool:
-    """Return whether the best accuracy so far is less than `patience` epochs old."""
-    accuracies = [row.accuracy for row in rows]
-    return len(rows) - 1 - accuracies.index(max(accuracies)) < patience
 
 
 def untold(trainer: Trainer, graph: Graph) -> List[str]:

@@ -7,6 +7,7 @@ numbers are Python's own: NumPy's are refused. A value that does not fit raises 
 import functools
 import json
 import os
+import re
 import time
 from typing import Any, Dict, List, Tuple, Union, get_type_hints
 
@@ -42,9 +43,14 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return _named_tuple(kind, value, place)
     if hasattr(kind, "from_dict"):
         return _own_form(kind, value, place)
-    origin, arguments = kind.__origin__, kind.__args__
+    origin = kind.__origin__
+    arguments = kind.__args__
     if origin is Union:
-        return from_json(_alternative(arguments, value), value, place)
+        # The NamedTuple of exactly the value's fields is meant; else the first type.
+        fitting = [
+            one for one in arguments if isinstance(value, dict) and set(value) == set(getattr(one, "_fields", ()))
+        ]
+        return from_json((fitting or arguments)[0], value, place)
     if origin in (dict, Dict):
         _expect(isinstance(value, dict), "an object", value, place)
         return {key: from_json(arguments[1], item, "%s[%r]" % (place, key)) for key, item in value.items()}
@@ -84,24 +90,30 @@ def store(value: Any, path: str) -> None:
     os.rename(path + ".partial", path)
 
 
+def in_words(kind: Any) -> str:
+    """Return a type's name in words: "exchange times" for ExchangeTimes."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+
+
 class LineCodec:
     """A codec of messages of several NamedTuples as lines of JSON: `type`, `time_s`, and the message's fields."""
 
-    def __init__(self, types: Dict[str, Any]) -> None:
-        """`types` gives the type of each name."""
-        self.types = types
-        self._names = {kind: name for name, kind in types.items()}
+    def __init__(self, union: Any) -> None:
+        """`union` is the Union of the types; each has its own name, in words, as `type`."""
+        self.types = {in_words(kind): kind for kind in union.__args__}
 
-    def name_of(self, message: Any) -> str:
-        """Return the name of a message's type."""
-        return self._names[type(message)]
+    @staticmethod
+    def name_of(message: Any) -> str:
+        """Return a message's `type`: "hello", "exchange times", ..."""
+        return in_words(type(message))
 
     def encode(self, message: Any) -> str:
         """Return one line without its end; ValueError names a field with a value that its definition does not allow.
 
         `time_s` is now, in seconds since the epoch, unless the message has a field of that name.
         """
-        name, content = self.name_of(message), to_json(message)
+        name = self.name_of(message)
+        content = to_json(message)
         from_json(type(message), content, name)
         return json.dumps(dict({"time_s": time.time()}, type=name, **content))
 
@@ -147,12 +159,6 @@ def _own_form(kind: Any, value: Any, place: str) -> Any:
         return kind.from_dict(value)
     except ValueError as error:
         raise ValueError("%s: no %s: %s" % (place, kind.__name__, error))
-
-
-def _alternative(kinds: Tuple[Any, ...], value: Any) -> Any:
-    """Return the type of a union that is meant: the NamedTuple of exactly the value's fields; else the first one."""
-    fitting = [kind for kind in kinds if isinstance(value, dict) and set(value) == set(getattr(kind, "_fields", ()))]
-    return (fitting or kinds)[0]
 
 
 def _expect(fits: bool, expected: str, value: Any, place: str) -> None:

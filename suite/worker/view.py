@@ -20,10 +20,14 @@ class View(Source):
 
     def __init__(self, source: Source, asked: Input, seed: int, log: str) -> None:
         """Note skipped samples in the file `log`."""
-        self.source, self._seed, self._log = source, seed, log
-        self._repeat, self.random = asked.repeat, asked.augment == "random"
+        self.source = source
+        self._seed = seed
+        self._log = log
+        self._repeat = asked.repeat
+        self.random = asked.augment == "random"
         self.skip = asked.on_error == "skip"
-        self.classes, self.records = source.classes, source.records
+        self.classes = source.classes
+        self.records = source.records
         self.arrays = None if self.random else source.arrays  # to be taken by `index`
         self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
 
@@ -79,15 +83,18 @@ class InMemory(Source):
 
     def __init__(self, source: Source) -> None:
         """Decode everything; MemoryError if it would not fit into half of the free memory."""
-        self.name, self.classes = source.name + ", in memory", source.classes
+        self.name = source.name + ", in memory"
+        self.classes = source.classes
         first = source.sample(0)[0]
-        needed, free = first.nbytes * len(source), available_memory()
+        needed = first.nbytes * len(source)
+        free = available_memory()
         if needed > free / 2:
             raise MemoryError(
                 "%s decoded takes %.1f GB of %.1f GB of free memory; use data_mode = 'disk' or a smaller set"
                 % (source.name, needed / 1e9, free / 1e9)
             )
-        images, labels = np.empty((len(source),) + first.shape, np.float32), np.empty(len(source), np.int64)
+        images = np.empty((len(source),) + first.shape, np.float32)
+        labels = np.empty(len(source), np.int64)
         for index in range(len(source)):
             images[index], labels[index] = source.sample(index)
         self.arrays = self._images, self._labels = images, labels

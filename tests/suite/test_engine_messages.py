@@ -65,7 +65,9 @@ def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path: Path, 
 
 
 def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "engine.jsonl").write_text('{"type": "failed", "kind": "crash", "message": "old", "time_s": 1.0}\n')
+    (tmp_path / "engine.jsonl").write_text(
+        '{"type": "engine failed", "kind": "crash", "message": "old", "time_s": 1.0}\n'
+    )
     assert engine(tmp_path, DONE).outcome == "ok"
 
 
