@@ -8,7 +8,7 @@ from reports.figure import Figure, axis, colour, layout
 from reports.lines import LEGEND_ROW, SYMBOLS, legend
 from suite.analysis.links import Fit, Link, Point
 from suite.comm.cases import written
-from suite.contracts.backend import OPERATIONS
+from suite.contracts.adapter import OPERATIONS
 
 CURVE = 60  # points of a fitted line
 TICKS = tuple(4**power for power in range(1, 17))

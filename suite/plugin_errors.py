@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from suite.contracts.adapter import Adapter
+from suite.contracts.hooks import CONTRACT, MOVED, changes_since
 from suite.contracts.launcher import Launcher
-from suite.contracts.versions import CONTRACT, MOVED, changes_since
 from suite.errors import OF_A_DISK, RequestError, StagebenchError
 from suite.text import cut, shown
 

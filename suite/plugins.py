@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import pluggy
 
 from suite.contracts.adapter import Adapter, Capabilities
-from suite.contracts.hooks import PROJECT, Hooks
+from suite.contracts.hooks import CONTRACT, PROJECT, Hooks, changes_since
 from suite.contracts.launcher import Launcher
-from suite.contracts.versions import CONTRACT, changes_since
 from suite.errors import RequestError
 from suite.plugin_errors import blamed, check_declared, check_methods, checked
 from suite.text import known, shown

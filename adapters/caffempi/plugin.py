@@ -4,14 +4,13 @@ from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
 from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages, times_layers
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.backend import FLOAT32, Backend
+from suite.contracts.adapter import FLOAT32, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need
 
-# As suite.contracts.allocator, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
+# As suite.contracts.kernels, stricter: nothing is mapped, nothing given back, the heap grows in steps of 64 MiB.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
 ON_HOST = {

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY, OPEN_MPI
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.backend import Backend
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob

@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.allocator import keep_memory
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS
+from suite.contracts.kernels import KERNEL_KNOBS, keep_memory
 from suite.contracts.knobs import Knob, Need
 
 STRATEGIES = (

@@ -5,12 +5,10 @@ import os
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import FLOAT32, Backend
+from suite.contracts.adapter import FLOAT32, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, variables
+from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
 from suite.contracts.knobs import Knob, Need
 
 LIBRARIES = {"gomp": "libgomp1", "quadmath": "libquadmath0"}  # what the linker calls them: Debian's package

@@ -4,12 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import Adapter, Capabilities, Strategy
-from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import DTYPES, Backend
+from suite.contracts.adapter import DTYPES, Adapter, Backend, Capabilities, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
+from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, keep_memory
 from suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter, Capabilities, Format, Strategy
-from suite.contracts.allocator import keep_memory
-from suite.contracts.backend import DTYPES, Backend
+from suite.contracts.adapter import DTYPES, Adapter, Backend, Capabilities, Format, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, variables
+from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
 from suite.contracts.knobs import Knob, Need
 
 NO_KERNELS = "the servers update, by TensorFlow's own kernels; leave the knob xla at 'auto'"

@@ -107,7 +107,7 @@ def asked_for(
     """Check the options; RequestError for an unknown name or an impossible placement."""
     from suite.cli.options import hosts_from
     from suite.comm.cases import Asked, sizes_from
-    from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS
+    from suite.contracts.adapter import DTYPES, FLOAT32, OPERATIONS
     from suite.errors import RequestError
     from suite.plugins import launchers, workloads
     from suite.processes.hosts import here

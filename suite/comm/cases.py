@@ -10,7 +10,7 @@ from typing import Any
 
 from suite.comm.offers import Offer
 from suite.contracts import knobs
-from suite.contracts.backend import FLOAT32, OPERATIONS
+from suite.contracts.adapter import FLOAT32, OPERATIONS
 from suite.contracts.case import Configuration, Placement
 from suite.contracts.launcher import starters
 from suite.errors import RequestError

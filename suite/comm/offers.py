@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.contracts.adapter import Adapter
-from suite.contracts.backend import Backend
+from suite.contracts.adapter import Adapter, Backend
 from suite.errors import RequestError
 from suite.plugins import adapters
 from suite.processes.interpreters import Interpreter, find

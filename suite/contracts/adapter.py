@@ -9,10 +9,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from suite.contracts.backend import Backend
 from suite.contracts.case import Configuration
 from suite.contracts.deep import DEEP, Between, Environ
 from suite.contracts.knobs import Knob
+
+OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
+FLOAT32 = "float32"
+DTYPES = (FLOAT32, "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A communication library; its processes are started like those of one of the adapter's strategies."""
+
+    __pydantic_config__ = DEEP
+
+    name: str  # "gloo"; no two adapters have backends of one name
+    help: str
+    communicator: str  # "module:class" in the adapter's package: "adapters.pytorch.comm:TorchCommunicator"
+    strategy: str  # the adapter's strategy whose environment variables and sidecars its processes get
+    operations: tuple[str, ...] = OPERATIONS
+    dtypes: tuple[str, ...] = (FLOAT32,)  # the types of numbers that every one of its operations can exchange
+    device: str = "cpu"  # the kind of device that holds the numbers
+    # An environment of its own in place of the adapter's, the modules it must have, and the command that makes it:
+    environment: str | None = None
+    requires: tuple[str, ...] = ()
+    remedy: str = ""
+    programs: tuple[str, ...] = ()  # that its environment must have next to the interpreter: its own library's mpiexec
+
 
 Share = Annotated[float, Between(0, 1)]
 Pieces = Annotated[int, Between(1)]  # devices, microbatches
@@ -88,7 +112,7 @@ class Capabilities:
     layer_kinds: tuple[str, ...] = ()  # the kinds of workloads.kinds that it can build; (): all
     knobs: dict[str, Knob] = field(default_factory=dict)  # its own settings, by name
     real_data: bool = True  # False: synthetic data only
-    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.optimisers.NAMES
+    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.case.NAMES
     # The reason why it lacks a value, by ("device", "precision", "tuning" or "optimiser"; value):
     # {("device", "cuda"): "it keeps its weights in host memory"}.
     refuses: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -119,7 +143,7 @@ class Adapter(ABC):
     for equal arguments: several commands call them, some more than once for a case.
     """
 
-    contract: int  # the version of suite.contracts.versions that it was written for
+    contract: int  # the version of suite.contracts.hooks that it was written for
     name: str  # in plans and records, and in `--python NAME=PATH`: no two adapters have one name
     title: str  # "PyTorch"
     package: str  # its worker half, "adapters.pytorch": copied into its bundles, except `plugin.py`

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from suite.contracts.deep import Part
 from suite.worker.case_parts import Input, Sampling, Schedule, Training
 from suite.worker.pass_kinds import NATIVE, USUAL
+from workloads.catalogue import Workload
 
 MOST = 10**9  # the upper bound of every count in a case
 AUTO = "auto"  # a launcher's name in a plan: the first that can start the strategy
@@ -166,3 +167,35 @@ class Case(Configuration):
 
 def _but(values: dict[str, Any], unless: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in unless or value != unless[name]}
+
+
+OPTIMISERS = ("sgd", "adam")
+ADAM = {
+    "lr": 1e-3,
+    "momentum": 0.0,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-7,
+}  # Kingma and Ba 2014; Keras' epsilon
+
+
+def optimiser_settings(name: str, workload: Workload, global_batch: int, lr: float | None = None) -> dict[str, Any]:
+    """Return the optimiser's fields of a `Configuration`, by name.
+
+    Without `lr`, SGD has the workload's rate, scaled linearly with the global batch (in samples), and Adam has 0.001.
+    """
+    usual = workload.optimiser
+    if name == "adam":
+        values = {**ADAM, "weight_decay": usual.weight_decay}
+    else:
+        scaled = usual.lr * global_batch / usual.reference_batch
+        values = {"lr": scaled, "momentum": usual.momentum, "weight_decay": usual.weight_decay}
+    return {"optimiser": name, **values, **({} if lr is None else {"lr": lr})}
+
+
+def rate_of_proof(case: Configuration, workload: Workload) -> float:
+    """Return the learning rate of a case's proof: the workload's, for Adam 0.001 at most.
+
+    The length of Adam's steps is its rate, whatever the gradients are.
+    """
+    return min(ADAM["lr"], workload.proof_lr) if case.optimiser == "adam" else workload.proof_lr

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import AUTO, Case, Placement, check_counts
+from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
 from suite.contracts.launcher import Launcher, starters
-from suite.contracts.optimisers import settings
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.errors import RequestError
@@ -233,7 +232,7 @@ class _Maker:
             placement=placement,
             batch=batch,
             scaling="strong" if strong else "weak",
-            **settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
+            **optimiser_settings(choice["optimiser"], workload, batch * placement.device_count, choice["lr"]),
             passes=tuple(name for name in NAMES if name in block.passes),
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),

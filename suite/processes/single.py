@@ -11,9 +11,8 @@ from typing import Any
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Configuration, Placement
+from suite.contracts.case import Configuration, Placement, optimiser_settings
 from suite.contracts.launcher import usual
-from suite.contracts.optimisers import settings
 from suite.errors import StagebenchError
 from suite.files import scratch
 from suite.plugins import launchers, workloads
@@ -40,7 +39,7 @@ def plain(adapter: Adapter, workload: Workload, **values: Any) -> Configuration:
         Placement(device=able.devices[0], launcher=usual(strategy, launchers())),
         precision=able.precisions[0],
         tuning=able.tunings[0],
-        **settings(able.optimisers[0], workload, 1),
+        **optimiser_settings(able.optimisers[0], workload, 1),
     )
     return configuration.on(**{**values, "knobs": knobs.values(able.knobs, values.get("knobs"))})
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration
-from suite.contracts.optimisers import for_proof
+from suite.contracts.case import Case, Configuration, rate_of_proof
 from suite.errors import StagebenchError
 from suite.files import cache_folder, write_whole
 from suite.plugin_errors import ask
@@ -169,7 +168,7 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
         batch=samples,
         precision=case.precision,
         tuning=case.tuning,
-        **{**{name: getattr(case, name) for name in UPDATE}, "lr": for_proof(case, workload), "schedule": changing},
+        **{**{name: getattr(case, name) for name in UPDATE}, "lr": rate_of_proof(case, workload), "schedule": changing},
         readers=case.readers if reads and placement.binding == "cores" else 0,
         knobs=case.knobs,
     )

@@ -9,9 +9,8 @@ from typing import Any
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Strategy
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import OPTIMISERS, Case, Placement, optimiser_settings, rate_of_proof
 from suite.contracts.launcher import usual
-from suite.contracts.optimisers import NAMES, for_proof, settings
 from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugin_errors import ask
@@ -50,7 +49,7 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     chosen("tuning", wanted.tunings, tunings)
     precisions = {each for adapter in adapters().values() for each in adapter.capabilities.all_precisions()}
     chosen("precision", wanted.precisions, sorted(precisions))
-    chosen("optimiser", [wanted.optimiser], NAMES)
+    chosen("optimiser", [wanted.optimiser], OPTIMISERS)
     _check_knobs(wanted.knobs, [adapters()[name] for name in names])
     found = [
         (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
@@ -98,11 +97,11 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         placement=placement,
         batch=workload.proof_batch,
         tuning=tuning,
-        **settings(wanted.optimiser, workload, workload.proof_batch),
+        **optimiser_settings(wanted.optimiser, workload, workload.proof_batch),
         schedule=Schedule(warmup_epochs=1.0) if wanted.changing_rate else Schedule(),
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         graph_digest=workload.graph().digest,
     )
     # The proof's own batch, which divides into microbatches: another one might be refused.
     whole = workload.proof_batch + -workload.proof_batch % ask(adapter, "microbatches", case)
-    return case.on(batch=whole, lr=for_proof(case, workload))
+    return case.on(batch=whole, lr=rate_of_proof(case, workload))

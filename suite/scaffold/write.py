@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from suite import __version__
-from suite.contracts.versions import CONTRACT
+from suite.contracts.hooks import CONTRACT
 from suite.errors import RequestError
 from suite.files import disk
 from suite.plugins import adapters

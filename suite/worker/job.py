@@ -132,7 +132,7 @@ class Communicate(NamedTuple):
     """Time one operation over its sizes, or over the gradient tensors of a network."""
 
     communicator: str  # "module:name" inside the bundle
-    operation: str  # one of suite.contracts.backend.OPERATIONS
+    operation: str  # one of suite.contracts.adapter.OPERATIONS
     counts: List[int]  # numbers of each message, one after the other
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Set, Tuple
 
 from suite.worker.messages import Connection, Traffic
 
@@ -25,7 +25,7 @@ Counters = Dict[str, Tuple[int, int]]  # by interface: bytes received, bytes sen
 
 def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
     """Return the current counters; empty, or without a port, if the system does not report them."""
-    found = {}  # type: Counters
+    found: Counters = {}
     if os.path.exists(network):
         with open(network) as stream:
             for line in stream.readlines()[2:]:
@@ -65,7 +65,7 @@ MOST_CONNECTIONS = 1000  # that a record holds
 
 def connections(tables: Tuple[str, ...] = TABLES) -> List[Connection]:
     """Return the TCP connections that this process has open; none if the system does not report them."""
-    found = set()  # type: Set[Connection]
+    found: Set[Connection] = set()
     with contextlib.suppress(OSError, ValueError, IndexError):
         sockets = {called for _, called in _sockets()}
         for path in filter(os.path.exists, tables):

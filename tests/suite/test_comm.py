@@ -14,7 +14,7 @@ from suite.cli.comm import asked_for
 from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits, sizes_from, written
 from suite.comm.offers import offers
 from suite.comm.records import CommFolder, Times
-from suite.contracts.backend import OPERATIONS, Backend
+from suite.contracts.adapter import OPERATIONS, Backend
 from suite.contracts.case import Placement
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.session.observer import Observer

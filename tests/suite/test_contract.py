@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from suite import plugins
-from suite.contracts.versions import CHANGES, CONTRACT, MOVED, changes_since
+from suite.contracts.hooks import CHANGES, CONTRACT, MOVED, changes_since
 from suite.errors import RequestError
 from suite.plugin_errors import blamed
 from suite.processes import interpreters as find

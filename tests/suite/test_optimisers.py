@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.contracts.case import Case
-from suite.contracts.optimisers import for_proof, settings
+from suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.processes.jobs import optimiser
@@ -22,24 +21,24 @@ WORKLOADS = by_name()
 
 
 def test_sgd_takes_the_workload_s_settings_scaled_with_the_batch() -> None:
-    found = settings("sgd", WORKLOADS["resnet50"], 512)
+    found = optimiser_settings("sgd", WORKLOADS["resnet50"], 512)
     assert found == {"optimiser": "sgd", "lr": pytest.approx(0.2), "momentum": 0.9, "weight_decay": 1e-4}
-    assert settings("sgd", WORKLOADS["resnet50"], 512, lr=0.5)["lr"] == 0.5
+    assert optimiser_settings("sgd", WORKLOADS["resnet50"], 512, lr=0.5)["lr"] == 0.5
 
 
 def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
-    found = settings("adam", WORKLOADS["mnist_small"], 512)
+    found = optimiser_settings("adam", WORKLOADS["mnist_small"], 512)
     assert found == {
         "optimiser": "adam", "lr": 1e-3, "momentum": 0.0,
         "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7, "weight_decay": 0.0,
     }  # fmt: skip
-    assert settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
-    assert settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
+    assert optimiser_settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
+    assert optimiser_settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
 
 
 def test_a_case_s_fields_are_the_worker_s_rule() -> None:
     def rule(name: str) -> object:
-        return optimiser(Case("a", "single", "alexnet", **settings(name, WORKLOADS["alexnet"], 128)))
+        return optimiser(Case("a", "single", "alexnet", **optimiser_settings(name, WORKLOADS["alexnet"], 128)))
 
     assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
     assert rule("adam") == Adam(1e-3, 0.9, 0.999, 1e-7, 5e-4)
@@ -79,11 +78,13 @@ def test_a_misspelt_optimiser_is_told(cases: Callable[[str], list[Resolved]]) ->
 
 
 def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
-    assert [for_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) for name in ("alexnet", "resnet50")] == [
+    assert [
+        rate_of_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) for name in ("alexnet", "resnet50")
+    ] == [
         1e-3,
         1e-4,  # of which more would blow its loss up
     ]
-    assert for_proof(Case("a", "s", "alexnet"), WORKLOADS["alexnet"]) == 0.01
+    assert rate_of_proof(Case("a", "s", "alexnet"), WORKLOADS["alexnet"]) == 0.01
     ((case, refused),) = cases_to_verify(Wanted(["gamma"], ["mnist_small"], optimiser="adam", tunings=["default"]))
     assert (case.optimiser, case.lr, case.beta2, case.epsilon, refused) == ("adam", 1e-3, 0.999, 1e-7, None)
     ((_, refused), *_) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adam"))

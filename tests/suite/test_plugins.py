@@ -17,8 +17,7 @@ import pluggy
 import pytest
 
 from suite import plugins
-from suite.contracts.adapter import Adapter, Format, Strategy
-from suite.contracts.backend import Backend
+from suite.contracts.adapter import Adapter, Backend, Format, Strategy
 from suite.contracts.case import Case, Placement
 from suite.contracts.hooks import PROJECT, Hooks, hookimpl
 from suite.contracts.launcher import Process

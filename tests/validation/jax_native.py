@@ -32,7 +32,7 @@ from figures import figure, told
 from jax import lax
 
 from adapters.jax import kernels
-from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
+from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
 from tests.support.trainers import by_strategy, setup

@@ -36,7 +36,7 @@ from alternating import BLOCK_SECONDS, alternated, block, ratio
 from figures import figure, told
 from mxnet_plain import Criterion, plain, trainable
 
-from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
+from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
 from suite.worker.contract import SGD
 from suite.worker.feed import synthetic
 from tests.support.trainers import by_strategy, setup

@@ -36,7 +36,7 @@ import numpy as np
 from alternating import ratio
 
 from adapters.mxnet.record_files import files_of
-from suite.contracts.allocator import KEEP_MEMORY
+from suite.contracts.kernels import KEEP_MEMORY
 from suite.worker.packed_set import RecordSource, pack
 from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.view import View

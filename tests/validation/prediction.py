@@ -39,7 +39,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from suite.contracts.allocator import KEEP_MEMORY, ONE_ARENA
+from suite.contracts.kernels import KEEP_MEMORY, ONE_ARENA
 from suite.plugins import adapters
 from suite.processes.interpreters import find
 

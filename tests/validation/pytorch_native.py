@@ -41,7 +41,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from adapters.pytorch.lrn import FastLRN
 from adapters.pytorch.precision import MIXED
-from suite.contracts.allocator import KEEP_MEMORY
+from suite.contracts.kernels import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, share, synthetic
 from suite.worker.ranks import own_rank

@@ -11,7 +11,7 @@ from suite.comm.cases import Asked, CommCase, cases
 from suite.comm.offers import Offer
 from suite.comm.records import KIND, CommFolder
 from suite.comm.session import CommSession
-from suite.contracts.backend import DTYPES, FLOAT32, OPERATIONS, Backend
+from suite.contracts.adapter import DTYPES, FLOAT32, OPERATIONS, Backend
 from suite.errors import Unavailable
 from suite.plugins import adapters, workloads
 from suite.results.records import About
@@ -32,7 +32,7 @@ class Communicating(Conformance):
             metafunc.parametrize("backend", found, ids=lambda backend: str(backend.name))
 
     def test_every_backend_declares_operations_and_a_strategy_that_there_are(self) -> None:
-        """Names of `suite.contracts.backend.OPERATIONS`; a distributed strategy of this adapter."""
+        """Names of `suite.contracts.adapter.OPERATIONS`; a distributed strategy of this adapter."""
         for backend in self.it().backends:
             assert backend.operations, f"{backend.name} declares no operation"
             assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"

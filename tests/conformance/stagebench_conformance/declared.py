@@ -11,9 +11,8 @@ import pytest
 
 from stagebench_conformance.base import Conformance
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import OPTIMISERS, Case, Placement
 from suite.contracts.launcher import starters, usual
-from suite.contracts.optimisers import NAMES as OPTIMISERS
 from suite.plan import checks
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
