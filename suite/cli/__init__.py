@@ -7,8 +7,6 @@ import errno
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 INTERRUPTED = 130  # exit code
 AGAIN = "what was written before is kept: fix the disk and run the command again, or name another place"
@@ -28,19 +26,10 @@ def program() -> int:
 
 
 def main() -> int:
-    """Run the command line and return its exit code; an expected error is one message without a traceback."""
-    with terminable() as signals:
-        try:
-            code = _run()
-        except KeyboardInterrupt:
-            tell("interrupted")
-            code = INTERRUPTED
-    return 128 + signals[0] if signals else code
+    """Run the command line and return its exit code; an expected error is one message without a traceback.
 
-
-@contextmanager
-def terminable() -> Iterator[list[int]]:
-    """Let SIGTERM, by which sites end jobs, interrupt as Ctrl-C does; yields a list of the signals received."""
+    SIGTERM, by which sites end jobs, interrupts as Ctrl-C does.
+    """
     received: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:
@@ -49,9 +38,13 @@ def terminable() -> Iterator[list[int]]:
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield received
+        code = _run()
+    except KeyboardInterrupt:
+        tell("interrupted")
+        code = INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
+    return 128 + received[0] if received else code
 
 
 def _run() -> int:

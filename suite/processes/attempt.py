@@ -155,11 +155,11 @@ class Pipes:
     def __init__(self, folder: Path, ranks: int) -> None:
         """Make none if the folder's file system has no pipes, and then no rank waits for a turn."""
         self._paths = [folder / (PIPE % rank) for rank in range(ranks)]
-        self._open: list[int] = []
+        self.open: list[int] = []
         try:
             for path in self._paths:
                 os.mkfifo(path)
-                self._open.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # never waits for a rank that is gone
+                self.open.append(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # never waits for a rank that is gone
         except OSError:
             self.close()
 
@@ -168,16 +168,11 @@ class Pipes:
         for path in self._paths:
             path.unlink(missing_ok=True)
 
-    def give(self) -> None:
-        """Give the ranks their turn."""
-        for pipe in self._open:
-            os.write(pipe, b".")
-
     def close(self) -> None:
         with suppress(OSError):  # the folder may be gone
             self.opened()
-        while self._open:
-            os.close(self._open.pop())
+        while self.open:
+            os.close(self.open.pop())
 
 
 def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -> Generator[bool, None, float]:
@@ -188,7 +183,8 @@ def until_given(waiting: dict[int, Waiting], pipes: Pipes, watchdog: Watchdog) -
     waiting.clear()
     seconds = time.monotonic() - began
     watchdog.rested(seconds)
-    pipes.give()
+    for pipe in pipes.open:
+        os.write(pipe, b".")
     return seconds
 
 

@@ -106,13 +106,6 @@ class Launch:
         )
 
 
-def started_by(adapter: Adapter, configuration: Configuration) -> str:
-    """Return the launcher's name: the configuration's, or the first of its strategy's."""
-    strategy = adapter.capabilities.strategy(configuration.strategy)
-    named = configuration.placement.launcher
-    return usual(strategy, launchers()) if named == AUTO and strategy else named
-
-
 def launch_of(
     configuration: Configuration,
     limits: Limits,
@@ -125,8 +118,9 @@ def launch_of(
     `interpreters` are the explicit settings (adapter: path). Unavailable says what this machine lacks.
     """
     adapter = adapters()[configuration.adapter]
-    name = started_by(adapter, configuration)
-    if name != configuration.placement.launcher:
+    strategy, name = adapter.capabilities.strategy(configuration.strategy), configuration.placement.launcher
+    if name == AUTO and strategy:
+        name = usual(strategy, launchers())
         configuration = configuration.on(placement=replace(configuration.placement, launcher=name))
     launcher = launchers()[name]
     interpreter = interpreter or find(adapter, interpreters)

@@ -83,6 +83,8 @@ def reported_by_engine(evidence: Evidence) -> Iterator[Failure]:
 
 def deaths(evidence: Evidence) -> Iterator[Failure]:
     """Yield a failure for each process that ended badly before the controller ended the group."""
+    reports = list(reported(evidence))
+    of_others = [report for report in reports if OF_OTHERS.search(report.what)]
     for death in evidence.deaths:
         if death.code == 0 or death.ours:
             continue
@@ -93,14 +95,13 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
             rank, code, what = found_by_engine(evidence, death)
             # The engine saw this rank die first, whatever others reported before the engine itself ended. But a daemon
             # may kill all ranks at the first closed connection, as MPICH's does, and name one of those.
-            mistaken = code == -signal.SIGKILL and explained(evidence)
+            # A rank's report of itself, which another one's end does not explain, shows that.
+            mistaken = code == -signal.SIGKILL and len(of_others) < len(reports)
             at = at if rank is None or evidence.sent(rank, Failed) or mistaken else 0.0
-        elif (
-            rank is not None
-            and not evidence.sent(rank, Failed)
-            and (-code in NO_ANSWER or missed_by_name(evidence, rank))
-        ):
-            at -= AHEAD
+        elif rank is not None and not evidence.sent(rank, Failed):
+            missed_by = [other for other in of_others if re.search(rf"\brank {rank}\b", other.what)]
+            if -code in NO_ANSWER or missed_by:  # another rank reported that this one had gone: its end came first
+                at -= AHEAD
         proven = _by(signal.SIGKILL, code) and evidence.kills(rank) > 0
         log = f"rank-{rank}.log" if rank is not None and any(_by(number, code) for number in ANSWERS) else None
         if sidecar_index is not None:  # a sidecar reports nothing but its log
@@ -113,19 +114,6 @@ def deaths(evidence: Evidence) -> Iterator[Failure]:
 
 def _by(number: signal.Signals, code: int) -> bool:
     return code in (-number, 128 + number)
-
-
-def missed_by_name(evidence: Evidence, rank: int) -> bool:
-    """Return whether another rank reported that this one had gone: its end then came first."""
-    return any(
-        failure.rank != rank and OF_OTHERS.search(failure.what) and re.search(rf"\brank {rank}\b", failure.what)
-        for failure in reported(evidence)
-    )
-
-
-def explained(evidence: Evidence) -> bool:
-    """Return whether a rank reported a failure of its own, which another one's end does not explain."""
-    return any(not OF_OTHERS.search(failure.what) for failure in reported(evidence))
 
 
 def losses(evidence: Evidence) -> Iterator[Failure]:
@@ -150,31 +138,20 @@ def found_by_engine(evidence: Evidence, death: Death) -> tuple[int | None, int, 
     patterns = evidence.processes[death.index].failures
     dead = named_deaths(log, patterns, pids)
     if dead and dead[0][0] in evidence.messages:
-        return *dead[0], ended(dead[0][1]) + (not_alone(dead) if patterns.any_order else "")
-    gone = gone_unreported(evidence, missed(log, patterns))
-    if gone is not None:
-        return gone, death.code, f"closed its connections without a word, on {evidence.host(gone)},"
+        (first, code), *others = dead
+        # An engine may report other ranks that the same signal ended before the first one.
+        unsure = patterns.any_order and -code in NO_ANSWER
+        same = sorted({rank for rank, its in others if unsure and its == code} - {first})
+        were = f"{'was' if len(same) == 1 else 'were'} {named(same)}"
+        return first, code, ended(code) + (f" (so {were}, and who was first is not known)" if same else "")
+    host, by = missed(log, patterns) or ("", None)
+    # The only rank that can be the one that others missed.
+    gone = [rank for rank in range(evidence.ranks) if rank != by and not evidence.sent(rank, Done)]
+    gone = [rank for rank in gone if host in (None, evidence.host(rank))]
+    if len(gone) == 1:
+        return gone[0], death.code, f"closed its connections without a word, on {evidence.host(gone[0])},"
     unnamed = " and does not say which of its processes was killed" if death.code == 128 + signal.SIGKILL else ""
     return None, death.code, ended(death.code) + unnamed
-
-
-def not_alone(deaths: list[tuple[int, int]]) -> str:
-    """Name the other ranks that the same signal ended: an engine may report them before the first one."""
-    (first, code), *others = deaths
-    same = sorted({rank for rank, its in others if its == code} - {first})
-    if not same or -code not in NO_ANSWER:
-        return ""
-    return f" (so {'was' if len(same) == 1 else 'were'} {named(same)}, and who was first is not known)"
-
-
-def gone_unreported(evidence: Evidence, absent: tuple[str | None, int | None] | None) -> int | None:
-    """Return the only rank that can be the one that others missed; `absent` as `evidence.missed` returns it."""
-    if absent is None:
-        return None
-    host, by = absent
-    candidates = [rank for rank in range(evidence.ranks) if rank != by and not evidence.sent(rank, Done)]
-    absent_ranks = [rank for rank in candidates if host in (None, evidence.host(rank))]
-    return absent_ranks[0] if len(absent_ranks) == 1 else None
 
 
 def sentence(evidence: Evidence, failure: Failure) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from suite.contracts.case import Placement
 from suite.processes.hosts import elsewhere, own_name
-from suite.text import grouped
+from suite.text import counted, grouped
 from suite.worker import messages
 from suite.worker.messages import Message, of_type
 from suite.worker.network import boot
@@ -66,9 +66,17 @@ def hosts_problem(placement: Placement, reports: Sequence[RankReport], in_order:
     asked = [node for node in nodes for _ in range(placement.ranks_per_node)]
     hosts, there = len(set(asked)), len({each.host for each in reports})
     together = there == hosts == len({(host, each.host) for host, each in zip(asked, reports, strict=True)})
-    if together and not stayed_here(placement, reports) and not (named and in_order and swapped(placement, reports)):
+    # Ranks ran on this machine, although every host that was asked for is another one.
+    stayed = bool(placement.hosts) and any(map(ran_here, reports)) and all(map(elsewhere, placement.hosts))
+    if together and not stayed and not (named and in_order and swapped(placement, reports)):
         return None
-    return hosts_text(placement, reports, hosts)
+    listed = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
+    found = grouped(reports, lambda each: each.host).items()
+    places = "; ".join(f"ranks {', '.join(str(each.rank) for each in its)} on {host}" for host, its in found)
+    return (
+        f"{counted(hosts, 'host')}{listed} with {placement.ranks_per_node} ranks each, in a row, were asked for, "
+        f"the launcher {placement.launcher!r} started {places}; is it of their own library, does it reach every host?"
+    )
 
 
 def swapped(placement: Placement, reports: Sequence[RankReport]) -> bool:
@@ -82,25 +90,9 @@ def swapped(placement: Placement, reports: Sequence[RankReport]) -> bool:
     return any(asked in known and asked != found for asked, found in pairs)
 
 
-def stayed_here(placement: Placement, reports: Sequence[RankReport]) -> bool:
-    """Return whether ranks ran on this machine, although every host that was asked for is another one."""
-    return bool(placement.hosts) and any(map(ran_here, reports)) and all(map(elsewhere, placement.hosts))
-
-
 def ran_here(one: RankReport) -> bool:
     """Return whether a rank ran here: hosts of one name differ in the kernel, hosts of one kernel in the name."""
     return one.host == socket.gethostname() and one.boot == boot()
-
-
-def hosts_text(placement: Placement, reports: Sequence[RankReport], hosts: int) -> str:
-    """Put the places that were asked for, and those of the ranks, into a sentence."""
-    found = grouped(reports, lambda each: each.host)
-    named = f" ({', '.join(placement.hosts)})" if placement.hosts else ""
-    there = "; ".join(f"ranks {', '.join(str(each.rank) for each in its)} on {host}" for host, its in found.items())
-    return (
-        f"{hosts} host{'s' * (hosts > 1)}{named} with {placement.ranks_per_node} ranks each, in a row, were asked for, "
-        f"the launcher {placement.launcher!r} started {there}; is it of their own library, does it reach every host?"
-    )
 
 
 def busiest(reports: Sequence[RankReport]) -> dict[str, tuple[str, int]]:

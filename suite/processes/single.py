@@ -17,7 +17,7 @@ from suite.errors import StagebenchError
 from suite.files import scratch
 from suite.plugins import launchers, workloads
 from suite.processes import bundle
-from suite.processes.attempt import Attempt, Limits
+from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter
 from suite.processes.launch import Launch
 from suite.worker import job
@@ -66,9 +66,14 @@ class Look:
 def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
     """Start the framework once on every kind of device, as far as its trainer's `start`."""
     devices, versions, problems, broken = [], {}, {}, False
+    workload, limits = next(iter(workloads().values())), Limits(SECONDS, SECONDS)
     for kind in kinds:
         try:
-            attempt = _attempt(adapter, interpreter, kind)
+            with scratch() as folder:
+                launch = single(adapter, workload, interpreter, folder, limits)
+                placement = replace(launch.configuration.placement, device=kind)
+                on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
+                attempt = on_device.run(folder, job.Look())
         except StagebenchError as error:  # a mistake in a declaration is that adapter's own affair
             problems[kind] = str(error)
             continue
@@ -77,22 +82,8 @@ def look(adapter: Adapter, interpreter: Interpreter, kinds: list[str]) -> Look:
             devices.append(kind)
             versions.update(joined[0].versions)
         else:
-            problems[kind], broken = attempt.reason, broken or unloadable(attempt)
+            problems[kind], failed = attempt.reason, of_type(Failed, attempt.messages.get(0, []))
+            # It could not be imported, or ended its process; the adapter is then not at fault.
+            at_loading = not failed or failed[0].message.partition(":")[0] in LOADING
+            broken = broken or (attempt.outcome == "crash" and at_loading)
     return Look(tuple(devices), versions, problems, broken)
-
-
-def unloadable(attempt: Attempt) -> bool:
-    """Return whether the framework could not be imported, or ended its process; the adapter is then not at fault."""
-    if attempt.outcome != "crash":
-        return False
-    failed = of_type(Failed, attempt.messages.get(0, []))
-    return not failed or failed[0].message.partition(":")[0] in LOADING
-
-
-def _attempt(adapter: Adapter, interpreter: Interpreter, kind: str) -> Attempt:
-    workload, limits = next(iter(workloads().values())), Limits(SECONDS, SECONDS)
-    with scratch() as folder:
-        launch = single(adapter, workload, interpreter, folder, limits)
-        placement = replace(launch.configuration.placement, device=kind)
-        on_device = replace(launch, configuration=launch.configuration.on(placement=placement))
-        return on_device.run(folder, job.Look())
