@@ -76,8 +76,11 @@ TOGETHER = 1.3  # busy threads, at least, if the case has several
 def work() -> Graph:
     """Return a network that is nearly all one convolution, large enough for several threads."""
     b = Builder("work", (3, 32, 32), 10)
-    x = b.max_pool("pool", b.conv("wide", b.conv("first", "input", 32, 3, pad=1), 32, 3, pad=1), 4, 4)
-    b.head(b.dense("fc", b.flatten("flat", x), 10))
+    x = b.conv("first", "input", 32, 3, pad=1)
+    x = b.conv("wide", x, 32, 3, pad=1)
+    x = b.max_pool("pool", x, 4, 4)
+    x = b.flatten("flat", x)
+    b.head(b.dense("fc", x, 10))
     return b.graph
 
 
@@ -128,11 +131,11 @@ class Look:
         trainer.build(graph(), weights())
         images = np.zeros((self._samples, 1, 2, 2), np.float32)
         images[:: self._share] = 1.0
-        self._batch = trainer.to_device(Batch(images, np.repeat(np.array(self._labels, np.int64), self._share)))
+        labels = np.repeat(np.array(self._labels, np.int64), self._share)
+        self._batch = trainer.to_device(Batch(images, labels))
         for look in (self._staged, self._native, self._predict, self._step_alone, self._threads):
             self._outbox.send(Phase(look.__name__.strip("_")))
-            for problem in look():
-                yield problem
+            yield from look()
 
     def _staged(self) -> Iterator[str]:
         trainer = self._trainer
@@ -148,8 +151,7 @@ class Look:
             moved = (trainer.parameters()["ones.weight"] != before).any(axis=1)
             masks.append(rows)
             passed = passed and bool((moved == (rows[0] > 0.5)).all())
-        for problem in mask_problems("forward", np.array(masks)):
-            yield problem
+        yield from mask_problems("forward", np.array(masks))
         if len(self._everybodys) == 1 and not passed:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
@@ -160,9 +162,9 @@ class Look:
             moved = self._moved(self._trainer.step)
             masks = moved["mask.weight"][list(self._everybodys)] * self._share * len(self._everybodys)
             found.append(masks)
-            passed = passed and bool((moved["ones.weight"].any(axis=1) == (masks > 0.5).any(axis=0)).all())
-        for problem in mask_problems("step", np.array(found)):
-            yield problem
+            kept = (masks > 0.5).any(axis=0)
+            passed = passed and bool((moved["ones.weight"].any(axis=1) == kept).all())
+        yield from mask_problems("step", np.array(found))
         if not passed:
             yield "step: dropout passes gradients where it dropped, or none where it kept"
 
@@ -192,8 +194,7 @@ class Look:
             yield "step_alone: gradients of other devices arrived"
         trainer.maximum(0.0)
         if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
-            for problem in self._sent():
-                yield problem
+            yield from self._sent()
         trainer.maximum(0.0)
 
     def _threads(self) -> Iterator[str]:

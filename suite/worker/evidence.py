@@ -10,7 +10,7 @@ learning rate.
 
 import math
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -40,29 +40,48 @@ class Meta(NamedTuple):
     graph: str  # a digest
 
 
-def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
-    """Train UPDATES staged iterations on the whole batch and store the results."""
-    graph = graph.without_dropout()
-    initial = weights.for_proof(graph)
-    batch = trainer.to_device(synthetic(graph, samples, SEED))
-    trainer.build(graph, initial)
+def staged_iterations(
+    trainer: Trainer, batch: Any, first: Callable[[str, Callable[[], Any]], None]
+) -> List[Optional[float]]:
+    """Run UPDATES staged iterations; return their losses.
+
+    `first` is called in the first of them, with the kind of a result and the method of the trainer that returns it.
+    """
     losses: List[Optional[float]] = []
     for update in range(UPDATES):
         change_rate(trainer, update)
         trainer.forward(batch)
         losses.append(trainer.loss())
         if update == 0:
-            save(folder, "logits", trainer.logits())
+            first("logits", trainer.logits)
         trainer.backward()
         trainer.communicate()
         if update == 0:
-            save_all(folder, "gradient", trainer.gradients())
+            first("gradient", trainer.gradients)
         trainer.update()
-        found = trainer.parameters()
         if update == 0:
-            save_all(folder, "statistics", {name: found[name] for name in found if name not in initial})
-    save_all(folder, "movement", {name: found[name] - initial[name] for name in initial})
-    save_all(folder, "running", {name: found[name] for name in found if name not in initial})
+            first("statistics", trainer.parameters)
+    return losses
+
+
+def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
+    """Train UPDATES staged iterations on the whole batch and store the results."""
+    graph = graph.without_dropout()
+    initial = weights.for_proof(graph)
+    batch = trainer.to_device(synthetic(graph, samples, SEED))
+    trainer.build(graph, initial)
+
+    def first(kind: str, result: Callable[[], Any]) -> None:
+        if kind == "logits":
+            save(folder, kind, result())
+        else:
+            found = result()
+            save_all(folder, kind, {name: found[name] for name in found if kind == "gradient" or name not in initial})
+
+    losses = staged_iterations(trainer, batch, first)
+    final = trainer.parameters()
+    save_all(folder, "movement", {name: final[name] - initial[name] for name in initial})
+    save_all(folder, "running", {name: final[name] for name in final if name not in initial})
     save(folder, "predicted", trainer.predict(batch))
     store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
 
@@ -81,24 +100,18 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     host = share(synthetic(graph, samples * setup.replicas, SEED), setup.replica, samples)
     rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
     oracle = Oracle(folder, setup.replica, samples, initial, rounding)
+    errors: Dict[str, Dict[str, float]] = {}
+
+    def first(kind: str, result: Callable[[], Any]) -> None:
+        if kind == "logits":
+            errors[kind] = {kind: oracle.logits_error(result())}
+        elif kind == "gradient" or oracle.has_statistics():
+            found = result()  # on all ranks: the call may be collective
+            # Other networks see other samples: their statistics differ from the first one's, which are stored.
+            errors[kind] = oracle.errors(kind, kind, found) if kind == "gradient" or setup.replica == 0 else {}
 
     trainer.build(graph, initial)
-    batch = trainer.to_device(host)
-    staged: List[Optional[float]] = []
-    errors: Dict[str, Dict[str, float]] = {}
-    for update in range(UPDATES):
-        change_rate(trainer, update)
-        trainer.forward(batch)
-        staged.append(trainer.loss())
-        if update == 0:
-            errors["logits"] = {"logits": oracle.logits_error(trainer.logits())}
-        trainer.backward()
-        trainer.communicate()
-        if update == 0:
-            errors["gradient"] = oracle.errors("gradient", "gradient", trainer.gradients())
-        trainer.update()
-        if update == 0 and oracle.has_statistics():
-            errors["statistics"] = oracle.statistics_errors(trainer.parameters())
+    staged = staged_iterations(trainer, trainer.to_device(host), first)
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
@@ -108,8 +121,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         change_rate(trainer, update)
         trainer.step(batch)
         native.append(trainer.loss())
-    final = trainer.parameters()
-    errors.update(oracle.parameter_errors("native", final))
+    errors.update(oracle.parameter_errors("native", trainer.parameters()))
     if not changing:
         predicted = trainer.predict(batch)  # on all ranks: the call may be collective
         if setup.replica == 0:
@@ -166,13 +178,6 @@ class Oracle:
     def has_statistics(self) -> bool:
         """Return whether the network has running statistics: the same on all ranks, so all ask for them or none."""
         return any(entry.startswith("statistics.") for entry in os.listdir(self._folder))
-
-    def statistics_errors(self, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
-        """Return the distances of the first network's running statistics; none of other networks'.
-
-        Other networks see other samples.
-        """
-        return {} if self._replica else self.errors("statistics", "statistics", tensors)
 
     def predicted_error(self, logits: np.ndarray, devices: int) -> float:
         """Return the distance of the first device's share of the logits in inference mode.

@@ -164,37 +164,40 @@ def walk(
     trainer: Any, graph: Graph, nodes: Nodes, images: Any, labels: Any, wanted: List[List[bool]], clock: LayerClock
 ) -> None:
     """Run one forward and one backward, and lap the clock after each layer."""
+    heads = [head.layer for head in graph.heads]
     values = {"input": images}
     kept = []
     clock.begin()
     for index, layer in enumerate(graph.layers):
-        values[layer.name], own = nodes.forward(layer, [values[name] for name in layer.inputs], wanted[index])
+        inputs = [values[name] for name in layer.inputs]
+        values[layer.name], own = nodes.forward(layer, inputs, wanted[index])
         kept.append(own)
         trainer.synchronize()
         clock.forward(index)
-    kept.append(nodes.loss([values[head.layer] for head in graph.heads], labels))
+    kept.append(nodes.loss([values[name] for name in heads], labels))
     trainer.synchronize()
     clock.forward(len(graph.layers))
     values.clear()
     clock.begin()
-    pending: Dict[str, Any] = {}
-    _gather(nodes, pending, [head.layer for head in graph.heads], nodes.backward(kept.pop(), None))
+    pending: Dict[str, Any] = {}  # by value: the sum of its readers' gradients so far
+
+    def backward(names: Sequence[str], gradient: Any) -> None:
+        for name, found in zip(names, nodes.backward(kept.pop(), gradient)):
+            if found is not None:
+                pending[name] = nodes.add(pending[name], found) if name in pending else found
+
+    backward(heads, None)
     trainer.synchronize()
     clock.backward(len(graph.layers))
     for index in range(len(graph.layers) - 1, -1, -1):
         layer = graph.layers[index]
-        own = kept.pop()
         gradient = pending.pop(layer.name, None)
         if gradient is not None and (layer.parameters or any(wanted[index])):
-            _gather(nodes, pending, layer.inputs, nodes.backward(own, gradient))
+            backward(layer.inputs, gradient)
+        else:
+            kept.pop()
         trainer.synchronize()
         clock.backward(index)
-
-
-def _gather(nodes: Nodes, pending: Dict[str, Any], names: Sequence[str], gradients: Sequence[Any]) -> None:
-    for name, gradient in zip(names, gradients):
-        if gradient is not None:
-            pending[name] = nodes.add(pending[name], gradient) if name in pending else gradient
 
 
 def wanting(graph: Graph) -> List[List[bool]]:

@@ -28,15 +28,15 @@ def asked(command: List[str]) -> str:
 
 
 def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
-    memory = _field(MEMORY, "MemTotal")
-    named = [line.partition("=")[2].strip('"') for line in _text(OS).splitlines() if line.startswith("PRETTY_NAME=")]
+    memory = field(MEMORY, "MemTotal")
+    named = field(OS, "PRETTY_NAME", "=")
     found, driver, set_to = gpus(ask)
     return Machine(
-        cpu=_field(CPUS, "model name") or platform.processor() or None,
+        cpu=field(CPUS, "model name") or platform.processor() or None,
         memory_bytes=int(memory.split()[0]) * 1024 if memory else None,
         kernel=platform.release() or None,
         governor=_text(GOVERNOR).strip() or None,
-        os=named[0] if named else None,
+        os=named.strip('"') if named else None,
         gpus=found,
         gpu_driver=driver,
         sockets=len({line for line in _text(CPUS).splitlines() if line.startswith("physical id")}) or None,
@@ -81,18 +81,27 @@ def _number(text: str) -> Optional[float]:
 
 def gpu_links(devices: str = PCI) -> List[str]:
     """Return the fastest link that each graphics device and its slot have in common, by the devices' addresses."""
-    shown = [path for path in sorted(glob.glob(devices + "/*")) if _text(path + "/class").startswith("0x03")]
-    links = [[_text(path + "/max_link_" + name).strip() for name in ("speed", "width")] for path in shown]
-    return ["%s x%s" % (speed, width) for speed, width in links if speed and width.isdigit()]
+    found = []
+    for path in sorted(glob.glob(devices + "/*")):
+        if _text(path + "/class").startswith("0x03"):
+            speed = _text(path + "/max_link_speed").strip()
+            width = _text(path + "/max_link_width").strip()
+            if speed and width.isdigit():
+                found.append("%s x%s" % (speed, width))
+    return found
 
 
 def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[str]:
     """Return the interfaces that are up, and InfiniBand's ports, each with its speed if it reports one."""
-    up = [path for path in sorted(glob.glob(interfaces + "/*")) if _text(path + "/operstate").strip() == "up"]
-    speeds = [(os.path.basename(path), _text(path + "/speed").strip()) for path in up]
-    found = ["%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name for name, speed in speeds]
-    ports = sorted(glob.glob(infiniband + "/*/ports/*/rate"))
-    return found + ["%s, %s" % (path.split("/")[-4], _text(path).strip()) for path in ports]
+    found = []
+    for path in sorted(glob.glob(interfaces + "/*")):
+        if _text(path + "/operstate").strip() == "up":
+            name = os.path.basename(path)
+            speed = _text(path + "/speed").strip()
+            found.append("%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name)
+    for path in sorted(glob.glob(infiniband + "/*/ports/*/rate")):
+        found.append("%s, %s" % (path.split("/")[-4], _text(path).strip()))
+    return found
 
 
 def cpu_quota(root: str = "/") -> Optional[float]:
@@ -157,11 +166,12 @@ def joules(before: Dict[str, Energy], after: Dict[str, Energy]) -> Optional[floa
     return sum(used if used >= 0 else used + size + 1 for used, size in zip(grown, ranges)) / 1e6
 
 
-def _field(path: str, name: str) -> Optional[str]:
-    """Return the first value of that name in a file of lines "name: value"."""
+def field(path: str, name: str, separator: str = ":") -> Optional[str]:
+    """Return the first value of that name in a file of lines "name: value"; None if there is none."""
     for line in _text(path).splitlines():
-        if line.partition(":")[0].strip() == name:
-            return line.partition(":")[2].strip()
+        found, _, value = line.partition(separator)
+        if found.strip() == name:
+            return value.strip()
     return None
 
 

@@ -44,22 +44,26 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
             "devices" % (graph.name, most, where, count)
         )
     sizes = {place: _numbers(graph, place) for place in places[1:-1]}
-    # By the layer that comes next: the cheapest cuts into as many stages as have been taken so far.
+    borders = [0, *_cheapest(before, sizes, places, count), len(graph.layers)]
+    return [Stage(begin, end, crossing(graph, begin), crossing(graph, end)) for begin, end in zip(borders, borders[1:])]
+
+
+def _cheapest(before: List[int], sizes: Dict[int, int], places: List[int], count: int) -> List[int]:
+    """Return the places of the cheapest cuts into `count` stages, by the work before each layer and what crosses."""
+    # By the layer that comes next: the cost of the cheapest cuts into as many stages as have been taken so far.
     best: Dict[int, Cost] = {place: (before[place], 0, ()) for place in places[1:] if before[place]}
     for _ in range(count - 1):
         longer = {}
         for end in places[1:]:
-            options = [
-                (max(heaviest, before[end] - before[begin]), crossed + sizes[begin], (*later, -begin))
-                for begin, (heaviest, crossed, later) in best.items()
-                if begin < end and before[begin] < before[end]
-            ]
+            options = []
+            for begin, (heaviest, crossed, later) in best.items():
+                if begin < end and before[begin] < before[end]:
+                    stage = before[end] - before[begin]
+                    options.append((max(heaviest, stage), crossed + sizes[begin], (*later, -begin)))
             if options:
                 longer[end] = min(options)
         best = longer
-    borders = [0] + [-place for place in best[len(graph.layers)][2]] + [len(graph.layers)]
-    crossings = [crossing(graph, place) for place in borders[:-1]] + [tuple(head.layer for head in graph.heads)]
-    return [Stage(*each) for each in zip(borders, borders[1:], crossings, crossings[1:])]
+    return [-place for place in best[places[-1]][2]]
 
 
 def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -> int:
@@ -70,10 +74,15 @@ def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -
 def crossing(graph: Graph, place: int) -> Tuple[str, ...]:
     """Return the values that cross the border before layer number `place`, in the order of their making.
 
-    They are made before it, and read by that layer, a later layer or the loss.
+    They are made before it, and read by that layer, a later layer or the loss. After the last layer: the heads' logits.
     """
+    heads = [head.layer for head in graph.heads]
+    if place == len(graph.layers):
+        return tuple(heads)
+    read = set(heads)
+    for layer in graph.layers[place:]:
+        read.update(layer.inputs)
     made = ["input"] + [layer.name for layer in graph.layers[:place]]
-    read = {name for layer in graph.layers[place:] for name in layer.inputs} | {head.layer for head in graph.heads}
     return tuple(name for name in made if name in read)
 
 
@@ -101,8 +110,12 @@ class Block(NamedTuple):
 
 def blocks(graph: Graph, count: int) -> List[Block]:
     """Return the blocks with a branch for each of `count` ranks, in the graph's order; a network may have none."""
-    found = [_branches(graph, join) for join in range(len(graph.layers))]
-    return [Block(each, _owners(graph, each, count)) for each in found if len(each) >= max(2, count)]
+    found = []
+    for join in range(len(graph.layers)):
+        branches = _branches(graph, join)
+        if len(branches) >= max(2, count):
+            found.append(Block(branches, _owners(graph, branches, count)))
+    return found
 
 
 def check_blocks(graph: Graph, count: int) -> None:
@@ -116,11 +129,14 @@ def check_blocks(graph: Graph, count: int) -> None:
 
 def trunk(graph: Graph, cut: List[Block]) -> List[Stage]:
     """Return the stages before, between and after the blocks; a layer that joins a block begins the stage after it."""
-    heads = tuple(head.layer for head in graph.heads)
-    begins = [0] + [block.branches[-1].end for block in cut]
-    ends = [block.branches[0].begin for block in cut] + [len(graph.layers)]
-    leaving = [crossing(graph, end) for end in ends[:-1]] + [heads]
-    return [Stage(begin, end, crossing(graph, begin), left) for begin, end, left in zip(begins, ends, leaving)]
+    found = []
+    begin = 0
+    for block in cut:
+        end = block.branches[0].begin
+        found.append(Stage(begin, end, crossing(graph, begin), crossing(graph, end)))
+        begin = block.branches[-1].end
+    end = len(graph.layers)
+    return [*found, Stage(begin, end, crossing(graph, begin), crossing(graph, end))]
 
 
 def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:

@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List, Tuple
 import numpy as np
 
 from suite.worker.case_parts import Input
+from suite.worker.machine import MEMORY, field
 from suite.worker.sources import Source
 
 
@@ -108,14 +109,8 @@ class InMemory(Source):
 
 def available_memory() -> float:
     """Return the bytes that can be had without swapping; infinity if the system does not report them."""
-    try:
-        with open("/proc/meminfo") as stream:
-            for line in stream:
-                if line.startswith("MemAvailable:"):
-                    return float(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return float("inf")
+    kib = field(MEMORY, "MemAvailable")
+    return float(kib.split()[0]) * 1024 if kib else float("inf")
 
 
 MADV_DONTNEED = 4  # Linux' number; Python knows it from 3.8
