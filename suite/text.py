@@ -1,4 +1,4 @@
-"""Text for people: made safe for a terminal, cut, counted, quoted for a shell, escaped for Markdown; and grouping.
+"""Text for people: made safe for a terminal, cut, counted, quoted for a shell, escaped for Markdown; numbers; groups.
 
 Text from elsewhere loses its control characters, escape codes and home folders.
 """
@@ -72,6 +72,21 @@ def cut(text: str, most: int = 80) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """Write a number with its noun: 1 case, 2 cases."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def significant(value: float) -> str:
+    """Write three significant digits, with an exponent only for very small and very large values."""
+    if value == 0 or not 0.001 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as minutes and hours: 0:07, 1:02:03."""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

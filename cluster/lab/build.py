@@ -8,6 +8,7 @@ libraries find shared memory between "hosts" and never touch the wire.
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
@@ -19,13 +20,24 @@ from uuid import uuid4
 import psutil
 
 from cluster.lab.network import CONGESTION, UNSHAPED, Layout, bits, connect, discipline, run, shape, wire, works
-from cluster.lab.state import State, entering, folder, write_agent
+from cluster.lab.state import State, entering, folder
+from cluster.logins import LIKE_SSH
 from cluster.slurm import private
 from cluster.slurm.private import Node
 from suite.errors import RequestError, Unavailable
 
 NAMESPACES = Path("/run/netns")  # where `ip netns` keeps them
 FILES = Path("/etc/netns")  # of a namespace: laid over /etc by `ip netns exec`
+# Used as `agent [OPTIONS] HOST COMMAND ...`: the words become one line for a shell, in a home, with the
+# variables of a login and no others. What a launcher forgets to hand on is as absent as on a real cluster.
+AGENT = """\
+{like_ssh}[ -e {folder}/"$host.uts" ] || {{ echo "agent: $host is no host of the laboratory {name}" >&2; exit 255; }}
+cd ~ 2>/dev/null || cd /
+exec ip netns exec "$host" nsenter --uts={folder}/"$host.uts" --ipc={folder}/"$host.ipc" -- \\
+    env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh PATH={path} /bin/sh -c "$*"
+"""
+LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a login's
+
 POLITE, FORCED = 3.0, 5.0  # seconds after SIGTERM, after SIGKILL
 # program -> Debian's package
 PROGRAMS = {
@@ -152,7 +164,9 @@ def _build(state: State) -> None:
         (FILES / host / "hosts").write_text("127.0.0.1 localhost\n" + table)
     if state.rate != UNSHAPED:
         shape(layout, state.rate)
-    write_agent(state)
+    place, name = shlex.quote(str(state.folder)), layout.name
+    state.agent.write_text(AGENT.format(like_ssh=LIKE_SSH, folder=place, name=name, path=LOGIN_PATH))
+    state.agent.chmod(0o755)
 
 
 def processes(namespace: str) -> list[psutil.Process]:

@@ -1,11 +1,14 @@
 """`stagebench lab`: hosts on one machine. Heavy imports wait until the command runs, so that --help is quick."""
 
+import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from cluster.lab.network import NAME, NETWORK, SETTING, UNSHAPED
-from suite.cli.output import say
+from suite.cli.options import Json
+from suite.cli.output import say, show_rows
 from suite.contracts.hooks import hookimpl
 
 group = typer.Typer(
@@ -32,8 +35,6 @@ def up(
     cores: Annotated[int | None, typer.Option(min=1, help="That Slurm gives each host; the machine's.")] = None,
 ) -> None:
     """Make N hosts, joined by a switch."""
-    import os
-
     from cluster.lab import build
     from cluster.lab.network import checked_layout, pacing
 
@@ -54,8 +55,6 @@ def execute(
 
     Launchers reach the other hosts from there: STAGEBENCH_LAUNCH_AGENT is set.
     """
-    import os
-
     from cluster.lab.state import entering, environment, load
 
     state = load(name)
@@ -66,8 +65,6 @@ def execute(
 @group.command()
 def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) -> None:
     """Give every link another rate."""
-    from dataclasses import replace
-
     from cluster.lab import network
     from cluster.lab.state import load
 
@@ -77,11 +74,10 @@ def shape(rate: Annotated[str, typer.Argument(help=RATE)], name: Name = NAME) ->
 
 
 @group.command()
-def status(name: Name = NAME, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def status(name: Name = NAME, as_json: Json = False) -> None:
     """Hosts, addresses, the links' rate, the bytes that crossed them, and who runs there."""
     from cluster.lab.build import look
     from cluster.lab.state import load
-    from suite.cli.output import show_rows
 
     columns = ("host", "address", "link", "rate", "received", "sent", "processes")
     show_rows(look(load(name)), columns, as_json=as_json)

@@ -9,7 +9,6 @@ FOLDER/NAME/
 """
 
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cluster.lab.network import SETTING as LABORATORY
 from cluster.lab.network import UNSHAPED, Layout, checked_name
-from cluster.logins import AGENT, LIKE_SSH
+from cluster.logins import AGENT
 from cluster.slurm.private import Private
 from suite.errors import RequestError
 from suite.files import write_whole
@@ -25,16 +24,6 @@ from suite.files import write_whole
 FILE = "lab.json"
 SETTING = "STAGEBENCH_LAB_FOLDER"
 DEFAULT = "/run/stagebench"  # gone after a restart, as the namespaces are
-
-# Used as `agent [OPTIONS] HOST COMMAND ...`: the words become one line for a shell, in a home, with the
-# variables of a login and no others. What a launcher forgets to hand on is as absent as on a real cluster.
-SCRIPT = """\
-{like_ssh}[ -e {folder}/"$host.uts" ] || {{ echo "agent: $host is no host of the laboratory {name}" >&2; exit 255; }}
-cd ~ 2>/dev/null || cd /
-exec ip netns exec "$host" nsenter --uts={folder}/"$host.uts" --ipc={folder}/"$host.ipc" -- \\
-    env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh PATH={path} /bin/sh -c "$*"
-"""
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a login's
 
 
 @dataclass(frozen=True)
@@ -89,12 +78,6 @@ def load(name: str) -> State:
         problem = error.errors(include_url=False)[0]
         where = ".".join((FILE, *map(str, problem["loc"])))
         raise RequestError(f"{path.parent}: {where}: {problem['msg']}; remove the folder") from error
-
-
-def write_agent(state: State) -> None:
-    text = SCRIPT.format(like_ssh=LIKE_SSH, folder=shlex.quote(str(state.folder)), name=state.layout.name, path=PATH)
-    state.agent.write_text(text)
-    state.agent.chmod(0o755)
 
 
 def entering(state: State, host: str, command: list[str]) -> list[str]:

@@ -76,14 +76,25 @@ class Private:
         Raises Unavailable for what `missing` returns and for a folder whose sockets' paths would be too long,
         StagebenchError with the daemons' last words.
         """
-        problem = missing() or self._cramped(nodes)
+        problem = missing()
         if problem:
             raise Unavailable(problem)
+        # slurmd does not report sockets' paths that are too long, and every job is cancelled.
+        longest = max(len(f"{spool(self.folder, node.name)}/{node.name}_{STEP_NAME}") for node in nodes)
+        if longest > SOCKET_PATH:
+            raise Unavailable(
+                f"a Slurm in {self.folder} needs sockets with paths of {longest} characters, the system takes "
+                f"{SOCKET_PATH}; take a folder or names that are {longest - SOCKET_PATH} shorter "
+                "(STAGEBENCH_LAB_FOLDER says where)"
+            )
         self._folders(nodes)
         self._conf.write_text(conf(self.folder, nodes, cores))
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
         try:
-            self._munged()
+            keep = self.folder / "munge"
+            options = {"key-file": keep / "key", "socket": self.folder / "sock" / "munge.socket"}
+            options |= {"pid-file": keep / "pid", "log-file": keep / "log", "seed-file": keep / "seed"}
+            self._run((str(found("munged")), "--force", *(f"--{name}={path}" for name, path in options.items())))
             self._run((*nodes[0].enter, str(found("slurmctld")), "-c", "-i"))
             for node in nodes:
                 self._run((*node.enter, str(found("slurmd")), "-N", node.name))
@@ -102,34 +113,19 @@ class Private:
             if not psutil.wait_procs(ours, LEAVE)[1] and not list(self._processes()):
                 return
 
-    def _cramped(self, nodes: Sequence[Node]) -> str | None:
-        """Return that the sockets' paths are too long: slurmd does not report it, and every job is cancelled."""
-        longest = max(len(f"{spool(self.folder, node.name)}/{node.name}_{STEP_NAME}") for node in nodes)
-        if longest <= SOCKET_PATH:
-            return None
-        return (
-            f"a Slurm in {self.folder} needs sockets with paths of {longest} characters, the system takes "
-            f"{SOCKET_PATH}; take a folder or names that are {longest - SOCKET_PATH} shorter "
-            "(STAGEBENCH_LAB_FOLDER says where)"
-        )
-
     def _folders(self, nodes: Sequence[Node]) -> None:
+        """Make the folders of the daemons, and munge's key."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
         for name in ("state", "sock", *(f"tmp.{node.name}" for node in nodes)):
             (self.folder / name).mkdir(exist_ok=True)
         for node in nodes:
             Path(spool(self.folder, node.name)).mkdir(exist_ok=True)
-        (self.folder / "munge").mkdir(mode=0o700, exist_ok=True)
-
-    def _munged(self) -> None:
-        key, keep = self.folder / "munge" / "key", self.folder / "munge"
-        if not key.exists():
-            key.touch(mode=0o600)
-            key.write_bytes(os.urandom(128))
-        options = {"key-file": key, "socket": self.folder / "sock" / "munge.socket", "pid-file": keep / "pid"}
-        options.update({"log-file": keep / "log", "seed-file": keep / "seed"})
-        self._run((str(found("munged")), "--force", *(f"--{name}={value}" for name, value in options.items())))
+        keep = self.folder / "munge"
+        keep.mkdir(mode=0o700, exist_ok=True)
+        if not (keep / "key").exists():
+            (keep / "key").touch(mode=0o600)
+            (keep / "key").write_bytes(os.urandom(128))
 
     def _run(self, tokens: Sequence[str]) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from suite.analysis.comparability import meaning
 from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark
-from suite.cli.formatting import significant
 from suite.cli.output import say_wrapped, show_rows
 from suite.comm.cases import written
+from suite.text import significant
 
 if TYPE_CHECKING:
     from rich.console import Console

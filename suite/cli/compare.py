@@ -11,7 +11,7 @@ import typer
 
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
-from suite.text import markdown_code, markdown_table, markdown_text
+from suite.text import markdown_code, markdown_table, markdown_text, significant
 
 if TYPE_CHECKING:
     from suite.analysis.compare_runs import Compared, Comparison
@@ -126,7 +126,6 @@ def history(
 
 def _print_series(series: "Series") -> None:
     from suite.analysis.trend import FEWEST
-    from suite.cli.formatting import significant
 
     changes = {change.at: change for change in series.changes}
     rows: list[dict[str, Any]] = []

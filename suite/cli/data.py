@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.options import interpreters_from, knobs_from
+from suite.cli.options import Json, Pythons, interpreters_from, knobs_from
 from suite.cli.output import Row, say, show_json, show_rows
 from suite.contracts.adapter import KINDS, Adapter, Format
 from suite.errors import Interrupted, RequestError, Unavailable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
 DataSet = Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")]
 Taker = Annotated[str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")]
-Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
 make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set from what scikit-learn ships.")
@@ -80,7 +79,7 @@ def make_digits(
 
 
 @group.command("list")
-def list_sets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def list_sets(as_json: Json = False) -> None:
     """List the data sets known by name: made or not, and where."""
     show_rows(sets(), ("name", "made", "path", "help", "remedy"), as_json=as_json)
 
@@ -126,7 +125,7 @@ def check(
     ] = None,
     samples: Annotated[int, typer.Option(min=8, max=1024, help="How many samples readers are compared over.")] = 24,
     python: Pythons = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Decode every sample and name the unreadable ones; or, with --readers, compare what frameworks read.
 

@@ -21,10 +21,9 @@ from rich.text import Text
 
 from suite.analysis.links import link
 from suite.analysis.measured import mean_loss, rate
-from suite.cli import comm_tables, formatting
+from suite.cli import comm_tables
 from suite.cli.estimate import Estimate
-from suite.cli.formatting import duration, significant
-from suite.cli.output import progress
+from suite.cli.output import apart, label, progress
 from suite.comm.cases import CommCase, written
 from suite.comm.records import CommRecord
 from suite.contracts.case import Case
@@ -32,7 +31,7 @@ from suite.errors import Refused, once_per_reason
 from suite.results.proof import Proof
 from suite.results.records import AnyEntry, AnyRecord, Record
 from suite.session.observer import Measurable, Observer
-from suite.text import counted, grouped, plain, without_codes
+from suite.text import counted, duration, grouped, plain, significant, without_codes
 from suite.worker import messages
 from suite.worker.messages import Message
 from suite.worker.pass_kinds import NATIVE
@@ -72,7 +71,7 @@ class Display(Observer):
             self._print(reason.outcome, f"{reason.outcome}: {reason.label}", reason=reason.reason)
         self._estimate.begin(processes, done)
         cases = [entry.case for entry in entries if not entry.outcome]
-        self._apart = formatting.apart(case for case in cases if isinstance(case, Case))
+        self._apart = apart(case for case in cases if isinstance(case, Case))
         if self._console.is_terminal:
             self._live.start()
             return
@@ -163,7 +162,7 @@ class Display(Observer):
         if not isinstance(case, Case):
             return without_codes(case.label)
         room = self._console.width - sum(WIDTHS.values()) - 6 if self._console.is_terminal else len(case.label) + 1000
-        return without_codes(formatting.label(case, room, self._apart.get(case.id, "")))
+        return without_codes(label(case, room, self._apart.get(case.id, "")))
 
     def _now(self, doing: str) -> None:
         self._doing, self._states = doing, {}

@@ -7,11 +7,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from suite.cli.data import sets
+from suite.cli.options import Json
 from suite.cli.output import Row, say, show_json, show_rows
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Placement
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """Show what is ready on this machine, and how to get the rest; exits with 1 when no framework is ready."""
     about = host_facts(Path.cwd())
     with ThreadPoolExecutor(about["cores"]) as pool:  # frameworks take seconds to start

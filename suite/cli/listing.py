@@ -2,17 +2,17 @@
 
 import shutil
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from suite.cli.options import Json
 from suite.cli.output import Row, show_rows
 from suite.contracts.adapter import KINDS, Adapter
 from suite.contracts.launcher import starters
 from suite.plugins import adapters, launchers, workloads
 
 WIDE = 100  # columns of a terminal that hold all that a table has
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 group = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

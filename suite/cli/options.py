@@ -1,9 +1,14 @@
 """Options that several commands share, checked: interpreters, hosts, knobs."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from suite.errors import RequestError
 from suite.plugins import adapters
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
 
 
 def interpreters_from(options: list[str]) -> dict[str, str]:

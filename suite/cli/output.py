@@ -1,18 +1,19 @@
-"""All that the command line prints: lines, tables (aligned lines when piped) and JSON.
+"""All that the command line prints: lines, tables (aligned lines when piped), JSON, and the names of cases.
 
 Escape codes in names, messages and paths never reach the terminal.
 """
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
+from suite.contracts.case import Case
 from suite.errors import MAY_PASS
-from suite.text import command_line, without_codes, wrapped
+from suite.text import command_line, grouped, without_codes, wrapped
 from suite.worker.homes import without_homes
 
 if TYPE_CHECKING:
@@ -148,3 +149,40 @@ def _widths(by_column: Sequence[Sequence[str]], names: Sequence[str], room: int)
             more = min(left, max(0, width - widths[index]))
             widths[index], left = widths[index] + more, left - more
     return widths
+
+
+def label(case: Case, width: int, more: str = "") -> str:
+    """Return the case's full label if it fits, else adapter/strategy workload devices x batch; then `more`."""
+    short = f"{case.adapter}/{case.strategy} {case.workload} {case.placement.device_count}×{case.batch}"  # noqa: RUF001
+    full, less = (f"{name} {more}".rstrip() for name in (case.label, short))
+    return full if len(full) <= width else less
+
+
+def apart(cases: Iterable[Case]) -> dict[str, str]:
+    """Return, by id, the settings in which cases of one label differ; the tuning if any cases differ in it."""
+    cases = list(cases)
+    always = {"tuning"} if len({case.tuning for case in cases}) > 1 else set()
+    words: dict[str, str] = {}
+    for alike in grouped(cases, lambda case: case.label).values():
+        settings = [_settings(case) for case in alike]
+        names = dict.fromkeys(name for values in settings for name in values)
+        differing = [
+            name for name in names if name in always or len({str(values.get(name)) for values in settings}) > 1
+        ]
+        for case, values in zip(alike, settings, strict=True):
+            named = [(name.rpartition(".")[2], values[name]) for name in differing if name in values]
+            words[case.id] = " ".join(value if isinstance(value, str) else f"{name}={value}" for name, value in named)
+    return words
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """Return all values; those of a part under the part's name, too, since a knob may be called `mode`."""
+    values: dict[str, Any] = {}
+    for name, value in case.to_dict().items():
+        if isinstance(value, dict):
+            values |= {f"{name}.{key}": inner for key, inner in value.items()}
+        elif name == "passes":
+            values[name] = f"{value[0]} alone" if len(value) == 1 else f"{len(value)} passes"
+        elif name != "graph_digest":  # the workload's name says as much
+            values[name] = value
+    return values

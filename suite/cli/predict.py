@@ -4,6 +4,7 @@ Heavy imports wait until the command runs, so that --help is quick.
 """
 
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from typer.core import TyperCommand
 
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
+from suite.text import counted, known, significant
 
 if TYPE_CHECKING:
     from suite.predict.prediction import Answer, Asked, Prediction
@@ -110,7 +112,7 @@ def predict(
     answers = [answer for answer in every if answer.sizes and answer.schedules]
     refusals += [f"{one.asked.label}: its gradients leave after backward, fused." for one in every if not one.schedules]
     refusals += [
-        f"{one.label} on {size} rank{'s' if size > 1 else ''}: {refusal}."
+        f"{one.label} on {counted(size, 'rank')}: {refusal}."
         for one in trainings
         for size in asked_for.ranks
         if (refusal := one.refusal(size))
@@ -123,15 +125,11 @@ def predict(
         _print(answers)
     for refusal in refusals:
         say(f"not predicted: {refusal}", err=True)
-    if trace:
-        _write_trace(trace, answers)
-    if chakra:
-        _write_chakra(chakra, answers)
+    _write(answers, trace, chakra)
 
 
 def _schedules(names: list[str] | None, asked: "Asked") -> list[str]:
     from suite.predict.scenario import SCHEDULES
-    from suite.text import known
 
     if names is None or names == ["all"]:
         return list(SCHEDULES) if names and not asked.pipelines else [asked.scenario.schedule]
@@ -141,44 +139,33 @@ def _schedules(names: list[str] | None, asked: "Asked") -> list[str]:
     return [name for name in names if name == asked.scenario.schedule] if asked.pipelines else names
 
 
-def _write_trace(path: Path, answers: Sequence["Answer"]) -> None:
-    import json
-
+def _write(answers: Sequence["Answer"], trace: Path | None, chakra: Path | None) -> None:
+    """Write the first training on its most ranks as a timeline and as execution traces, and name it."""
     from suite.files import write_whole
+    from suite.predict.chakra import write
     from suite.predict.prediction import timeline
-    from suite.predict.timeline import trace
+    from suite.predict.timeline import trace as for_perfetto
 
-    answer = _written(path, answers)
-    line = timeline(answer.scenario_of(answer.largest), answer.largest.ranks)
-    write_whole(path, json.dumps(trace(line)) + "\n")
-
-
-def _write_chakra(prefix: Path, answers: Sequence["Answer"]) -> None:
-    from suite.predict import chakra
-
-    answer = _written(prefix, answers)
-    if answer.largest.ranks > MOST_FILES:
+    answer, ranks = answers[0], answers[0].largest.ranks
+    scenario = answer.scenario_of(answer.largest)
+    others = f", the first of {len(answers)} (--workload chooses)" if len(answers) > 1 else ""
+    for path in filter(None, (trace, chakra)):
+        say(f"{path}: {answer.asked.label} on {_place(answer.largest)}{others}", err=True)
+    if trace:
+        write_whole(trace, dumps(for_perfetto(timeline(scenario, ranks))) + "\n")
+    if chakra and ranks > MOST_FILES:
         raise RequestError(
-            f"--chakra writes a file for each rank, and {answer.largest.ranks:,} are too many; "
-            f"ask for {MOST_FILES:,} at most"
+            f"--chakra writes a file for each rank, and {ranks:,} are too many; ask for {MOST_FILES:,} at most"
         )
-    chakra.write(prefix, answer.scenario_of(answer.largest), answer.largest.ranks)
-
-
-def _written(path: Path, answers: Sequence["Answer"]) -> "Answer":
-    """Return the first training, and name it: only this one is written."""
-    answer = answers[0]
-    of = f", the first of {len(answers)} (--workload chooses)" if len(answers) > 1 else ""
-    say(f"{path}: {answer.asked.label} on {_place(answer.largest)}{of}", err=True)
-    return answer
+    if chakra:
+        write(chakra, scenario, ranks)
 
 
 def _place(one: "Prediction") -> str:
-    return f"{one.ranks} rank{'s' if one.ranks > 1 else ''}, {one.schedule}"
+    return f"{counted(one.ranks, 'rank')}, {one.schedule}"
 
 
 def _print(answers: Sequence["Answer"]) -> None:
-
     for answer in answers:
         shown = (*COLUMNS, *COMPARED) if any(map(answer.measured, answer.predictions)) else COLUMNS
         show_rows([_cells(answer, one) for one in answer.predictions], shown, answer.asked.label)
@@ -193,8 +180,6 @@ def _print(answers: Sequence["Answer"]) -> None:
 
 
 def _cells(answer: "Answer", one: "Prediction") -> dict[str, Any]:
-    from suite.cli.formatting import significant
-
     measured, error, (low, high) = answer.measured(one), answer.error(one), one.rates
     return {
         "ranks": one.ranks,

@@ -5,11 +5,10 @@ from typing import Any
 from suite.analysis.roofline import Roof, Roofline, of_row
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.cli.formatting import significant
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
-from suite.text import counted
+from suite.text import counted, significant
 
 UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in a moment, are higher than what lasts"
 COLUMNS = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")

@@ -10,6 +10,7 @@ import typer
 
 from suite.cli.output import put, say
 from suite.errors import RequestError
+from suite.text import duration
 
 if TYPE_CHECKING:
     from suite.plan import Plan
@@ -121,8 +122,6 @@ def run(
 
 def _say_how_many(cases: int, seconds: float) -> None:
     """At once, for a plan whose checking takes its time."""
-    from suite.cli.formatting import duration
-
     if cases >= MANY:
         say(f"{cases:,} cases, of {duration(seconds)} at least; checking them", err=True)
 

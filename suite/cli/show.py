@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.output import say_wrapped, show_json, show_rows
+from suite.cli.output import apart, label, say_wrapped, show_json, show_rows
 from suite.errors import RequestError
+from suite.text import significant
 
 if TYPE_CHECKING:
     from suite.analysis.rows import Row
@@ -118,10 +119,8 @@ def _say_power(rows: "list[Row]", until: float | None) -> None:
 
 
 def _names(rows: "list[Row]", short: bool) -> list[str]:
-    from suite.cli import formatting
-
-    more = formatting.apart(row.case for row in rows)
-    return [formatting.label(row.case, 0 if short else sys.maxsize, more[row.case.id]) for row in rows]
+    more = apart(row.case for row in rows)
+    return [label(row.case, 0 if short else sys.maxsize, more[row.case.id]) for row in rows]
 
 
 def _verdict(row: "Row") -> str:
@@ -137,8 +136,6 @@ def _verdict(row: "Row") -> str:
 
 
 def _cells(row: "Row", called: str) -> dict[str, Any]:
-    from suite.cli.formatting import significant
-
     proof = "none" if row.proof is None else "ok" if row.proof.passed else "FAILED"
     cells = {"case": called, "outcome": row.outcome, "verdict": _verdict(row), "proof": proof}
     cells["marks"] = ", ".join(row.marks)

@@ -9,9 +9,9 @@ import pyte
 import pytest
 from rich.console import Console
 
+from suite import text
 from suite.analysis.measured import rate
 from suite.cli import display as displays
-from suite.cli import formatting
 from suite.cli.display import Display, by_state, figures
 from suite.cli.estimate import Estimate, passes_run
 from suite.comm.cases import CommCase
@@ -292,12 +292,12 @@ def test_the_rate_is_global_and_needs_every_rank() -> None:
     ],
 )
 def test_three_digits_that_matter(value: float, told: str) -> None:
-    assert formatting.significant(value) == told
+    assert text.significant(value) == told
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
 def test_durations(seconds: float, told: str) -> None:
-    assert formatting.duration(seconds) == told
+    assert text.duration(seconds) == told
 
 
 def test_passes_that_have_nothing_to_measure_do_not_count() -> None:
