@@ -182,9 +182,10 @@ def history(runs: Sequence[MeasuredRun], threshold: float) -> list[Series]:
     ordered = sorted(different.values(), key=lambda run: run.about.created)
     series = series_of(ordered, threshold)
     if not series:
+        paths, why = " and ".join(str(run.path) for run in ordered), "; ".join(left_out(ordered))
         raise RequestError(
-            f"{' and '.join(str(run.path) for run in ordered)} have no case for a history; "
-            f"{'; '.join(left_out(ordered)) or 'nothing was measured'}; name runs with a case in common, and its proof"
+            f"{paths} have no case for a history; {why or 'nothing was measured'}; name runs with a case in common, "
+            "and its proof"
         )
     return series
 

@@ -129,14 +129,14 @@ class Delivered:
 
     adapter: str
     format: str
-    reader: str  # in the adapter's words
-    samples: int
-    wrong_labels: int
-    missing: int  # of the plain source's samples, those that did not come
-    mean: float  # difference in levels of 0 to 255 (photographs), or in standard deviations (arrays)
-    most: float
-    bound: str
-    problem: str  # "" if it delivers the right samples
+    reader: str = ""  # in the adapter's words
+    samples: int = 0
+    wrong_labels: int = 0
+    missing: int = 0  # of the plain source's samples, those that did not come
+    mean: float = 0.0  # difference in levels of 0 to 255 (photographs), or in standard deviations (arrays)
+    most: float = 0.0
+    bound: str = ""
+    problem: str = ""  # "" if it delivers the right samples
     unavailable: str = ""  # what this machine lacks for the reader: nothing was read
 
     @property
@@ -193,9 +193,10 @@ class Check:
     def one(self, adapter: Adapter, interpreter: Interpreter, form: Format | None) -> Delivered:
         """Check one reader: of the files (None), or of records packed for it."""
         name, bounds = form.name if form else "files", self._bounds(adapter, form)
+        nothing = Delivered(adapter.name, name, bound=str(bounds))
         missing = ask(adapter, "unreadable", form) if form else None
         if missing:
-            return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", missing)
+            return replace(nothing, unavailable=missing)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             try:
                 data = self.files
@@ -207,13 +208,13 @@ class Check:
                     data = data._replace(kind="records", path=str(folder))
                 delivered, reader = self._read(adapter, interpreter, data, Path(scratch))
             except Unavailable as error:
-                return Delivered(adapter.name, name, "", 0, 0, 0, 0.0, 0.0, str(bounds), "", str(error))
+                return replace(nothing, unavailable=str(error))
             except StagebenchError as error:
-                return Delivered(adapter.name, name, "", 0, 0, len(self.plain), 0.0, 0.0, str(bounds), str(error))
+                return replace(nothing, missing=len(self.plain), problem=str(error))
         # Files, and records that can be read in any order, are compared sample after sample.
         order = list(self.plain.order(0, 1, 0, 1)) if form is None or form.ordered else None
         comparison = compare(delivered, self.true, bounds, order)
-        return Delivered(adapter.name, name, reader, len(delivered.labels), bound=str(bounds), **asdict(comparison))
+        return replace(nothing, reader=reader, samples=len(delivered.labels), **asdict(comparison))
 
     def _plain_sample(self, source: Path, index: int) -> tuple[np.ndarray, int]:
         try:

@@ -167,8 +167,7 @@ def refusal(
     return (
         _by_strategy(adapter, strategy, case, launchers)
         or _by_values(adapter, offered, case, graph)
-        or _by_both(adapter, strategy, case)
-        or _by_cut(strategy, graph, ask(adapter, "model_parallel_size", case))
+        or _by_both(adapter, strategy, case, graph)
         or _by_launcher(adapter, case, launchers)
         or ask(adapter, "unsupported", case)
     )
@@ -218,7 +217,7 @@ def _elsewhere(offered: Capabilities, precision: str) -> str:
     return f"it wants device = {' or '.join(map(repr, devices))}" if devices else ""
 
 
-def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
+def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> str | None:
     """Return a conflict between the strategy and values that are allowed one by one; None without one."""
     held, all_devices = ask(adapter, "model_parallel_size", case), case.placement.device_count
     if all_devices % held:
@@ -239,16 +238,13 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case) -> str | None:
     declared = adapter.capabilities.knobs
     values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
     refused = next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
-    return refused or knobs.unmet(declared, values)
-
-
-def _by_cut(strategy: Strategy, graph: Graph, parts: int) -> str | None:
-    try:
-        if strategy.cut and parts > 1:
-            CUTS[strategy.cut](graph, parts)
-    except Unsupported as error:
-        return str(error)
-    return None
+    refused = refused or knobs.unmet(declared, values)
+    if not refused and strategy.cut and held > 1:
+        try:
+            CUTS[strategy.cut](graph, held)
+        except Unsupported as error:
+            refused = str(error)
+    return refused
 
 
 def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:

@@ -15,7 +15,7 @@ from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
 from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
 from suite.plan.read import Plan, parse
-from suite.plan.text import key_text, value_text
+from suite.plan.text import key_text, rows, value_text
 from suite.text import cut
 from suite.worker.case_parts import Sampling
 
@@ -124,7 +124,7 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
 def _rows(values: Mapping[str, list[Any]]) -> list[str]:
     """Write a list of one value as that value; passes always as a list."""
     single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
-    return [f"{key} = {value_text(each)}" for key, each in single.items()]
+    return rows(single)
 
 
 def _option(path: KeyPath) -> str:

@@ -34,10 +34,10 @@ KEYS = (
 
 def overrides_from(options: Sequence[str]) -> dict[str, Any]:
     """Read `--set KEY=VALUE` options; RequestError for a malformed one or an unknown key."""
-    overrides = {}
+    overrides: dict[str, Any] = {}
     for option in options:
-        key, equals, value = (part.strip() for part in option.partition("="))
-        if not equals or not key or not value:
+        key, _, value = (part.strip() for part in option.partition("="))
+        if not key or not value:
             raise RequestError(f"--set {option!r} should read KEY=VALUE, such as batch=[8,16] or sampling.steps=5")
         problem = unknown(key)
         if problem:
@@ -87,20 +87,21 @@ def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
         if key == "most_cases":
             content[key] = value
         elif section in SECTIONS and dot:
-            content.setdefault(section, {})
             _forget([scale.get(section) for scale in scales], name)
-            for table in _tables([content[section]]):
+            for table in _tables([content.setdefault(section, {})]):
                 table[name] = value
         elif section == "knobs" and dot:
-            _set_knob(_tables([defaults, *blocks]), blocks, name, value)
+            tables = _tables([defaults, *blocks])
+            owners = [table for table in tables if isinstance(table.get("knobs"), dict) and name in table["knobs"]]
+            for knobs in _tables([table.setdefault("knobs", {}) for table in owners or blocks]):
+                knobs[name] = value
             keeps = _tables([scale.get("keep") for scale in scales])
             _forget([keep.get("knobs") for keep in keeps], name)
         else:
             for block in _tables([defaults, *blocks]):
                 block[key] = value
             _forget([scale.get("keep") for scale in scales], key)
-            for own in OF_A_SCALE.get(key, ()):
-                _forget(scales, own)
+            _forget(scales, *OF_A_SCALE.get(key, ()))
     return content
 
 
@@ -121,14 +122,7 @@ def _tables(values: Any) -> list[dict[str, Any]]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
-def _set_knob(tables: list[dict[str, Any]], blocks: list[dict[str, Any]], name: str, value: Any) -> None:
-    named = [table for table in tables if isinstance(table.get("knobs"), dict) and name in table["knobs"]]
-    for table in named or blocks:
-        knobs = table.setdefault("knobs", {})
-        if isinstance(knobs, dict):
-            knobs[name] = value
-
-
-def _forget(tables: list[Any], key: str) -> None:
+def _forget(tables: list[Any], *keys: str) -> None:
     for table in _tables(tables):
-        table.pop(key, None)
+        for key in keys:
+            table.pop(key, None)

@@ -15,7 +15,7 @@ from suite.files import stands
 from suite.plan import overrides
 from suite.plan.model import MOST_CASES, SECTIONS, TABLES, Block, Heading, Scale, ScaleBlock, Written
 from suite.plan.problems import KeyPath, Lines, Problems
-from suite.plan.text import key_text, value_text, values_of
+from suite.plan.text import rows, value_text, values_of
 from suite.text import known, shown
 from suite.worker.case_parts import Sampling, Training
 
@@ -95,8 +95,8 @@ def parse(
     before = content.get(overrides.TABLE, {})
     if asked:
         kept = {**(before if isinstance(before, dict) else {}), **asked}
-        rows = "".join(f"{key_text(key)} = {value_text(value)}\n" for key, value in kept.items())
-        text = f"{overrides.without_table(text)}\n# --set on the command line\n[{overrides.TABLE}]\n{rows}"
+        heading = f"{overrides.without_table(text)}\n# --set on the command line\n[{overrides.TABLE}]"
+        text = "\n".join([heading, *rows(kept), ""])
         content = _toml(text, file)
     _refuse_many(content, file, asked or {})
     lines = Lines(text)

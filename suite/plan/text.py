@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
@@ -43,18 +43,19 @@ def plan_text(name: str, title: str, about: str, blocks: list[Block], own_networ
         "",
         "[sampling]",
     ]
-    lines += [f"{key} = {value_text(each)}" for key, each in blocks[0].case.sampling._asdict().items()]
+    lines += rows(blocks[0].case.sampling._asdict())
     learning = next((block.case.training for block in blocks if TRAIN in block.case.passes), None)
     if learning is not None:
-        lines += ["", "[training]", *(f"{key} = {value_text(each)}" for key, each in learning._asdict().items())]
+        lines += ["", "[training]", *rows(learning._asdict())]
     for block in blocks:
-        lines += [
-            "",
-            *(f"# {line}" for line in block.comment.splitlines()),
-            "[[cases]]",
-            *_case(block.case, own_networks),
-        ]
+        comment = [f"# {line}" for line in block.comment.splitlines()]
+        lines += ["", *comment, "[[cases]]", *_case(block.case, own_networks)]
     return "\n".join(lines) + "\n"
+
+
+def rows(values: Mapping[str, Any]) -> list[str]:
+    """Write the lines of a table."""
+    return [f"{key_text(key)} = {value_text(value)}" for key, value in values.items()]
 
 
 def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
@@ -63,9 +64,7 @@ def _case(case: Case, own_networks: Collection[str]) -> Iterable[str]:
         given["batch"] = case.global_batch
     if case.workload in own_networks:
         given["workload"] = f"networks/{case.workload}.json"
-    for key, value in given.items():
-        if key in ALWAYS or value != DEFAULTS[key]:
-            yield f"{key} = {value_text(value)}"
+    yield from rows({key: value for key, value in given.items() if key in ALWAYS or value != DEFAULTS[key]})
     yield f"passes = {value_text(case.passes)}"
     for key, each in case.knobs.items():
         # A list of values is swept, so a value that is a list is written in another list.

@@ -211,8 +211,8 @@ def request(file: Path | None, options: Mapping[str, Any], sets: list[str]) -> R
     values = _of_file(file) if file else {}
     values |= {key: value for key, value in options.items() if value is not None}
     for option in sets:
-        key, equals, text = (part.strip() for part in option.partition("="))
-        if not equals or not key or not text:
+        key, _, text = (part.strip() for part in option.partition("="))
+        if not key or not text:
             raise RequestError(f"--set {option!r} should read KEY=VALUE, such as algorithm=tree")
         values[key] = value_of(text)
     try:
