@@ -37,7 +37,7 @@ class Share:
         self._answer: Any = torch.futures.Future()
 
     def push_together(self, rank: int, step: int, gradients: Sequence[torch.Tensor], apply: bool) -> Any:
-        """Take a rank's gradients of a step; a future of (new weights or mean gradients, steps so far).
+        """Take a rank's gradients of a step; a future of (new weights or mean gradients, steps so far, if dropped).
 
         It waits for all ranks but the backups. Gradients of a step that is over are dropped: Chen et al. 2016,
         "Revisiting distributed synchronous SGD" (arXiv 1604.00981).
@@ -47,7 +47,7 @@ class Share:
             if step < self._updates:
                 self.dropped += 1
                 late: Any = torch.futures.Future()
-                late.set_result((self._copies(), self._updates))
+                late.set_result((self._copies(), self._updates, True))
                 return late
             answer, self._given[rank] = self._answer, gradients
             found = self._joined(apply)
@@ -70,10 +70,10 @@ class Share:
         # In the ranks' order: the same sum in every run.
         self._take([given[each] for each in sorted(given)], len(given))
         if not apply:
-            return [tensor.grad for tensor in self._tensors], self._updates
+            return [tensor.grad for tensor in self._tensors], self._updates, False
         self._update()
         alone = self._wanted == self._world  # then no rank pushes before all have these
-        return [tensor.detach() for tensor in self._tensors] if alone else self._copies(), self._updates
+        return [tensor.detach() for tensor in self._tensors] if alone else self._copies(), self._updates, False
 
     def push_alone(self, gradients: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], int]:
         """Apply one rank's share of the global batch's gradients at once; returns new weights and updates so far."""

@@ -32,7 +32,7 @@ from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 from suite.worker.contract import KernelTimes, LayerTimes
-from suite.worker.messages import Memory
+from suite.worker.messages import Memory, Pass
 from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
@@ -180,7 +180,7 @@ class Process:
     reason: str
     step_seconds: Values  # native pass, slowest rank, scaled so that they sum to its wall time
     samples: int  # all ranks', native pass
-    wall: float  # slowest rank's, from the common barrier
+    wall: float  # slowest rank's, from the common barrier; of ranks at their own pace, samples over their summed rates
     budget: Budget | None
     stage_seconds: dict[str, "array[float]"]  # by stage: every step of the staged pass, of the budget's critical rank
     marks: frozenset[str]
@@ -208,10 +208,21 @@ class Process:
 
 
 def rate(record: Record) -> float | None:
-    """Return samples/s of the native pass so far: the samples of all ranks over the slowest rank's wall time."""
+    """Return samples/s of the native pass so far: the samples of all ranks over their common wall time."""
     native = [rank.passes[NATIVE] for rank in record.ranks if NATIVE in rank.passes]
-    wall = max((timed.wall_s for timed in native), default=0.0)
+    wall = wall_of(native)
     return sum(timed.samples for timed in native) / wall if len(native) == len(record.ranks) and wall > 0 else None
+
+
+def wall_of(native: Sequence[Pass]) -> float:
+    """Return the seconds in which all ranks together train their samples: the slowest rank's.
+
+    Ranks that wait for no other one each have a rate of their own; the sum of these is the group's.
+    """
+    if not any(timed.own_pace for timed in native):
+        return max((timed.wall_s for timed in native), default=0.0)
+    together = sum(timed.samples / timed.wall_s for timed in native if timed.wall_s > 0)
+    return sum(timed.samples for timed in native) / together if together else 0.0
 
 
 def round_of(record: Record) -> Round:
@@ -234,7 +245,7 @@ def process_of(record: Record, method: int) -> Process:
 
     slowest = max(native, key=lambda timed: timed.wall_s) if complete and native else None
     steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
-    wall = slowest.wall_s if slowest else 0.0
+    wall = wall_of(native) if slowest else 0.0
 
     budget, stage_seconds = None, {}
     declared = record.declared

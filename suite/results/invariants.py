@@ -47,8 +47,9 @@ def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
     if len(set(counted)) > 1:
         yield "its ranks trained for different numbers of epochs or steps"
     for name in dict.fromkeys(name for rank in ranks for name in rank.passes if not own_pace(name)):
-        taken = {len(rank.passes[name].step_s) for rank in ranks if name in rank.passes}
-        if len(taken) > 1:
+        measured = [rank.passes[name] for rank in ranks if name in rank.passes]
+        taken = {len(each.step_s) for each in measured}
+        if len(taken) > 1 and not all(each.own_pace for each in measured):
             yield f"its ranks took {' and '.join(map(str, sorted(taken)))} steps in the pass {name!r}"
 
 
@@ -145,8 +146,8 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield f"it calls itself {measured.name!r}"
     if not steps or min(steps) < 0 or wall <= 0:
         yield f"{len(steps)} steps in {wall:g} s; there is one at least, and none takes less than no time"
-    if measured.samples != per_step * len(steps):
-        yield f"{measured.samples} samples in {len(steps)} steps of {per_step}"
+    if measured.samples != per_step * (len(steps) - measured.dropped_steps):
+        yield f"{measured.samples} samples in {len(steps)} steps of {per_step} ({measured.dropped_steps} dropped)"
     if min((*measured.warmup_s, *(measured.set_aside_s or ())), default=0.0) < 0:
         yield "a step of its warm-up, or one that was set aside, took less than no time"
     if measured.span_s and measured.span_s[1] < measured.span_s[0]:

@@ -26,21 +26,22 @@ BLOCK_S, BLOCK_STEPS = 0.1, 2  # the least length of a block, in seconds and in 
 FIRST = 3  # steps of the other side before turns begin: the first may compile
 RESUMED = 2  # untimed steps at the begin of a block that reads
 PART_S = 0.5  # seconds of a part, at least; the system counts in hundredths of a second
+PACED_STEPS = 4  # steps of the slowest rank in a part that ends by the clock, at least: its last one runs over
 RESUMED_SHARE = 16  # a turn's steps over the untimed ones before them: caches hold other measurements' data
 MOST_WAIT_S = 5.0  # for a quiet host, or as long as the pass itself if that is longer
 REPORT_S = 0.1  # of steps between reports of progress: a step's data push a report's code out of the caches
 
-Timed = NamedTuple(
-    "Timed",
-    [
-        ("warmup_s", List[float]),
-        ("steady", bool),
-        ("step_s", List[float]),  # on the trainer's time line, mark to mark
-        ("begin_s", float),  # of the first step, on this rank's `time.perf_counter`; of blocks in turns 0
-        ("wall_s", float),  # from the common barrier until this rank's last step is done
-        ("returned", List[Any]),  # the body's results, one per step
-    ],
-)
+
+class Timed(NamedTuple):
+    """The timed steps of a pass on this rank."""
+
+    warmup_s: List[float]
+    steady: bool
+    step_s: List[float]  # on the trainer's time line, mark to mark
+    begin_s: float  # of the first step, on this rank's `time.perf_counter`; of blocks in turns 0
+    wall_s: float  # from the common barrier until this rank's last step is done
+    returned: List[Any]  # the body's results, one per step
+    dropped: int = 0  # steps whose batch did not enter the model
 
 
 Block = Tuple[List[float], float, float, List[Any]]  # as Timed, from `step_s` on
@@ -54,6 +55,7 @@ class Part(NamedTuple):
     begin_s: float
     wall_s: float
     returned: List[Any]
+    dropped: int
     use: Optional[HostUse]
 
 
@@ -109,19 +111,24 @@ class Loop:
         Warm up, then time parts, each behind a common barrier. A part during which other programs used the host of any
         rank is set aside and another one is run; the further parts are as many as were wanted, or take MOST_WAIT_S or
         `warmup_limit`, at most. Then the least disturbed parts count: the time of their steps does not matter. If
-        measurements take turns, each part is one turn, and the pass ends with a turn that lasts.
+        measurements take turns, each part is one turn, and the pass ends with a turn that lasts. Ranks whose steps wait
+        for no other rank make as many as they can in the seconds of a part; the other ranks' parts are equal steps.
         """
-        meter = Meter(driven(self._trainer.setup))  # before the warm-up: devices would cool down while it is made
+        trainer = self._trainer
+        meter = Meter(driven(trainer.setup))  # before the warm-up: devices would cool down while it is made
         warmup, steady = self._warm_up(name, side.body)
-        size, wanted, more = self._agreed_parts(warmup, side.multiple)
+        size, least_s, wanted, more = self._agreed_parts(warmup, side.multiple)
         every, parts = reported_every(warmup), []  # type: int, List[Part]
         with little_to_collect():
             while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
                 self._resume(side, size, first=not parts)
+                done, dropped = sum(len(part.step_s) for part in parts), trainer.dropped_steps()
                 meter.begin()
-                timed = self._timed(name, side.body, size, every, len(parts) * size, max(wanted, len(parts) + 1) * size)
+                of = max(wanted * size, done + size)
+                timed = self._timed(name, side.body, size, every, done, of, least_s, settled=not trainer.ahead)
                 use = meter.end()
-                parts.append(Part(self._trainer.maximum(disturbance(use)), *timed, use))
+                dropped = trainer.dropped_steps() - dropped
+                parts.append(Part(trainer.maximum(disturbance(use)), *timed, dropped, use))
         if self._turns is not None:
             self._turns.wait(more=False)
         chosen = sorted(range(len(parts)), key=lambda at: max(parts[at].disturbance, 1.0))[:wanted]
@@ -130,16 +137,20 @@ class Loop:
         steps = [each for part in kept for each in part.step_s]
         returned = [each for part in kept for each in part.returned]
         wall_s = sum(part.wall_s for part in kept)
-        whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned)
+        dropped = sum(part.dropped for part in kept)
+        whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned, dropped)
         return whole, aside, together([part.use for part in kept])
 
     def _resume(self, side: Side, size: int, first: bool) -> None:
-        """Prepare `size` steps: wait for this rank's turn if turns are taken, else only before the first part."""
-        untimed = side.untimed
+        """Prepare `size` steps: wait for this rank's turn, empty the read-ahead, run steps that do not count.
+
+        A side that does none of these is prepared once, before its first part.
+        """
+        untimed = max(side.untimed, self._trainer.ahead)
         if self._turns is not None and self._turns.taken:
             self._turns.wait(more=True)
-            untimed = max(untimed, size // RESUMED_SHARE)
-        elif not first:
+            untimed = max(untimed, size // RESUMED_SHARE, 1)
+        elif not first and not untimed:
             return
         side.begin()
         for _ in range(untimed):
@@ -184,19 +195,29 @@ class Loop:
         return found
 
     def _timed(
-        self, name: str, body: Callable[[], Any], steps: int, every: int, done: int, of: int, least_s: float = 0.0
+        self,
+        name: str,
+        body: Callable[[], Any],
+        steps: int,
+        every: int,
+        done: int,
+        of: int,
+        least_s: float = 0.0,
+        settled: bool = True,
     ) -> Block:
         """Return (seconds of each step, when the first began, wall seconds until all was done, the body's results).
 
-        The first step begins on all ranks behind a common barrier.
+        The first step begins on all ranks behind a common barrier. After `steps`, further ones are run until `least_s`
+        is over. Unless `settled`, as many steps are in flight at the end as at the begin.
 
         Progress is reported at the first step, then once per `every` steps. `done` of the pass's `of` steps were run
         before.
         """
         trainer, mark = self._trainer, self._trainer.mark
+        settle = trainer.synchronize if settled else lambda: None
         marks: List[Any] = []
         returned: List[Any] = []
-        trainer.synchronize()
+        settle()
         trainer.maximum(0.0)
         begin = time.perf_counter()
         marks.append(mark())
@@ -205,7 +226,7 @@ class Loop:
             marks.append(mark())
             if (len(returned) - 1) % every == 0:
                 self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
-        trainer.synchronize()
+        settle()
         wall = time.perf_counter() - begin
         return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
 
@@ -243,14 +264,19 @@ class Loop:
         wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
         return int(self._trainer.maximum(float(wanted)))
 
-    def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, int, int]:
-        """Return (steps of a part, parts that are wanted, the number that may be run beyond them)."""
-        steps, step_s = self._agreed_steps(warmup), usual(warmup)
-        part = int(self._trainer.maximum(math.ceil(PART_S / step_s)))
-        wait = int(self._trainer.maximum(math.ceil(min(MOST_WAIT_S, self._sampling.warmup_limit) / step_s)))
+    def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, float, int, int]:
+        """Return (steps of a part, its least seconds, wanted parts, the number that may be run beyond)."""
+        most, sampling, step_s = self._trainer.maximum, self._sampling, usual(warmup)
+        wait_s = min(MOST_WAIT_S, sampling.warmup_limit)
+        if not self._trainer.waits_for_ranks():
+            whole_s = most(max(sampling.seconds, sampling.steps * step_s))
+            wanted = max(1, int(whole_s // max(PART_S, PACED_STEPS * most(step_s))))
+            return multiple, whole_s / wanted, wanted, max(wanted, int(math.ceil(wait_s * wanted / whole_s)))
+        steps = self._agreed_steps(warmup)
+        part, wait = int(most(math.ceil(PART_S / step_s))), int(most(math.ceil(wait_s / step_s)))
         wanted = max(1, steps // part)
         size = up_to(multiple, -(-steps // wanted))
-        return size, wanted, max(wanted, -(-wait // size))
+        return size, 0.0, wanted, max(wanted, -(-wait // size))
 
     def _agreed_block(self, warmup: List[float], multiple: int) -> int:
         """Return the number of steps of a block."""

@@ -124,7 +124,7 @@ class Pass(NamedTuple):
     """The measurement of one pass."""
 
     name: str
-    samples: int  # that this rank consumed in all measured steps; of a network held by several ranks, its share
+    samples: int  # that entered the model in this rank's measured steps; of a network on several ranks, its share
     steady: bool  # whether no trend was left in the warm-up when measuring began
     warmup_s: List[float]
     step_s: List[float]  # on the trainer's time line, mark to mark
@@ -138,6 +138,8 @@ class Pass(NamedTuple):
     span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
     set_aside_s: Optional[List[float]] = None  # of "native": steps that do not count: other programs used the host
+    own_pace: bool = False  # of "native": no rank waited for another one, and each made as many steps as it could
+    dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
 
 
 class GpuUse(NamedTuple):

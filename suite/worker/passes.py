@@ -73,6 +73,8 @@ class Passes:
             loss=self._trainer.loss(),
             gradient_bytes=self._trainer.gradient_bytes(),
             set_aside_s=aside,
+            own_pace=not self._trainer.waits_for_ranks(),
+            dropped_steps=timed.dropped,
         )
 
     def _native_side(self) -> Side:
@@ -186,7 +188,8 @@ class Passes:
 
     def _result(self, name: str, timed: Timed) -> Pass:
         setup = self._trainer.setup
-        samples = len(timed.step_s) * setup.batch // setup.model_parallel_size  # its share of them
+        trained = len(timed.step_s) - timed.dropped
+        samples = trained * setup.batch // setup.model_parallel_size  # its share of them
         return Pass(name, samples, timed.steady, timed.warmup_s, timed.step_s, timed.wall_s)
 
 

@@ -289,6 +289,19 @@ class Trainer(ABC):
         """
         return None
 
+    ahead = 0  # steps that may be in flight when `step` returns: parts of the native pass then begin and end so
+
+    def waits_for_ranks(self) -> bool:
+        """Return whether steps wait for other ranks, so that all make as many of them in the native pass.
+
+        Called after a step. Ranks that wait for none are timed by the clock. The default follows `joint_steps`.
+        """
+        return self.joint_steps() is None
+
+    def dropped_steps(self) -> int:
+        """Return the steps of this rank so far whose batch did not enter the model: others had gone on without it."""
+        return 0
+
     def notes(self) -> Dict[str, Any]:
         """Return notes for a record's reader: merge plan, memory format, reader, ...
 

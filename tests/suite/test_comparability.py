@@ -4,10 +4,12 @@ import pytest
 
 from suite.analysis.comparability import DISQUALIFYING, NOTED, group
 from suite.analysis.machine import moved
+from suite.analysis.measured import wall_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.results.records import METHOD
 from suite.worker.case_parts import Sampling
+from suite.worker.messages import Pass
 from tests.reports.made_run import case_of
 
 FULL = Sampling(processes=3)
@@ -294,3 +296,14 @@ def test_a_run_of_an_older_method_is_compared_within_itself(run):
 @pytest.mark.parametrize("change", [{"straggler": 0.5}, {"placement": Placement(share_devices=True)}])
 def test_what_slows_a_row_down_on_purpose_is_compared_with_its_like(change):
     assert group(case_of().on(**change)) != group(case_of())
+
+
+def timed(samples, wall_s, **fields):
+    return Pass("native", samples, True, [], [0.1], wall_s, **fields)
+
+
+def test_workers_at_their_own_pace_have_the_sum_of_their_rates():
+    """One of four is half as fast."""
+    paced = [timed(samples, 2.0, own_pace=True) for samples in (800, 800, 800, 400)]
+    assert 2800 / wall_of(paced) == pytest.approx(1400)
+    assert wall_of([timed(800, 1.0), timed(800, 2.0)]) == 2.0

@@ -2,7 +2,11 @@
 
 import gc
 import math
+import threading
 import time
+from concurrent import futures
+from contextlib import contextmanager
+from operator import truediv
 
 import numpy as np
 import pytest
@@ -142,6 +146,74 @@ def test_steps_count_that_others_left_alone(beside, used, limit, kept, run):
     assert timed.wall_s == pytest.approx(2.0)
     assert len(aside) == 50 * (run - 4)
     assert (use.seconds, use.involuntary_switches, use.cpu_joules) == (2.0, sum(kept), 4.0)
+
+
+class Ranks:
+    """Ranks in threads, each with its own clock; `maximum` sets all clocks to the latest one, as a barrier does."""
+
+    def __init__(self, step_s):
+        self._step_s, self._clocks, self._own = step_s, [0.0] * len(step_s), threading.local()
+        self._values = list(self._clocks)
+        self._barrier, self._left = (threading.Barrier(len(step_s), timeout=60.0) for _ in range(2))
+
+    def perf_counter(self):
+        return self._clocks[self._own.rank]
+
+    def step(self):
+        self._clocks[self._own.rank] += self._step_s[self._own.rank]
+
+    def maximum(self, value):
+        self._values[self._own.rank] = value
+        if self._barrier.wait() == 0:
+            self._clocks = [max(self._clocks)] * len(self._clocks)
+        self._left.wait()
+        found = max(self._values)
+        self._barrier.wait()
+        return found
+
+    def run(self, work):
+        """Return what `work(rank)` returns on each rank."""
+
+        def own(rank):
+            self._own.rank = rank
+            return work(rank)
+
+        with futures.ThreadPoolExecutor(len(self._step_s)) as pool:
+            return list(pool.map(own, range(len(self._step_s))))
+
+
+class Unmetered:
+    def __init__(self, gpus):
+        pass
+
+    def begin(self):
+        pass
+
+    def end(self):
+        return None
+
+
+@pytest.mark.parametrize(("own_pace", "rate"), [(True, 3.5 / 0.01), (False, 4 / 0.02)])
+def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling, own_pace, rate):
+    """One of four workers is half as fast."""
+    ranks = Ranks([0.01, 0.01, 0.01, 0.02])
+    monkeypatch.setattr("suite.worker.loop.time", ranks)
+    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
+    monkeypatch.setattr("suite.worker.loop.little_to_collect", contextmanager(lambda: iter([None])))
+
+    def work(rank):
+        trainer = toy.ToyTrainer(trainers.setup(rank=rank, world=4))
+        trainer.maximum, trainer.mark = ranks.maximum, ranks.perf_counter
+        trainer.waits_for_ranks = lambda: not own_pace
+        trainer.dropped_steps = lambda: 0
+        loop = Loop(trainer, sampling._replace(seconds=2.0), silent)
+        return loop.undisturbed("native", Side(ranks.step))[0]
+
+    timed = ranks.run(work)
+    steps, walls = [len(each.step_s) for each in timed], [each.wall_s for each in timed]
+    found = sum(map(truediv, steps, walls)) if own_pace else sum(steps) / max(walls)
+    assert found == pytest.approx(rate, rel=0.02)
+    assert min(walls) == pytest.approx(2.0, rel=0.02) or not own_pace
 
 
 def test_a_short_pass_is_one_part(beside):

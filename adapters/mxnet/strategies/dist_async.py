@@ -62,6 +62,9 @@ class DistAsync(WorkerTrainer):
     def _weights(self) -> Arrays:
         return [parameter.list_data() for parameter in self._parameters]
 
+    def waits_for_ranks(self) -> bool:
+        return False
+
     def begin_training(self) -> None:
         self._update_count = self._update_count or UpdateCount(self._store, self._counter)
 

@@ -62,6 +62,9 @@ class ParameterServer(ReplicaTrainer):
         """An update is a step of all ranks where the servers wait for some, else one rank's part of it."""
         return self._updates // (1 if self._synchronous else self.setup.world) if self._freely else None
 
+    def dropped_steps(self) -> int:
+        return self._dropped
+
     def notes(self) -> Dict[str, Any]:
         served = "every rank" if self._servers == self.setup.world else "each of %d ranks" % self._servers
         notes = dict(super().notes(), servers="a share of the parameters on %s, over torch.distributed.rpc" % served)
@@ -82,7 +85,7 @@ class ParameterServer(ReplicaTrainer):
         own = self._shares[self.setup.rank] if self.setup.rank < self._servers else []
         self._share = servers.Share([self._tensors[index] for index in own], self.setup)
         servers.serve(self._share, servers.Clocks(self.setup.world, int(self._bound) if self._bounded else 0))
-        self._staleness, self._updates = Staleness(), 0
+        self._staleness, self._updates, self._dropped = Staleness(), 0, 0
         self.group.maximum(0.0)  # every server is there
 
     def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
@@ -102,8 +105,9 @@ class ParameterServer(ReplicaTrainer):
     def _push_together(self, apply: bool) -> Dict[int, torch.Tensor]:
         pushed = [(self.setup.rank, self._updates, each, apply) for each in self._pushed()]
         answers = self._called(servers.push_together, pushed)
-        self._updates = min(updates for _, updates in answers)
-        return self._by_index([found for found, _ in answers])
+        self._updates = min(updates for _, updates, _ in answers)
+        self._dropped += answers[0][2]  # where steps may be dropped, there is one server
+        return self._by_index([found for found, _, _ in answers])
 
     def _push_alone(self) -> Dict[int, torch.Tensor]:
         answers = self._called(servers.push_alone, [(each,) for each in self._pushed()])

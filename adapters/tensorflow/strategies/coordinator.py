@@ -6,7 +6,8 @@ the chief.
 """
 
 import gc
-from typing import Any, Dict, List
+from collections import deque
+from typing import Any, Deque, Dict, List
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +22,9 @@ from suite.worker.staleness import Staleness
 
 
 class Coordinator(TensorFlowTrainer):
-    """A step schedules a function for every share of the batch, and waits for all."""
+    """A step schedules a function for every share of the batch; later steps do not wait for it, up to `ahead`."""
 
+    ahead = 4  # a worker that is several times as slow as the others keeps none of them idle
     transport = "grpc"
     xla_when_tuned = "off"  # the servers update
 
@@ -53,6 +55,7 @@ class Coordinator(TensorFlowTrainer):
     def release(self) -> None:
         """Free functions and variables, which are in reference cycles."""
         self._scheduled: Any = None
+        self._in_flight: Deque[List[Any]] = deque()
         self._losses = self._logits = ()
         self._turns = 0
         self._staleness = Staleness()
@@ -91,10 +94,19 @@ class Coordinator(TensorFlowTrainer):
         self._coordinator.join()
 
     def step(self, batch: Batch) -> None:
-        found = self._all([self._scheduled.step] * len(batch.labels), batch)
-        self._losses = [loss for loss, _ in found]
-        for _, others in found:
-            self._staleness.missed(int(others))
+        self._in_flight.append(self._schedule([self._scheduled.step] * len(batch.labels), batch))
+        self._finish(self.ahead)
+
+    def synchronize(self) -> None:
+        self._finish(0)
+
+    def _finish(self, left: int) -> None:
+        """Wait for the oldest steps until `left` are in flight."""
+        while len(self._in_flight) > left:
+            found = [share.fetch() for share in self._in_flight.popleft()]
+            self._losses = [loss for loss, _ in found]
+            for _, others in found:
+                self._staleness.missed(int(others))
 
     def step_alone(self, batch: Batch) -> None:
         raise Unsupported("coordinator cannot leave its exchange out")
@@ -104,15 +116,24 @@ class Coordinator(TensorFlowTrainer):
 
     def _all(self, functions: List[Any], batch: Batch) -> List[Any]:
         """Return the results of the shares' functions, in the shares' order."""
+        found = self._schedule(functions, batch)
+        self._coordinator.join()
+        return [each.fetch() for each in found]
+
+    def _schedule(self, functions: List[Any], batch: Batch) -> List[Any]:
+        """Return the shares' functions, scheduled."""
         found = []
         for function, images, labels in zip(functions, batch.images, batch.labels):
             self._turns += 1
             turn = tf.constant(self._turns, tf.int64)
             found.append(self._coordinator.schedule(function, args=(images, labels, turn)))
-        self._coordinator.join()
-        return [each.fetch() for each in found]
+        return found
 
     # --- evidence -----------------------------------------------------------
+
+    def loss(self) -> float:
+        self.synchronize()
+        return super().loss()
 
     def predict(self, batch: Batch) -> np.ndarray:
         found = [self._coordinator.schedule(self._scheduled.predict, args=(images,)) for images in batch.images]
@@ -125,6 +146,7 @@ class Coordinator(TensorFlowTrainer):
         return held
 
     def parameters(self) -> Dict[str, np.ndarray]:
+        self.synchronize()
         return self.canonical(self._scheduled.variables.items())
 
     def parameter_count(self) -> int:
@@ -139,6 +161,7 @@ class Coordinator(TensorFlowTrainer):
         raise Unsupported("a worker runs forward and backward as one function")
 
     def notes(self) -> Dict[str, Any]:
+        self.synchronize()
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT, h2d=H2D)
         notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
         notes["optimiser"] = described(self.setup.optimiser)

@@ -96,6 +96,9 @@ class ParameterServer(Replicas):
 
     # --- notes --------------------------------------------------------------
 
+    def waits_for_ranks(self) -> bool:
+        return False
+
     def begin_training(self) -> None:
         self._staleness.begin()
 

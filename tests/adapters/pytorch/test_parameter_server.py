@@ -111,10 +111,10 @@ def test_backup_workers_are_not_waited_for_and_their_late_gradients_are_dropped(
     first = push(served, 0, 0, 1.0)
     assert not first.done()
     push(served, 2, 0, 3.0)
-    [weights], steps = first.wait()
-    assert (weights.tolist(), steps) == ([-2.0, -2.0], 1), "the mean over those who came"
-    [weights], steps = push(served, 1, 0, 100.0).wait()
-    assert (weights.tolist(), steps, served.dropped) == ([-2.0, -2.0], 1, 1)
+    [weights], steps, dropped = first.wait()
+    assert (weights.tolist(), steps, dropped) == ([-2.0, -2.0], 1, False), "the mean over those who came"
+    [weights], steps, dropped = push(served, 1, 0, 100.0).wait()
+    assert (weights.tolist(), steps, dropped, served.dropped) == ([-2.0, -2.0], 1, True, 1)
 
 
 def test_nobody_waits_for_workers_at_rest():

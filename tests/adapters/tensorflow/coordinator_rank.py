@@ -50,7 +50,12 @@ def learn(trainer, graph, _):
         trainer.step(batch)
         losses.append(trainer.loss())
     stale = trainer.notes()["staleness"]
-    found = {"quiet": "staleness" not in quiet, "first": first, "losses": losses, "stale": stale}
+    for _ in range(2 * trainer.ahead):
+        trainer.step(batch)
+    flying = len(trainer._in_flight)
+    trainer.synchronize()
+    flying = [flying, len(trainer._in_flight)]
+    found = {"quiet": "staleness" not in quiet, "first": first, "losses": losses, "stale": stale, "flying": flying}
     found["masked"] = masked(trainer)
     trainer.close()
     return dict(found, left=left())

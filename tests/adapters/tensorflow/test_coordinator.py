@@ -74,6 +74,7 @@ def test_workers_beside_each_other_learn_and_tell_how_stale_their_weights_were(t
     # A step waits for both: at most the other's update comes between, and now and then it must.
     assert stale["max"] == 1
     assert 0 < stale["mean"] <= 1
+    assert found["flying"] == [4, 0], "no step waits for the one before it, but for the fourth before it"
     one, other = found["masked"][:2], found["masked"][2:]
     assert one == other, "masks come again in a network made anew"
     assert len({loss for step in one for loss in step}) == 4, "every share of every step has masks of its own"
