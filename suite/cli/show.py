@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suite.cli.output import apart, label, say_wrapped, show_json, show_rows
+from suite.cli.output import apart, label, say, say_wrapped, show_json, show_rows
 from suite.errors import RequestError
-from suite.text import significant
+from suite.text import counted, significant
 
 if TYPE_CHECKING:
+    from suite.analysis.roofline import Roof, Roofline
     from suite.analysis.rows import Row
     from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
@@ -22,6 +23,8 @@ COLUMNS = ("case", "outcome", *SPEED, "proof", "marks")
 NARROW = ("case", "samples/s", "verdict")  # on a terminal in which the whole table would break
 WIDE = 120  # columns of a terminal that has room for the whole table
 OPTIONAL = ("verdict", "of peak", "J/sample", "marks")  # shown if a row has one
+UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in a moment, are higher than what lasts"
+BOUND = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")
 
 
 def register(app: typer.Typer) -> None:
@@ -50,9 +53,7 @@ def show(
         return
     folder = opened(run, RunFolder)
     if roofline:
-        from suite.cli.rooflines import show_rooflines
-
-        show_rooflines(folder, json)
+        _show_rooflines(folder, json)
     elif json:
         show_json([row.to_dict() for row in summarise(folder)], homes=False)
     else:
@@ -151,3 +152,64 @@ def _cells(row: "Row", called: str) -> dict[str, Any]:
     if row.joules_per_sample:
         cells["J/sample"] = significant(row.joules_per_sample)
     return cells
+
+
+def _show_rooflines(folder: "RunFolder", json: bool) -> None:
+    """Print a table for each case with a measured peak; RequestError if there is none."""
+    from suite.analysis.roofline import of_row
+    from suite.analysis.summary import summarise
+
+    rooflines = [(row, roofline) for row in summarise(folder) if (roofline := of_row(folder.path, row))]
+    if not rooflines:
+        raise RequestError(
+            f"{folder.path} has no case with a measured peak and a network that is installed here; measure one with "
+            "the pass native: a case's first process ends with its machine's peak"
+        )
+    if json:
+        show_json(
+            [
+                {
+                    "id": row.id,
+                    "label": row.case.label,
+                    "peak_per_device": vars(roofline.peak),
+                    "best_samples_per_second_per_device": roofline.best_rate,
+                    "best_seconds": roofline.best_s,
+                    "memory_share": roofline.memory_share,
+                    "layers": [
+                        {**vars(roof), "intensity": roof.intensity, "share": roof.share} for roof in roofline.rows
+                    ],
+                }
+                for row, roofline in rooflines
+            ]
+        )
+        return
+    for row, roofline in rooflines:
+        show_rows([_bounds(roof) for roof in roofline.rows], BOUND, row.case.label)
+        say(f"  {_bound(row, roofline)}")
+
+
+def _bound(row: "Row", roofline: "Roofline") -> str:
+    bound = [roof.layer for roof in roofline.rows if roof.bound_by == "memory"]
+    measured = row.rate_per_device
+    arithmetic, memory = (significant(value / 1e9) for value in (roofline.peak.flop_per_s, roofline.peak.bytes_per_s))
+    speed = f"; measured {significant(measured.value)}, {measured.value / roofline.best_rate:.0%}" if measured else ""
+    return (
+        f"at best {significant(roofline.best_rate)} samples/s on each device, at {arithmetic} Gflop/s and {memory} GB/s"
+        f"{speed}. Memory bounds "
+        f"{counted(len(bound), 'row')} of {len(roofline.rows)}, {roofline.memory_share:.0%} of that time"
+        f"{UNDER_QUOTA if 'CPU quota' in row.marks else ''}"
+    )
+
+
+def _bounds(roof: "Roof") -> dict[str, Any]:
+    return {
+        "layer": roof.layer,
+        "kind": roof.kind,
+        "Mflop": significant(roof.operations / 1e6),
+        "MB": significant(roof.bytes / 1e6),
+        "flop/byte": None if roof.intensity is None else significant(roof.intensity),
+        "bound by": roof.bound_by,
+        "best ms": significant(1e3 * roof.best_s),
+        "measured ms": None if roof.measured_s is None else significant(1e3 * roof.measured_s),
+        "of best": None if roof.share is None else f"{roof.share:.0%}",
+    }

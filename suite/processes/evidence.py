@@ -53,6 +53,11 @@ class Login:
     time_s: float  # seconds since the epoch
 
 
+decode_login = partial(
+    TypeAdapter(Login).validate_json, strict=True
+)  # made once: ranks are looked at ten times a second
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All that is known when an attempt is over."""
@@ -129,7 +134,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def lost_logins(folder: Path) -> list[Login]:
     """Return the logins that ended badly, in that order."""
-    reader = LineReader(folder / LOGINS, partial(TypeAdapter(Login).validate_json, strict=True))
+    reader = LineReader(folder / LOGINS, decode_login)
     ended = list(reader.new())
     reader.close()
     return [login for login in ended if login.code != 0]
