@@ -11,9 +11,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
 
 MAX_SIZE = 10**15  # numbers of a tensor: sums over a network stay exact
-HE: Dict[str, Any] = {"kind": "he"}
-ZERO: Dict[str, Any] = {"kind": "constant", "value": 0.0}
-ONE: Dict[str, Any] = {"kind": "constant", "value": 1.0}
+Values = Dict[str, Any]  # by attribute, or of an initialiser
+HE: Values = {"kind": "he"}
+ZERO: Values = {"kind": "constant", "value": 0.0}
+ONE: Values = {"kind": "constant", "value": 1.0}
 
 Parameter = NamedTuple(
     "Parameter",
@@ -93,14 +94,14 @@ class Layer:
 
     kind = ""  # its name in graphs
     attributes: Dict[str, Attribute] = {}
-    initialisers: Dict[str, Dict[str, Any]] = {}  # of its parameters, by role: the default
+    initialisers: Dict[str, Values] = {}  # of its parameters, by role: the default
     statistics: Tuple[str, ...] = ()  # roles of running statistics, a number per channel each
     several_inputs = False
     takes_images = False  # its input is (channels, height, width)
     has_weights = False  # it counts where a network is named by its depth
     differs_in_inference = False
     draws_random = False  # in training
-    deterministic: Dict[str, Any] = {}  # the attribute values with which a random kind draws nothing
+    deterministic: Values = {}  # the attribute values with which a random kind draws nothing
     mixes_samples = False  # in training, a sample's output depends on the whole batch
     elementwise = False  # each output comes from one input in the same place: any layout will do
     overwritable = False  # no backward reads its output, so the next layer may write over it
@@ -112,7 +113,7 @@ class Layer:
         if kind:
             cls.kind, KINDS[kind] = kind, cls
 
-    def __init__(self, name: str, inputs: Tuple[str, ...], attrs: Dict[str, Any], input_shapes: List[Shape]) -> None:
+    def __init__(self, name: str, inputs: Tuple[str, ...], attrs: Values, input_shapes: List[Shape]) -> None:
         """Check the attributes, infer shapes; ValueError names the layer and what is wrong."""
         self.name, self.inputs, self.input_shapes = name, tuple(inputs), list(input_shapes)
         self.attrs = self._checked(attrs)
@@ -153,7 +154,7 @@ class Layer:
         """Return the bytes that this layer adds to a gradient exchange."""
         return self.parameter_count * itemsize
 
-    def _checked(self, attrs: Dict[str, Any]) -> Dict[str, Any]:
+    def _checked(self, attrs: Values) -> Values:
         for key in attrs:
             if key not in self.attributes:
                 known = ", ".join(sorted(self.attributes))
@@ -186,7 +187,7 @@ class Layer:
 KINDS: Dict[str, Type[Layer]] = {}
 
 
-def layer(name: str, kind: str, inputs: Tuple[str, ...], attrs: Dict[str, Any], input_shapes: List[Shape]) -> Layer:
+def layer(name: str, kind: str, inputs: Tuple[str, ...], attrs: Values, input_shapes: List[Shape]) -> Layer:
     """Make a layer of the kind of that name; ValueError for an unknown kind, or for what the kind refuses."""
     if kind not in KINDS:
         raise ValueError("layer %r has the unknown kind %r; known: %s" % (name, kind, ", ".join(sorted(KINDS))))

@@ -20,6 +20,7 @@ from suite.text import cut
 from suite.worker.case_parts import Sampling
 
 PLACED = ("nodes", "ranks", "devices")  # keys that decide the strategy, with the adapter
+Values = Mapping[str, list[Any]]  # of keys of a plan
 SAMPLING = ("processes", "steps", "seconds")
 
 
@@ -40,7 +41,7 @@ def plan_of(
     return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
 
 
-def _text(values: Mapping[str, list[Any]], knobs: Mapping[str, Any], adapters: Mapping[str, Adapter]) -> str:
+def _text(values: Values, knobs: Mapping[str, Any], adapters: Mapping[str, Adapter]) -> str:
     named = [*values.get("adapter", []), *(Path(str(each)).stem for each in values.get("workload", []))]
     name = re.sub(r"[^A-Za-z0-9._-]+", "", "-".join(map(str, named)))[:60].strip("-._") or "options"
     called = [", ".join(map(str, values.get(key, []))) for key in ("adapter", "workload")]
@@ -67,7 +68,7 @@ def _text(values: Mapping[str, list[Any]], knobs: Mapping[str, Any], adapters: M
     return "\n".join(lines) + "\n"
 
 
-def _taking(knob: str, blocks: Sequence[Mapping[str, list[Any]]], adapters: Mapping[str, Adapter]) -> set[int]:
+def _taking(knob: str, blocks: Sequence[Values], adapters: Mapping[str, Adapter]) -> set[int]:
     """Return the blocks that a knob changes; all blocks if it changes none: resolving refuses it."""
     takers = set()
     for index, block in enumerate(blocks):
@@ -78,7 +79,7 @@ def _taking(knob: str, blocks: Sequence[Mapping[str, list[Any]]], adapters: Mapp
     return takers or set(range(len(blocks)))
 
 
-def _blocks(values: Mapping[str, list[Any]], adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
+def _blocks(values: Values, adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
     """Yield blocks that sweep the placements, one device first; adapters of one strategy share a block."""
     nodes, ranks, devices = (values.get(key, [1]) for key in PLACED)
     chosen = values.get("adapter", [])
@@ -121,7 +122,7 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
     return max(adapter.capabilities.strategies, key=fits).name
 
 
-def _rows(values: Mapping[str, list[Any]]) -> list[str]:
+def _rows(values: Values) -> list[str]:
     """Write a list of one value as that value; passes always as a list."""
     single = {key: each[0] if len(each) == 1 and key != "passes" else each for key, each in values.items() if each}
     return rows(single)

@@ -19,7 +19,7 @@ from suite.errors import RequestError
 from suite.files import expanded, stands
 from suite.plan.model import SECTIONS, Block
 from suite.plan.problems import KeyPath
-from suite.plan.text import values_of
+from suite.plan.text import Table, values_of
 from suite.text import known, shown
 
 TABLE = "overrides"
@@ -32,9 +32,9 @@ KEYS = (
 )
 
 
-def overrides_from(options: Sequence[str]) -> dict[str, Any]:
+def overrides_from(options: Sequence[str]) -> Table:
     """Read `--set KEY=VALUE` options; RequestError for a malformed one or an unknown key."""
-    overrides: dict[str, Any] = {}
+    overrides: Table = {}
     for option in options:
         key, _, value = (part.strip() for part in option.partition("="))
         if not key or not value:
@@ -76,7 +76,7 @@ def from_here(key: str, value: Any) -> Any:
     return str(expanded(value).absolute()) if data or (key == "workload" and is_path(value)) else value
 
 
-def apply(content: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def apply(content: Table, overrides: Mapping[str, Any]) -> Table:
     """Return a plan's TOML values with the overrides applied; the reader refuses a non-table later."""
     content = deepcopy(content)
     blocks = _tables(content.get("cases"))
@@ -118,7 +118,7 @@ def without_table(text: str) -> str:
     return re.sub(rf"(?ms)^(# --set[^\n]*\n)?\[{TABLE}\][ \t]*(#[^\n]*)?\n.*?(?=^\[|\Z)", "", text).rstrip() + "\n"
 
 
-def _tables(values: Any) -> list[dict[str, Any]]:
+def _tables(values: Any) -> list[Table]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 

@@ -15,7 +15,7 @@ from suite.files import stands
 from suite.plan import overrides
 from suite.plan.model import MOST_CASES, SECTIONS, TABLES, Block, Heading, Scale, ScaleBlock, Written
 from suite.plan.problems import KeyPath, Lines, Problems
-from suite.plan.text import rows, value_text, values_of
+from suite.plan.text import Table, rows, value_text, values_of
 from suite.text import known, shown
 from suite.worker.case_parts import Sampling, Training
 
@@ -141,7 +141,7 @@ def _flat(value: Any, key: str) -> Any:
         yield key, value
 
 
-def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) -> None:
+def _refuse_many(content: Table, file: Path, asked: Mapping[str, Any]) -> None:
     """Raise RequestError for more blocks than the plan allows cases: a hundred thousand take minutes to read.
 
     A block whose batch depends on the network counts once for each network.
@@ -153,7 +153,7 @@ def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) 
         return
     count = 0
     for block in blocks:
-        both: dict[str, Any] = {}
+        both: Table = {}
         for table in (defaults, block):
             both |= table if isinstance(table, dict) else {}
         networks = both.get("workload")
@@ -166,7 +166,7 @@ def _refuse_many(content: dict[str, Any], file: Path, asked: Mapping[str, Any]) 
         )
 
 
-def _toml(text: str, file: Path) -> dict[str, Any]:
+def _toml(text: str, file: Path) -> Table:
     try:
         return values_of(text)
     except tomllib.TOMLDecodeError as error:
@@ -180,7 +180,7 @@ def _toml(text: str, file: Path) -> dict[str, Any]:
 class _Reader:
     """Turns the TOML's values into checked blocks, collecting problems."""
 
-    def __init__(self, file: Path, text: str, content: dict[str, Any], problems: Problems) -> None:
+    def __init__(self, file: Path, text: str, content: Table, problems: Problems) -> None:
         self.file, self.text, self.content, self.problems = file, text, content, problems
         self.overrides = dict(self.table((overrides.TABLE,)))
         for key in list(self.overrides):
@@ -195,7 +195,7 @@ class _Reader:
         for key in content:
             if key not in TOP_KEYS:
                 problems.add((key,), f"unknown key {shown(key)}; {known(key, TOP_KEYS)}")
-        own: dict[str, Any] = {key: value for key, value in content.items() if key in Heading.model_fields}
+        own: Table = {key: value for key, value in content.items() if key in Heading.model_fields}
         heading, _ = self.checked(Heading, own, ())
         defaults = self.table(("defaults",))
         shared = {key: each for key, each in defaults.items() if key != "batch" or not isinstance(each, dict)}
@@ -214,7 +214,7 @@ class _Reader:
             most_cases=getattr(heading, "most_cases", MOST_CASES),
         )
 
-    def table(self, path: tuple[str, ...]) -> dict[str, Any]:
+    def table(self, path: tuple[str, ...]) -> Table:
         """Return the table at a path; empty if there is none, or (a problem) another value."""
         value: Any = self.content
         for key in path:
@@ -225,13 +225,13 @@ class _Reader:
         self.problems.add(path, f"{name} is a table: write [{name}], not {path[-1]} = {shown(value)}")
         return {}
 
-    def section(self, path: tuple[str, ...], usual: dict[str, Any]) -> dict[str, Any]:
+    def section(self, path: tuple[str, ...], usual: Table) -> Table:
         """Read a table of values, [sampling] or [training]; `usual` has the keys that it leaves out."""
         model, values = SECTIONS[path[-1]], self.table(path)
         self.checked(model, values, path)
         return self.checked(model, {**usual, **values}, None)[0].model_dump()
 
-    def sampling(self, path: tuple[str, ...], usual: dict[str, Any]) -> Sampling:
+    def sampling(self, path: tuple[str, ...], usual: Table) -> Sampling:
         """Read a sampling table; a short measurement must be marked as quick."""
         asked, full = Sampling(**self.section(path, usual)), Sampling()._asdict()
         below = [
@@ -249,7 +249,7 @@ class _Reader:
             )
         return asked
 
-    def training(self, path: tuple[str, ...], usual: dict[str, Any]) -> Training:
+    def training(self, path: tuple[str, ...], usual: Table) -> Training:
         return Training(**self.section(path, usual))
 
     def scale(self, name: str, blocks: tuple[Written, ...]) -> Scale:
@@ -274,7 +274,7 @@ class _Reader:
             self.problems.add((*path, *place), problem)
         return scale
 
-    def blocks(self, defaults: dict[str, Any]) -> list[Written]:
+    def blocks(self, defaults: Table) -> list[Written]:
         raw = self.content.get("cases", [])
         if isinstance(raw, dict):
             self.problems.add(("cases",), "[cases] is one table, the cases are a list of them; write [[cases]]")
@@ -288,7 +288,7 @@ class _Reader:
             for each in self.by_workload(index, block, defaults)
         ]
 
-    def by_workload(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> list[dict[str, Any]]:
+    def by_workload(self, index: int, raw: Table, defaults: Table) -> list[Table]:
         """Split a block whose batch is a table, `{ alexnet = 1024, resnet50 = 32 }`, into one for each workload."""
         batches = raw.get("batch", defaults.get("batch"))
         if not isinstance(batches, dict):
@@ -301,7 +301,7 @@ class _Reader:
         blocks = [{**raw, "workload": name, "batch": batches[name]} for name in names if name in batches]
         return blocks or [{**raw, "batch": 1}]
 
-    def written(self, index: int, raw: dict[str, Any], defaults: dict[str, Any]) -> Written:
+    def written(self, index: int, raw: Table, defaults: Table) -> Written:
         own, usual = raw.get("knobs", {}), defaults.get("knobs", {})
         self.checked(Block, raw, ("cases", index))
         merged = {**defaults, **raw}
@@ -310,7 +310,7 @@ class _Reader:
         block, broken = self.checked(Block, merged, None)
         return Written(block, index, frozenset(raw), frozenset(own if isinstance(own, dict) else ()), broken)
 
-    def checked(self, model: type[M], values: dict[str, Any], base: KeyPath | None) -> tuple[M, frozenset[str]]:
+    def checked(self, model: type[M], values: Table, base: KeyPath | None) -> tuple[M, frozenset[str]]:
         """Return the model without the refused keys, and these keys; their problems are added if `base` is given."""
         try:
             return model.model_validate(values), frozenset()

@@ -12,6 +12,7 @@ from suite.contracts.case import Case
 from suite.plan.model import MOST_CASES, SWEPT
 from suite.worker.pass_kinds import TRAIN
 
+Table = dict[str, Any]  # of a TOML text
 USUAL = Case("", "", "")
 ALWAYS = ("adapter", "strategy", "workload", "data", "batch", "tuning", "lr", "launcher")  # written even if usual
 CALLED = {"ranks": "ranks_per_node", "data_mode": "mode"}  # keys of a plan by the names of a case's fields
@@ -80,7 +81,7 @@ def setting(case: Case, key: str) -> Any:
 DEFAULTS = {key: setting(USUAL, key) for key in (*ALWAYS, *SWEPT, "hosts")}
 
 
-def values_of(text: str) -> dict[str, Any]:
+def values_of(text: str) -> Table:
     """Parse a TOML text; ValueError for any other text, or values that no plan can have: see the messages above."""
     try:
         content = tomllib.loads(text)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from suite.predict.collectives import Cost
-from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.scenario import LayerCost, Layers, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes; PyTorch's defaults
@@ -104,22 +104,20 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
     return line
 
 
-def _backward(line: Timeline, layers: tuple[LayerCost, ...], slow: float) -> list[int]:
+def _backward(line: Timeline, layers: Layers, slow: float) -> list[int]:
     return [line.add(DEVICE, "backward", (layer.name,), layer.backward * slow) for layer in layers]
 
 
-def _send(line: Timeline, layers: tuple[LayerCost, ...], message: Message, cost: Cost, after: int) -> int:
+def _send(line: Timeline, layers: Layers, message: Message, cost: Cost, after: int) -> int:
     ends = layers[message[0]].name, layers[message[-1]].name
     return line.add(LINK, MESSAGE, ends, cost.seconds(_bytes(layers, message)), (after,))
 
 
-def _bytes(layers: tuple[LayerCost, ...], message: Message) -> float:
+def _bytes(layers: Layers, message: Message) -> float:
     return sum(layers[index].bytes for index in message)
 
 
-def _by_priority(
-    line: Timeline, layers: tuple[LayerCost, ...], sent: list[Message], ready: list[int], cost: Cost
-) -> dict[int, int]:
+def _by_priority(line: Timeline, layers: Layers, sent: list[Message], ready: list[int], cost: Cost) -> dict[int, int]:
     """Send the gradient that forward needs first whenever the link is free; return spans by layer."""
     waiting: list[int] = []
     ends: dict[int, int] = {}

@@ -19,7 +19,7 @@ from suite.predict.collectives import Link, Network
 from suite.predict.known_link import MOST_ERROR, KnownLink
 from suite.predict.pipeline import Pipelines, strategy_of
 from suite.predict.prediction import Asked, timeline
-from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
+from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
@@ -118,9 +118,7 @@ def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
     return [{name: fmean([one.get(name, 0.0) for one in several]) for name in names} for several in found]
 
 
-def _layers(
-    series: Series, graph: Graph, held: Sequence[dict[str, float]], ends: Sequence[int]
-) -> tuple[tuple[LayerCost, ...], str]:
+def _layers(series: Series, graph: Graph, held: Sequence[dict[str, float]], ends: Sequence[int]) -> tuple[Layers, str]:
     """Divide each rank's computing over its layers as one device timed them, else by multiply-accumulates.
 
     Seconds of a batch of one device; `ends`: of stages, and before the first.

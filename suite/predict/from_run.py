@@ -22,6 +22,7 @@ from suite.predict.scenario import (
     SCHEDULES,
     Jitter,
     LayerCost,
+    Layers,
     Scenario,
     activations,
     by_arithmetic,
@@ -177,7 +178,7 @@ def _stage_seconds(series: Series) -> dict[str, float]:
     return {name: seconds * series.compute / sum(stages.values()) for name, seconds in stages.items()}
 
 
-def _layers(folder: RunFolder, series: Series) -> tuple[tuple[LayerCost, ...], str]:
+def _layers(folder: RunFolder, series: Series) -> tuple[Layers, str]:
     """Each layer's share of forward and backward: as it was timed, else as its multiply-accumulates are."""
     whole, table, case = _stage_seconds(series), series.base.layers, series.base.case
     graph = network_of(folder.path, case)

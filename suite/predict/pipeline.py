@@ -18,12 +18,10 @@ from suite.contracts.case import Configuration
 from suite.errors import RequestError
 from suite.plan.checks import INTO_STAGES
 from suite.predict.data_parallel import INTERFERENCE
-from suite.predict.scenario import LayerCost, Scenario
+from suite.predict.scenario import LayerCost, Layers, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
 from suite.worker.contract import Unsupported
 from workloads.graph import Graph
-
-Part = tuple[LayerCost, ...]
 
 
 def pipeline(scenario: Scenario, ranks: int) -> Timeline:
@@ -51,7 +49,7 @@ def pipeline(scenario: Scenario, ranks: int) -> Timeline:
     return line
 
 
-def cut(scenario: Scenario) -> list[Part]:
+def cut(scenario: Scenario) -> list[Layers]:
     """Return consecutive layers for each stage: by its borders, else such that the slowest stage is fastest.
 
     A stage takes, in forward and in backward, as long as it computes a microbatch, or as the cut after it is crossed.
@@ -79,7 +77,7 @@ def cut(scenario: Scenario) -> list[Part]:
     return [layers[begin:end] for begin, end in pairwise([0, *reversed(borders)])]
 
 
-def _backward(line: Timeline, scenario: Scenario, parts: list[Part], slow: float, replicas: int) -> None:
+def _backward(line: Timeline, scenario: Scenario, parts: list[Layers], slow: float, replicas: int) -> None:
     arrived: list[list[int]] = [[] for _ in range(scenario.microbatches)]
     network, total = scenario.network, sum(layer.bytes for layer in scenario.layers) or 1.0
     per_node = max(1, network.ranks_per_node // scenario.stages)

@@ -18,7 +18,7 @@ from suite.predict.collectives import Link, Network, positive
 from suite.predict.from_run import asked_of
 from suite.predict.known_link import KnownLink, of_comm
 from suite.predict.prediction import Asked
-from suite.predict.scenario import EVEN, Jitter, LayerCost, Scenario, by_arithmetic, joined
+from suite.predict.scenario import EVEN, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
 from suite.text import chosen, known, shown
@@ -156,7 +156,7 @@ class Request(BaseModel):
         )
         return Asked(f"{label} batch {self.batch}", scenario, (source, link.source), {})
 
-    def _costs(self, batch: int) -> tuple[str, tuple[LayerCost, ...], str]:
+    def _costs(self, batch: int) -> tuple[str, Layers, str]:
         """Return a label of the network, its layers, and the source of their seconds."""
         if self.layers:
             return str(self.layers), from_file(self.layers), f"layers: {self.layers}"
@@ -254,7 +254,7 @@ class LayerRow(BaseModel):
     activation_bytes: Amount = 0.0
 
 
-def from_file(path: Path) -> tuple[LayerCost, ...]:
+def from_file(path: Path) -> Layers:
     """Read a JSON list of LayerRow in forward order; RequestError names the place of what is wrong."""
     try:
         rows = TypeAdapter(list[LayerRow]).validate_json(text_of(path, "give a JSON list of layers"))

@@ -101,12 +101,15 @@ class LayerCost:
             not_negative(f"{part} of layer {self.name!r}", getattr(self, part), unit)
 
 
+Layers = tuple[LayerCost, ...]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A training whose speed is asked for; RequestError for what cannot be. Seconds are one device's, an iteration."""
 
     batch: float  # samples per device
-    layers: tuple[LayerCost, ...]  # in forward order
+    layers: Layers  # in forward order
     network: Network
     schedule: str = "wfbp"
     h2d: float = 0.0
@@ -180,7 +183,7 @@ class Scenario:
         return slower.but(layers=layers, network=network, batch=batch, update=self.update, read=read)
 
 
-def joined(layers: Iterable[LayerCost]) -> tuple[LayerCost, ...]:
+def joined(layers: Iterable[LayerCost]) -> Layers:
     """Return the layers that have gradients, each with the cost of those without that follow (the first: precede) it.
 
     Backward runs from the last layer to the first, so that every gradient is ready at the same time as before.
@@ -203,7 +206,7 @@ def joined(layers: Iterable[LayerCost]) -> tuple[LayerCost, ...]:
     return tuple(costs)
 
 
-def by_arithmetic(graph: Graph, seconds: float, batch: int) -> tuple[LayerCost, ...]:
+def by_arithmetic(graph: Graph, seconds: float, batch: int) -> Layers:
     """Divide the seconds of an iteration as the multiply-accumulates are; other layers cost nothing."""
     work = multiplications(graph)
     whole = sum(map(sum, work))
