@@ -232,17 +232,12 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
 
 
 def _slowed(rows: list[Row], loss: float) -> Slowed:
-    seconds: dict[float, dict[tuple[int, int], float]] = {}
-    shares: dict[float, list[float]] = {}
-    for row in rows:
-        times = seconds.setdefault(row.case.straggler, {})
-        for number, lesson in enumerate(row.lessons):
-            times[row.case.seed, number] = time_to(lesson, loss)
-        taken = shares.setdefault(row.case.straggler, [])
-        for process in row.processes:
-            share = noted(process.about.notes.get("straggler"), "taken")
-            if share is not None:
-                taken.append(share)
+    seconds, shares = {}, {}
+    for share, same in grouped(rows, lambda row: row.case.straggler).items():
+        lessons = [(row.case.seed, number, lesson) for row in same for number, lesson in enumerate(row.lessons)]
+        seconds[share] = {(seed, number): time_to(lesson, loss) for seed, number, lesson in lessons}
+        notes = [process.about.notes.get("straggler") for row in same for process in row.processes]
+        shares[share] = [taken for note in notes if (taken := noted(note, "taken")) is not None]
     return Slowed(tuple(rows), seconds, shares)
 
 

@@ -81,8 +81,12 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
     lost = scenario.interference * sum(cost.seconds(_bytes(layers, message)) for message in sent)
     if scenario.input:
         line.add(INPUT, "reading", (), scenario.input)
+    if scenario.schedule != "priority":
+        line.add(DEVICE, "h2d", (), scenario.h2d * slow)
+        line.add(DEVICE, "forward", (), scenario.forward * slow)
+    ready = [line.add(DEVICE, "backward", (layer.name,), layer.backward * slow) for layer in layers]
     if scenario.schedule == "priority":
-        ends = _by_priority(line, layers, sent, _backward(line, layers, slow), cost)
+        ends = _by_priority(line, layers, sent, ready, cost)
         line.add(DEVICE, "h2d", (), scenario.h2d * slow)
         total = sum(layer.bytes for layer in layers) or 1.0
         for index, layer in reversed(list(enumerate(layers))):
@@ -92,9 +96,6 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
         if lost:
             line.add(DEVICE, INTERFERENCE, (), lost)
         return line
-    line.add(DEVICE, "h2d", (), scenario.h2d * slow)
-    line.add(DEVICE, "forward", (), scenario.forward * slow)
-    ready = _backward(line, layers, slow)
     for message in sent:
         _send(line, layers, message, cost, ready[message[-1] if scenario.schedule in OVERLAPPING else -1])
     last = [len(line.spans) - 1] if sent else []
@@ -102,10 +103,6 @@ def data_parallel(scenario: Scenario, ranks: int) -> Timeline:
         last = [line.add(DEVICE, INTERFERENCE, (), lost, last)]
     line.add(DEVICE, "update", (), scenario.update * slow, last)
     return line
-
-
-def _backward(line: Timeline, layers: Layers, slow: float) -> list[int]:
-    return [line.add(DEVICE, "backward", (layer.name,), layer.backward * slow) for layer in layers]
 
 
 def _send(line: Timeline, layers: Layers, message: Message, cost: Cost, after: int) -> int:

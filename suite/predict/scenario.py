@@ -76,14 +76,6 @@ SCHEDULES = {
     "merged": "during backward, neighbours merged so that the last one ends earliest (MG-WFBP's aim, met exactly)",
     "priority": "during backward and the next forward, what forward needs first goes first (P3, ByteScheduler)",
 }
-COUNTS = {
-    "batch": "batch",
-    "readers": "number of readers",
-    "compression": "compression",
-    "stages": "number of stages",
-    "microbatches": "number of microbatches",
-}
-_UNITS = (("forward", "seconds"), ("backward", "seconds"), ("bytes", "bytes"), ("activations", "bytes"))
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,8 @@ class LayerCost:
     activations: float = 0.0  # bytes of a batch that cross a cut after it
 
     def __post_init__(self) -> None:
-        for part, unit in _UNITS:
+        for part in ("forward", "backward", "bytes", "activations"):
+            unit = "seconds" if part in ("forward", "backward") else "bytes"
             not_negative(f"{part} of layer {self.name!r}", getattr(self, part), unit)
 
 
@@ -129,8 +122,11 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise RequestError(f"there is no schedule {self.schedule!r}; {known(self.schedule, SCHEDULES)}")
-        for name, words in COUNTS.items():
-            positive(words, getattr(self, name))
+        positive("batch", self.batch)
+        positive("number of readers", self.readers)
+        positive("compression", self.compression)
+        positive("number of stages", self.stages)
+        positive("number of microbatches", self.microbatches)
         if self.microbatches > self.batch * self.stages:
             raise RequestError(
                 f"{self.batch * self.stages:g} samples of {self.stages} stages cannot be cut into {self.microbatches} "
