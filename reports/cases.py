@@ -192,8 +192,9 @@ def _proof(row: Row) -> Iterator[Fact]:
 
 def _values(found: Any, above: str = "") -> Iterator[Fact]:
     """Every resolved value of a case, those of one of its parts with its name before theirs."""
-    for name, value in vars(found).items():
-        if is_dataclass(value):
+    values = found._asdict() if hasattr(found, "_fields") else vars(found)
+    for name, value in values.items():
+        if is_dataclass(value) or hasattr(value, "_fields"):
             yield from _values(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", f"{value:g}" if isinstance(value, float) else in_words(value)

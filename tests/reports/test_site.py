@@ -93,6 +93,8 @@ def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> N
     for row in rows:
         shown = told[f"case-{row.id[:2]}.js"][row.id]
         assert shown["label"] == row.case.label
+        facts = dict(dict(shown["groups"])["Case"])
+        assert facts["sampling.steps"] == str(row.case.sampling.steps), "a part's values one by one"
         steps = [[time / 1e7 for time in times] for _, times in shown["steps"]]
         assert steps == [pytest.approx(process.step_seconds.tolist(), abs=1e-7) for process in row.measured]
 
