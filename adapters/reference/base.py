@@ -46,7 +46,7 @@ class ReferenceTrainer(Trainer):
         self._runs = []
         if hasattr(self, "_network"):
             del self._network, self._velocity
-        self._network = Network(graph, weights, self.setup.seed)
+        self._network = Network(graph, weights, self.setup.seed, int(self.setup.knobs["bits"]))
         self._updates, self._squares, self._rule = 0, {}, self.setup.optimiser
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 

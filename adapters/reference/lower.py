@@ -31,6 +31,8 @@ Run = NamedTuple(
     [("loss", float), ("logits", np.ndarray), ("kept", List[Any]), ("seeds", Dict[str, np.ndarray])],
 )
 
+FLOAT64 = 53  # significant bits of a float64
+
 Lap = Callable[[int], None]
 
 
@@ -41,9 +43,12 @@ def ignored(index: int) -> None:
 class Network:
     """A graph lowered to layers with float64 parameters."""
 
-    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], seed: int = 0) -> None:
-        """`weights` by canonical name; KeyError names a parameter that has none."""
-        self.graph = graph
+    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], seed: int = 0, bits: int = FLOAT64) -> None:
+        """`weights` by canonical name; KeyError names a parameter that has none.
+
+        Every result of a layer, forward and backward, is rounded to `bits` significant bits.
+        """
+        self.graph, self._bits = graph, bits
         self.layers: List[Layer] = []
         for node in graph.layers:
             own = {parameter.name[len(node.name) + 1 :]: weights[parameter.name] for parameter in node.parameters}
@@ -82,6 +87,7 @@ class Network:
             gradient = by_value.pop(layer.node.name, None)
             if gradient is not None:  # else nothing that bears loss reads this layer
                 for name, part in zip(layer.node.inputs, layer.backward(run.kept[index], gradient)):
+                    part = rounded(part, self._bits)
                     # No in-place sum: layers may hand the same array to several inputs.
                     by_value[name] = by_value[name] + part if name in by_value else part
             lap(index)
@@ -106,10 +112,19 @@ class Network:
     def _values(self, images: np.ndarray, lap: Lap = ignored) -> Tuple[Dict[str, np.ndarray], List[Any]]:
         values, kept = {"input": images}, []
         for index, layer in enumerate(self.layers):
-            values[layer.node.name], own = layer.forward([values[name] for name in layer.node.inputs])
+            result, own = layer.forward([values[name] for name in layer.node.inputs])
+            values[layer.node.name] = rounded(result, self._bits)
             kept.append(own)
             lap(index)
         return values, kept
+
+
+def rounded(values: np.ndarray, bits: int) -> np.ndarray:
+    """Return float64 numbers rounded to `bits` significant bits (Veltkamp's splitting)."""
+    if bits == FLOAT64:
+        return values
+    scaled = values * (2.0 ** (FLOAT64 - bits) + 1.0)
+    return scaled - (scaled - values)  # type: ignore[no-any-return]
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> Tuple[float, np.ndarray]:

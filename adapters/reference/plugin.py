@@ -34,6 +34,7 @@ class Reference(Adapter):
         real_data=False,
         knobs={
             "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),
+            "bits": Knob(int, 53, "significant bits to which every layer's result is rounded", least=4, most=53),
             "observed": Knob(int, 1, "of them, how many the running statistics see, one after the other", least=1),
         },
     )

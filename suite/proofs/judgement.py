@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from suite.processes.attempt import Attempt
-from suite.proofs.tolerances import Tolerance, tolerance
+from suite.proofs.tolerances import Tolerance
 from suite.results.proof import Environment, Finding, Identity, Verdict
 from suite.results.rank_report import models
 from suite.worker import messages
@@ -16,7 +16,7 @@ from workloads.graph import Graph
 FORWARD = ("logits", "statistics")  # the results of the forward pass, independent of gradients
 
 
-def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str = "sgd", device: str = "cpu") -> Verdict:
+def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str = "cpu") -> Verdict:
     """Return the verdict on one run of a proof; a run that failed has not passed, and its `reason` is the failure's."""
     sent = [message for rank in attempt.messages.values() for message in rank]
     proofs, joined = of_type(messages.Proof, sent), of_type(messages.Joined, sent)
@@ -24,7 +24,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
     if attempt.outcome != "ok" or not proofs:
         reason = f"the proof could not be run: {attempt.outcome}, {attempt.reason}"
         return Verdict(passed=False, outcome=attempt.outcome, reason=reason)
-    bounds, graph = tolerance(precision, workload.name, optimiser, device), workload.graph()
+    graph = workload.graph()
     losses = {kind: _mean([getattr(proof.losses, kind) for proof in proofs]) for kind in ("staged", "native", "oracle")}
     errors = _worst_over_ranks([proof.errors for proof in proofs])
     # Tensors before losses: a wrong layer makes every loss wrong.
@@ -40,10 +40,9 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
             for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours})
         ]
     kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
-    caveat = [bounds.evidence] if problems and bounds.evidence else []
     return Verdict(
         passed=not problems,
-        reason="; ".join([*problems[:5], *caveat]),
+        reason="; ".join(problems[:5]),
         worst=worst,
         losses=messages.ProofLosses(**kept),
         errors=errors,
@@ -55,8 +54,7 @@ def judge(attempt: Attempt, workload: Workload, precision: str, optimiser: str =
         processors=tuple(sorted(_models(hellos, device))),
         environments=_environments(hellos),
         memory=tuple(of_type(messages.Memory, sent)),
-        tolerance={key: value for key, value in asdict(bounds).items() if isinstance(value, float)},
-        looser_because=bounds.reason,
+        tolerance=asdict(bounds),
     )
 
 
@@ -79,15 +77,9 @@ def environment_of(hello: messages.Hello) -> Environment | None:
 
 
 def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Identity | None]:
-    """Return the verdict of both precisions together, and float64's in short (None: not run).
-
-    Looser bounds are valid only if float64 proved that the network is the same, so without that the proof fails.
-    """
+    """Return the verdict of both precisions together, and float64's in short (None: not run)."""
     reasons, passed = [measured.reason], measured.passed
-    if in_float64 is None and measured.looser_because:
-        reasons.append("its float32 bounds are loose and the adapter has no float64 to prove identity in")
-        passed = False
-    elif in_float64 is not None and not in_float64.passed:
+    if in_float64 is not None and not in_float64.passed:
         reasons.append(f"in float64: {in_float64.reason}")
         passed = False
     verdict = measured.but(passed=passed, reason="; ".join(filter(None, reasons)))

@@ -1,4 +1,4 @@
-"""The oracle's float64 results in the cache: made once, and used only if they are unchanged.
+"""The oracle's float64 results, and what rounding alone does to them, in the cache: made once, used only if unchanged.
 
 With a missing file, a proof would pass that compared less; with a changed file, the adapter would be blamed. So each
 folder holds the digests of its files, which are checked before it is used.
@@ -9,22 +9,24 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
 from suite.errors import StagebenchError, StoreError
-from suite.files import cache_folder
+from suite.files import cache_folder, write_whole
 from suite.plugin_errors import ask
 from suite.plugins import oracle
 from suite.processes import bundle
-from suite.processes.attempt import Limits
+from suite.processes.attempt import Attempt, Limits
 from suite.processes.interpreters import find
 from suite.processes.launch import Launch
 from suite.processes.single import plain, single
+from suite.proofs.tolerances import Tolerance, distances
 from suite.results.stored import SMALL, object_of, text_of
-from suite.worker.job import MakeOracle
+from suite.worker.job import MakeOracle, Prove, Task
+from suite.worker.messages import Proof, of_type
 
 PATIENCE = 1800.0  # seconds for an oracle
 DIGESTS = "digests.json"  # the digest of every other file
@@ -42,19 +44,9 @@ class Oracles:
 
     def of(self, proven: Launch) -> Path:
         """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made."""
-        adapter, case = oracle(), proven.configuration
-        mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
-        configuration = plain(
-            adapter,
-            proven.workload,
-            batch=case.global_batch,  # the joined one
-            knobs=pieces(proven.adapter, case) if mixed else {},
-            **{name: getattr(case, name) for name in UPDATE},
-        )
-        all_cores = replace(configuration.placement, threads=len(os.sched_getaffinity(0)))
-        configuration = configuration.on(placement=all_cores)
+        configuration = configuration_of_oracle(proven)
         parts = {
-            "bundle": bundle.digest(adapter),
+            "bundle": bundle.digest(oracle()),
             "graph": proven.workload.graph().without_dropout().digest,
             "configuration": configuration.to_dict(),
         }
@@ -66,26 +58,62 @@ class Oracles:
             self._checked.add(folder)
         return folder
 
-    def _make(self, proven: Launch, configuration: Configuration, folder: Path) -> None:
-        adapter, workload = oracle(), proven.workload
-        interpreter, limits = find(adapter, self._interpreters), Limits(PATIENCE, PATIENCE)
+    def rounding(self, proven: Launch, folder: Path, bits: int) -> Tolerance:
+        """Return the distances of the oracle from itself with every layer's result rounded to `bits` bits.
+
+        They are kept in the oracle's `folder`; StagebenchError if they cannot be made.
+        """
+        path = folder / "rounded" / f"{bits}.json"
+        with contextlib.suppress(StoreError, OSError, TypeError):
+            return Tolerance(**object_of(text_of(path, "it is made again", SMALL), path, "it is made again"))
+        configuration = configuration_of_oracle(proven)
+        configuration = configuration.on(knobs={**configuration.knobs, "bits": bits})
+        prove = Prove(proven.workload.graph(), str(folder), configuration.batch)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            launch = single(adapter, workload, interpreter, Path(scratch), limits)
-            launch = replace(launch, configuration=configuration)
+            attempt = self._ran(proven, configuration, prove, Path(scratch))
+        found = distances(of_type(Proof, attempt.messages[0])[0])
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, json.dumps(asdict(found), indent=1) + "\n")
+        return found
+
+    def _make(self, proven: Launch, configuration: Configuration, folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             results = Path(scratch) / "results"
             results.mkdir()
-            attempt = launch.run(Path(scratch), MakeOracle(workload.graph(), str(results), configuration.batch))
-            if attempt.outcome != "ok":
-                raise StagebenchError(
-                    f"the float64 oracle of {workload.name} could not be made in {folder.parent} "
-                    f"(STAGEBENCH_CACHE names another place): {attempt.reason}"
-                )
+            task = MakeOracle(proven.workload.graph(), str(results), configuration.batch)
+            self._ran(proven, configuration, task, Path(scratch))
             (results / DIGESTS).write_text(json.dumps(digests(results), indent=1) + "\n")
             with contextlib.suppress(OSError):
                 if not intact(folder):  # else another run has just made it, with equal results
                     folder.rename(Path(scratch) / "broken")
             with contextlib.suppress(OSError):
                 results.rename(folder)
+
+    def _ran(self, proven: Launch, configuration: Configuration, task: Task, scratch: Path) -> Attempt:
+        adapter, workload = oracle(), proven.workload
+        interpreter, limits = find(adapter, self._interpreters), Limits(PATIENCE, PATIENCE)
+        launch = replace(single(adapter, workload, interpreter, scratch, limits), configuration=configuration)
+        attempt = launch.run(scratch, task)
+        if attempt.outcome != "ok":
+            raise StagebenchError(
+                f"the float64 oracle of {workload.name} could not be made in {cache_folder('oracles')} "
+                f"(STAGEBENCH_CACHE names another place): {attempt.reason}"
+            )
+        return attempt
+
+
+def configuration_of_oracle(proven: Launch) -> Configuration:
+    """Return the configuration in which the oracle trains the joined batch of a proof, on all cores."""
+    adapter, case = oracle(), proven.configuration
+    mixed = any(layer.mixes_samples for layer in proven.workload.graph().layers)
+    found = plain(
+        adapter,
+        proven.workload,
+        batch=case.global_batch,
+        knobs=pieces(proven.adapter, case) if mixed else {},
+        **{name: getattr(case, name) for name in UPDATE},
+    )
+    return found.on(placement=replace(found.placement, threads=len(os.sched_getaffinity(0))))
 
 
 def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:

@@ -23,6 +23,7 @@ from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
 from suite.proofs.judgement import judge
+from suite.proofs.tolerances import tolerance
 from suite.worker import behaviour, evidence, messages, noise
 from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Batch
@@ -433,7 +434,7 @@ def test_a_proof_catches_and_names_it(mistake, oracle):
     how, words = PROVEN.get(mistake, ({}, ""))
     found = evidence.prove(made(how, RULE), probe.probe_graph(), SAMPLES, str(oracle))
     sent = messages.decode(messages.encode(found))
-    verdict = judge(Attempt("ok", "", {0: [sent]}, 1.0, {}), workloads()["probe"], "float64")
+    verdict = judge(Attempt("ok", "", {0: [sent]}, 1.0, {}), workloads()["probe"], tolerance("float64"))
     assert verdict.passed == (mistake == "none")
     caught(mistake, verdict.reason.split("; ") if verdict.reason else [], words)
 

@@ -10,7 +10,6 @@ from suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.processes.jobs import optimiser
-from suite.proofs.tolerances import tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.results.records import CaseEntry
 from suite.worker.contract import SGD, Adam
@@ -91,12 +90,3 @@ def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
     assert refused == "alpha does not do optimiser 'adam'; it does sgd"
     with pytest.raises(RequestError, match="there is no optimiser 'adm'; did you mean 'adam'"):
         cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adm"))
-
-
-def test_adam_s_bounds_are_looser_only_where_kinks_flip() -> None:
-    for precision, workload in (("float32", "mnist_small"), ("float64", "googlenet")):
-        assert tolerance(precision, workload, "adam") == tolerance(precision, workload)
-    plain, adam = tolerance("float32", "googlenet"), tolerance("float32", "googlenet", "adam")
-    assert (adam.loss, adam.tensor, adam.gradient) == (plain.loss, plain.tensor, plain.gradient)
-    assert (adam.parameter, adam.movement) > (plain.parameter, plain.movement)
-    assert adam.reason.startswith(plain.reason), "float64 proves identity"

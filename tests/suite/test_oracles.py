@@ -15,7 +15,7 @@ GRADIENT = "gradient.fc1.weight.npy"
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory):
-    knobs = {"shards": 1, "observed": 1}
+    knobs = {"shards": 1, "observed": 1, "bits": 53}
     case = Case("reference", "single", "mnist_small", batch=2, precision="float64", knobs=knobs)
     return launch_of(case, Limits(60.0, 60.0), {}, tmp_path_factory.mktemp("bundles") / "reference")
 
@@ -70,3 +70,16 @@ def test_it_is_made_again_where_it_was_harmed(kept, launch):
     assert Oracles({}).of(launch) == kept
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == whole
     assert [path.name for path in kept.parent.iterdir()] == [kept.name], "nothing broken is left"
+
+
+def test_rounding_moves_the_oracle_a_little_and_is_measured_once(kept, launch):
+    coarse, fine = (Oracles({}).rounding(launch, kept, bits) for bits in (8, 20))
+    assert 1e-3 < coarse.gradient < 0.5
+    assert 0 < fine.gradient < coarse.gradient / 10
+    assert 0 < coarse.loss < 0.01
+    assert intact(kept), "they are kept next to the oracle's results"
+    stored = kept / "rounded" / "8.json"
+    stored.write_text(stored.read_text().replace(f'"loss": {coarse.loss}', '"loss": 7.0'))
+    assert Oracles({}).rounding(launch, kept, 8).loss == 7.0, "it is not made again"
+    cut(stored)
+    assert Oracles({}).rounding(launch, kept, 8) == coarse

@@ -17,7 +17,9 @@ NETWORK = by_name()["mnist_small"]
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory):
-    case = Case("reference", "single", "mnist_small", precision="float64", knobs={"shards": 1, "observed": 1})
+    case = Case(
+        "reference", "single", "mnist_small", precision="float64", knobs={"shards": 1, "observed": 1, "bits": 53}
+    )
     return launch_of(case, Limits(10.0, 10.0), {}, tmp_path_factory.mktemp("bundles") / "reference")
 
 

@@ -15,6 +15,7 @@ RULE = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3)
 # Of the knobs that have no "auto": a case has every knob of its adapter.
 DECLARED = {
     "backups": 0,
+    "bits": 53,
     "block_steps": 10,
     "compression": "none",
     "cycle_time_ms": 1,

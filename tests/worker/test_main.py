@@ -112,7 +112,7 @@ def test_real_arrays_are_read(make_job, work, tmp_path):
 def test_oracle_and_proof(make_job, work, tmp_path, shards):
     oracle = tmp_path / "oracle"
     oracle.mkdir()
-    code, _ = work(make_job(MakeOracle(graph(), str(oracle), 4), knobs={"shards": shards, "observed": 1}))
+    code, _ = work(make_job(MakeOracle(graph(), str(oracle), 4), knobs={"shards": shards, "observed": 1, "bits": 53}))
     assert code == 0
     assert json.loads((oracle / "meta.json").read_text())["samples"] == 4
     code, found = work(make_job(Prove(graph(), str(oracle), 4)))

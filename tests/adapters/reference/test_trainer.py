@@ -195,3 +195,17 @@ def test_it_says_what_decides_its_speed():
     assert joined[:3] == (0, 1, "none")
     assert joined.versions["numpy"] == np.__version__
     assert joined.versions["blas"]
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_results_are_rounded_to_the_bits_that_are_asked_for(bits):
+    graph = normalised()
+    batch = synthetic(graph, 4, 1)
+    exact, coarse = built(graph), built(graph, knobs={"bits": bits})
+    for made in (exact, coarse):
+        made.forward(made.to_device(batch))
+        made.backward()
+    off = np.abs(coarse.logits() - exact.logits()).max() / np.abs(exact.logits()).max()
+    assert 2.0 ** -(bits + 4) < off < 2.0 ** -(bits - 4)
+    significand = np.frexp(coarse.logits())[0] * 2.0**bits
+    assert (significand == np.rint(significand)).all()
