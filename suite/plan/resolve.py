@@ -21,7 +21,6 @@ from suite.text import chosen
 from suite.worker.case_parts import Input, Schedule, Training
 from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
 from workloads.catalogue import Workload
-from workloads.graph import Graph
 
 # The keys of a choice that a case has unchanged.
 COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
@@ -78,9 +77,10 @@ class _Maker:
         found = self.plan.problems.found.copy()  # the plan may be resolved again
         self.problems = replace(self.plan.problems, found=found)
         self.names = Names(self.problems, self.adapters, self.launchers, self.workloads)
-        self.graphs: dict[str, Graph] = {}
-        self.fits: dict[tuple[str, str], Fit] = {}
-        self.missing = functools.cache(missing_records)  # a large set's listing takes seconds
+        self.graph = functools.cache(lambda name: graph_of(self.workloads[name]))
+        # A large set's listing takes seconds.
+        self.missing = functools.cache(missing_records)
+        self.looked_up = functools.cache(self.look_up)
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """Yield (case, its place in the plan); problems go to the plan's list."""
@@ -166,9 +166,9 @@ class _Maker:
         adapter = self.adapters[choice["adapter"]]
         capabilities = self.names.capabilities[adapter.name]
         workload, graph = self.workloads[choice["workload"]], self.graph(choice["workload"])
-        found = self.fit(choice, workload, graph)
+        found = self.fit(choice)
         asked = knobs.values(capabilities.knobs, choice.knobs)
-        case = self.case(choice, launcher, workload, graph).on(data=found.data, knobs=asked)
+        case = self.case(choice, launcher).on(data=found.data, knobs=asked)
         try:
             check_counts(case.placement, case.batch, case.sampling.processes)
         except ValueError as error:
@@ -188,34 +188,29 @@ class _Maker:
             unread = refused_format(adapter, capabilities, case, found.path, workload, self.missing)
         return Resolved(case, *(unread or (found.outcome, found.reason)))
 
-    def graph(self, name: str) -> Graph:
-        if name not in self.graphs:
-            self.graphs[name] = graph_of(self.workloads[name])
-        return self.graphs[name]
+    def look_up(self, data: str, workload: str) -> Fit:
+        return fit(data, self.workloads[workload].dataset, self.graph(workload), self.plan.file.parent)
 
-    def fit(self, choice: Choice, workload: Workload, graph: Graph) -> Fit:
+    def fit(self, choice: Choice) -> Fit:
         """Return the choice's data as resolved for its workload; each pair is looked up once."""
-        key = (choice["data"], workload.name)
-        if key not in self.fits:
-            self.fits[key] = fit(choice["data"], workload.dataset, graph, self.plan.file.parent)
-        found = self.fits[key]
+        found = self.looked_up(choice["data"], choice["workload"])
         if found.outcome == "wrong":
             index = choice.written.block.data.index(choice["data"])
             self.problems.add(choice.written.path("data", index), found.reason)
         return found
 
-    def batch(self, choice: Choice, workload: Workload, graph: Graph, devices: int) -> int:
+    def batch(self, choice: Choice, devices: int) -> int:
         """Return the samples per device; "all" and a batch of strong scaling are divided over all devices."""
         batch: int = choice["batch"]
         if choice["batch"] == WHOLE:
-            samples = self.fit(choice, workload, graph).samples
+            samples = self.fit(choice).samples
             batch = samples - round(samples * self.plan.training.held_out)  # as suite.worker.sources cuts
         elif choice["scaling"] == "weak":
             return batch
         return max(1, batch // devices)
 
-    def case(self, choice: Choice, launcher: str, workload: Workload, graph: Graph) -> Case:
-        block = choice.block
+    def case(self, choice: Choice, launcher: str) -> Case:
+        block, workload = choice.block, self.workloads[choice["workload"]]
         placement = Placement(
             ranks_per_node=choice["ranks"],
             launcher=launcher,
@@ -224,7 +219,7 @@ class _Maker:
             **{key: choice[key] for key in ("nodes", "devices", "device", "threads", "binding", "share_devices")},
         )
         strong = choice["scaling"] == "strong" and placement.device_count > 1
-        batch = self.batch(choice, workload, graph, placement.device_count)
+        batch = self.batch(choice, placement.device_count)
         return Case(
             adapter=choice["adapter"],
             strategy=choice["strategy"],
@@ -237,7 +232,7 @@ class _Maker:
             sampling=self.plan.sampling,
             training=self.plan.training if TRAIN in block.passes else Training(),
             schedule=Schedule(choice["warmup_epochs"], choice["decay"]) if TRAIN in block.passes else Schedule(),
-            graph_digest=graph.digest,
+            graph_digest=self.graph(workload.name).digest,
             **{key: choice[key] for key in COPIED},
         )
 
