@@ -110,7 +110,7 @@ def noise_words(every: Sequence[tuple[str, Noise]]) -> list[str]:
         ),
     )
     lines = [
-        f"{words} {share(median(known))} of all cores' time in the median process, {share(max(known))} in the worst"
+        f"{words} {share(median(known))} of a rank's cores in the median process, {share(max(known))} in the worst"
         for words, known in kinds
         if known
     ]

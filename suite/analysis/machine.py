@@ -113,17 +113,16 @@ def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
 # thread of a core. If that lasts as long as a process, only the other processes of the run show it.
 
 # Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
-BUSY, STOLEN, SLOWED = 0.10, 0.02, 1.25
+BUSY, STOLEN, SLOWED = 0.03, 0.02, 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """The noise on the host or the rank that had most of it; None if unknown."""
 
-    busy_share: float | None  # of all cores' time, spent by processes that are no part of the measurement
-    steal_share: float | None  # of all cores' time, given to other guests by a hypervisor
+    busy_share: float | None  # of a rank's cores' time, spent by processes that are no part of the measurement
+    steal_share: float | None  # of a rank's cores' time, given to other guests by a hypervisor
     reference_slowdown: float | None  # the fixed computation's median over its best time in the run; 1.0: as fast
-    switches_per_s: float | None  # times that the kernel took a core away from a rank
     clock_hz: float | None = None  # of the rank whose cores were slowest at the end
     gpu_clock_hz: float | None = None  # mean clock of the slowest of its GPUs
     set_aside_share: float = 0.0  # of the native steps' time: measured again, since other programs used the machine
@@ -183,7 +182,7 @@ def noise_of(record: AnyRecord) -> Noise:
 
     The fixed computation is compared with the process's own best; `beside_run` compares it with the run's.
     """
-    busy, stolen, switches, clocks, gpu_clocks, set_aside = [], [], [], [], [], [0.0]
+    busy, stolen, clocks, gpu_clocks, set_aside = [], [], [], [], [0.0]
     for rank in record.ranks:
         if isinstance(rank, Rank) and (native := rank.passes.get(NATIVE)) and native.set_aside_s:
             aside = sum(native.set_aside_s)
@@ -195,7 +194,6 @@ def noise_of(record: AnyRecord) -> Noise:
         if use.own_cpu_s:
             busy.append(max(use.busy_cpu_s - use.own_cpu_s, 0.0) / core_seconds)
         stolen.append(use.steal_cpu_s / core_seconds)
-        switches.append(use.involuntary_switches / use.seconds)
         if use.clock_hz:
             clocks.append(use.clock_hz)
         gpu_clocks += [gpu.sm_clock_hz for gpu in use.gpus if gpu.sm_clock_hz]
@@ -203,7 +201,6 @@ def noise_of(record: AnyRecord) -> Noise:
         busy_share=max(busy, default=None),
         steal_share=max(stolen, default=None),
         reference_slowdown=max((each.middle / each.best for each in references_of(record)), default=None),
-        switches_per_s=max(switches, default=None),
         clock_hz=min(clocks, default=None),
         gpu_clock_hz=min(gpu_clocks, default=None),
         set_aside_share=max(set_aside),

@@ -160,14 +160,13 @@ class GpuUse(NamedTuple):
 
 
 class HostUse(NamedTuple):
-    """The system's counts on a rank's host during the measured steps of a pass, and the activity of its GPUs."""
+    """The system's counts on a rank's cores during the measured steps of a pass, and the activity of its GPUs."""
 
     seconds: float
-    involuntary_switches: int  # of this process, by the kernel
-    busy_cpu_s: float  # of all processes, on all cores
-    steal_cpu_s: float  # that a hypervisor gave to other guests
-    cores: int  # of the host
-    own_cpu_s: Optional[float] = None  # of all processes of this measurement; None: unknown
+    busy_cpu_s: float  # of all processes, on the rank's cores
+    steal_cpu_s: float  # of these cores, that a hypervisor gave to other guests
+    cores: int  # that the rank may use
+    own_cpu_s: Optional[float] = None  # of this measurement's processes that may use them; None: unknown
     clock_hz: Optional[float] = None  # of the rank's cores, the mean right after the last step
     cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
     gpu_joules: Optional[float] = None  # of the GPUs that this rank drives (NVML); None: not readable

@@ -1,14 +1,14 @@
 """The noise of this host: the time of a computation that is always the same, and the system's counts."""
 
+import contextlib
 import hashlib
 import os
-import resource
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from suite.worker import gpu_watch
 from suite.worker.machine import Energy, energy, joules
-from suite.worker.messages import HostUse
+from suite.worker.messages import GpuUse, HostUse
 
 REFERENCE = bytes(4 << 20)
 TIMES = 5
@@ -16,20 +16,21 @@ STAT, CPUS = "/proc/stat", "/proc/cpuinfo"
 CLOCK = "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq"  # kHz
 MARKER = b"STAGEBENCH_ATTEMPT"  # in the environment of all processes of a measurement on this host
 TICK = os.sysconf("SC_CLK_TCK")
-USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state
-BUSY, STOLEN = 0.10, 0.02  # shares of all cores' time from which other programs change a figure; suite.analysis.machine
+USER, SYSTEM = 11, 12  # fields of /proc/PID/stat, counted from the state; suite.worker.busy_threads
+BUSY, STOLEN = 0.03, 0.02  # shares of a rank's cores from which other programs change a figure; suite.analysis.machine
+COUNTED = 0.5  # of the time, at least: a system whose CPUs count less does not count them one by one
 TOLD_S = 0.2  # the system counts in hundredths of a second: over less time its counts mean nothing
-ADDED = ("seconds", "involuntary_switches", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")
+ADDED = ("seconds", "own_cpu_s", "busy_cpu_s", "steal_cpu_s", "cpu_joules", "gpu_joules")
 
 
 class Counts(NamedTuple):
     """The system's counts so far, in seconds of CPU."""
 
     time: float
-    switches: int
     own: Optional[Dict[int, float]]  # by process
-    busy: float
+    idle: float  # of the rank's CPUs, as are the next two
     steal: float
+    counted: float  # all that the system counts
     processors: Dict[str, Energy]
 
 
@@ -47,29 +48,42 @@ def reference() -> List[float]:
 
 
 class Meter:
-    """A meter of the system's counts, and of some GPUs' activity, between `begin` and `end`."""
+    """A meter of the system's counts on this process's CPUs, and of some GPUs' activity, between `begin` and `end`."""
 
     def __init__(self, gpus: Sequence[str] = ()) -> None:
         """`gpus` are given by UUID."""
-        self._watch = gpu_watch.GpuWatch(list(gpus))
+        self._watch, self._cpus = gpu_watch.GpuWatch(list(gpus)), own_cpus()
+        self._pids: Optional[List[int]] = None  # of this measurement's processes: a search for them takes milliseconds
 
     def begin(self) -> None:
-        self._before = _counts()
+        if self._pids is None:
+            self._cpus, self._pids = own_cpus(), own_pids()
+        self._before = _counts(self._cpus, self._pids)
         self._watch.begin()
 
     def end(self) -> Optional[HostUse]:
         """Return the counts since `begin`; None if the system does not count."""
-        gpus = self._watch.end()
-        clock, after, before = clock_hz(sorted(os.sched_getaffinity(0))), _counts(), self._before
+        gpus, clock = self._watch.end(), clock_hz(sorted(self._cpus))
+        use = self._use(gpus, clock)
+        if disturbance(use) < 1.0:
+            return use
+        self._pids = own_pids()  # a new process of this measurement is no other program
+        return self._use(gpus, clock)
+
+    def _use(self, gpus: List[GpuUse], clock: Optional[float]) -> Optional[HostUse]:
+        before, after = self._before, _counts(self._cpus, self._pids or [])
         if before is None or after is None:
             return None
+        seconds, cores = after.time - before.time, len(self._cpus)
+        if after.counted - before.counted < COUNTED * (seconds * cores - cores / TICK):
+            return None
+        steal = after.steal - before.steal
         return HostUse(
-            seconds=after.time - before.time,
-            involuntary_switches=after.switches - before.switches,
+            seconds=seconds,
             own_cpu_s=_growth(before.own, after.own),
-            busy_cpu_s=after.busy - before.busy,
-            steal_cpu_s=after.steal - before.steal,
-            cores=os.cpu_count() or 1,
+            busy_cpu_s=max(0.0, seconds * cores - (after.idle - before.idle) - steal),
+            steal_cpu_s=steal,
+            cores=cores,
             clock_hz=clock,
             cpu_joules=joules(before.processors, after.processors),
             gpu_joules=_sum([gpu.joules for gpu in gpus]) if gpus else None,
@@ -78,14 +92,14 @@ class Meter:
 
 
 def disturbance(use: Optional[HostUse]) -> float:
-    """Return the part of the cores that other programs, or the machine's other guests, used, over BUSY or STOLEN.
+    """Return the part of a rank's cores that other programs, or the machine's other guests, used, over BUSY or STOLEN.
 
     From 1.0 on, they change a figure; 0 if unknown.
     """
-    if use is None or use.own_cpu_s is None or use.seconds < TOLD_S:
+    if use is None or use.seconds < TOLD_S:
         return 0.0
-    cores_s = use.seconds * use.cores
-    return max((use.busy_cpu_s - use.own_cpu_s) / (BUSY * cores_s), use.steal_cpu_s / (STOLEN * cores_s), 0.0)
+    others = 0.0 if use.own_cpu_s is None else use.busy_cpu_s - use.own_cpu_s
+    return max(others / BUSY, use.steal_cpu_s / STOLEN, 0.0) / (use.seconds * use.cores)
 
 
 def together(uses: List[Optional[HostUse]]) -> Optional[HostUse]:
@@ -111,41 +125,50 @@ def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optio
     return sum(found) / len(found) if found else None
 
 
-def _counts() -> Optional[Counts]:
-    machine = host_cpu(_text(STAT))
-    if machine is None:
-        return None
-    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Counts(time.perf_counter(), switches, own_cpu(), *machine, energy())
-
-
-def host_cpu(text: str) -> Optional[Tuple[float, float]]:
-    """Return (busy, stolen) CPU seconds of a host since it started, from /proc/stat; None if it is another text."""
-    first = text.partition("\n")[0].split()
-    if len(first) < 9 or first[0] != "cpu":
-        return None
-    user, nice, system, _idle, _waiting, irq, softirq, steal = (int(one) for one in first[1:9])
-    return (user + nice + system + irq + softirq) / float(TICK), steal / float(TICK)
-
-
-def own_cpu() -> Optional[Dict[int, float]]:
-    """Return the CPU seconds so far of each process of this measurement on this host: ranks, readers and servers.
-
-    None if nothing marks them, as on hosts that an engine reached without stagebench. This process is one of them, even
-    if it was forked before it was marked.
-    """
-    value = os.environb.get(MARKER)
-    if value is None:
-        return None
-    found = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        if int(name) == os.getpid() or MARKER + b"=" + value in _bytes("/proc/%s/environ" % name).split(b"\0"):
-            fields = _text("/proc/%s/stat" % name).rpartition(")")[2].split()
-            if fields:
-                found[int(name)] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)
+def own_cpus() -> Set[int]:
+    """Return the CPUs that any thread of this process may use: a framework may bind the first one to a single CPU."""
+    found: Set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            found |= os.sched_getaffinity(int(thread))
     return found
+
+
+def own_pids() -> List[int]:
+    """Return this measurement's processes on this host that may use this process's CPUs: ranks, readers and servers.
+
+    Empty if nothing marks them, as on hosts that an engine reached without stagebench. This process is one of them,
+    even if it was forked before it was marked.
+    """
+    value, cpus, found = os.environb.get(MARKER), own_cpus(), []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc") if value is not None else [])):
+        if pid == os.getpid() or MARKER + b"=" + (value or b"") in _bytes("/proc/%d/environ" % pid).split(b"\0"):
+            with contextlib.suppress(ProcessLookupError):
+                if cpus & os.sched_getaffinity(pid):
+                    found.append(pid)
+    return found
+
+
+def _counts(cpus: Set[int], pids: List[int]) -> Optional[Counts]:
+    spent: Dict[int, float] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            spent[pid] = time.clock_gettime((~pid << 3) | 2)  # the kernel's clock of a process's time on CPUs
+    times = cpu_times(_text(STAT), cpus)
+    return None if times is None else Counts(time.perf_counter(), spent or None, *times, energy())
+
+
+def cpu_times(text: str, cpus: Set[int]) -> Optional[Tuple[float, float, float]]:
+    """Return (idle, stolen, all counted) seconds of some CPUs since their host started, from /proc/stat.
+
+    None if a CPU is missing from it. The system measures idle time, and only samples how the rest was spent.
+    """
+    rows = {fields[0]: fields[1:9] for fields in map(str.split, text.splitlines()) if fields}
+    known = [list(map(int, rows.get("cpu%d" % cpu, ()))) for cpu in cpus]
+    if min(map(len, known), default=0) < 8:
+        return None
+    ticks = (sum(row[3] + row[4] for row in known), sum(row[7] for row in known), sum(map(sum, known)))
+    return ticks[0] / float(TICK), ticks[1] / float(TICK), ticks[2] / float(TICK)
 
 
 def _growth(before: Optional[Dict[int, float]], after: Optional[Dict[int, float]]) -> Optional[float]:

@@ -91,7 +91,6 @@ def crowded(record):
         "busy_cpu_s": 150.0,
         "own_cpu_s": 100.0,
         "steal_cpu_s": 0.0,
-        "involuntary_switches": 9,
     }
     record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
 

@@ -27,7 +27,7 @@ def test_a_training_s_rank() -> None:
             messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
             messages.Pass("comm_only", **TIMED),
             messages.Pass("resident", pairs_s=[(0.5, 0.25)], **TIMED),
-            messages.Noise([0.1], [0.2], messages.HostUse(1.0, 3, 2.0, 0.25, 2, own_cpu_s=1.5, gpus=[GPU])),
+            messages.Noise([0.1], [0.2], messages.HostUse(1.0, 2.0, 0.25, 2, own_cpu_s=1.5, gpus=[GPU])),
             messages.Memory(4096, 1024),
             messages.Peaks(1e9, 2e9, "numpy"),
             messages.Layers([LayerTimes("conv1", "conv", 0.1, 0.2, 0.0, 8)]),

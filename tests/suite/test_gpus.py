@@ -19,7 +19,7 @@ def during(name: str, *hosts: tuple[str, list[Reported]]):
     """Ranks that report the host and what their GPUs did."""
 
     def change(record: Reported) -> None:
-        use = {"seconds": 100.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+        use = {"seconds": 100.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
         for rank, (host, gpus) in zip(record["ranks"], hosts, strict=True):
             rank["hello"] |= {"host": host, "machine": {"cpu": "AMD EPYC 7B13", "gpus": [MODEL]}}
             reference = {"reference_before_s": [0.1], "reference_after_s": [0.1]}

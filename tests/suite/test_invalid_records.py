@@ -106,7 +106,7 @@ def staged(record):
     return of(record, "staged")
 
 
-USED = {"seconds": 9.0, "cores": 2, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0}
+USED = {"seconds": 9.0, "cores": 2, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0}
 
 
 def heard(record, **changes):
@@ -209,7 +209,7 @@ def test_a_rank_consumes_a_batch_for_each_of_its_devices(samples, holds):
 @pytest.mark.parametrize(("wall_s", "holds"), [(1.05, True), (1.06, False)])
 def test_the_system_saw_all_of_the_native_steps(wall_s, holds):
     case = case_of()
-    use = HostUse(seconds=1.0, cores=2, involuntary_switches=0, busy_cpu_s=1.0, steal_cpu_s=0.0)
+    use = HostUse(seconds=1.0, cores=2, busy_cpu_s=1.0, steal_cpu_s=0.0)
     passes = {"native": Pass(**{**STEP, "wall_s": wall_s})}
     one = Rank(rank=0, passes=passes, noise=Noise(reference_before_s=(), reference_after_s=(), native=use))
     record = Record.model_validate(record_of(case, 0, seconds=9.0, ranks=[one]))

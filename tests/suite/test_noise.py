@@ -22,17 +22,16 @@ def rank(number: int, use: HostUse | None, *reference_s: float) -> Rank:
     return Rank(rank=number, noise=Reported(reference_before_s=reference_s, reference_after_s=reference_s, native=use))
 
 
-def use(own_cpu_s: float | None, steal_cpu_s: float = 0.0, switches: int = 0) -> HostUse:
+def use(own_cpu_s: float | None, steal_cpu_s: float = 0.0) -> HostUse:
     cpu = {"own_cpu_s": own_cpu_s, "busy_cpu_s": 15.0, "steal_cpu_s": steal_cpu_s}
-    return HostUse(seconds=10.0, cores=2, involuntary_switches=switches, **cpu)
+    return HostUse(seconds=10.0, cores=2, **cpu)
 
 
 def test_the_noisiest_host_and_rank_count() -> None:
-    found = noise_of(record(rank(0, use(14.0, 1.0, 50), 0.1, 0.1), rank(1, use(11.0, 4.0, 20), 0.1, 0.3, 0.2)))
+    found = noise_of(record(rank(0, use(14.0, 1.0), 0.1, 0.1), rank(1, use(11.0, 4.0), 0.1, 0.3, 0.2)))
     assert found.busy_share == pytest.approx(0.2)
     assert found.steal_share == pytest.approx(0.2)
     assert found.reference_slowdown == pytest.approx(2.0)
-    assert found.switches_per_s == pytest.approx(5.0)
 
 
 def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
@@ -82,18 +81,18 @@ def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host(
 
 
 def test_what_nobody_could_tell_is_none() -> None:
-    assert noise_of(record(Rank(rank=0))) == Noise(None, None, None, None)
-    assert noise_of(record(rank(0, None))) == Noise(None, None, None, None)
+    assert noise_of(record(Rank(rank=0))) == Noise(None, None, None)
+    assert noise_of(record(rank(0, None))) == Noise(None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None
-    assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0, None)
+    assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0)
 
 
 def test_a_quiet_process_is_not_disturbed():
-    assert not Noise(0.01, 0.0, 1.02, 3.0).disturbed
-    assert not Noise(None, None, None, None).disturbed, "nobody could tell"
+    assert not Noise(0.01, 0.0, 1.02).disturbed
+    assert not Noise(None, None, None).disturbed, "nobody could tell"
 
 
-@pytest.mark.parametrize("values", [(0.2, 0.0, 1.0, 0.0), (0.0, 0.1, 1.0, 0.0), (0.0, 0.0, 1.5, 0.0)])
+@pytest.mark.parametrize("values", [(0.04, 0.0, 1.0), (0.0, 0.03, 1.0), (0.0, 0.0, 1.5)])
 def test_what_has_a_part_of_the_cores_disturbs(values):
     assert Noise(*values).disturbed
 

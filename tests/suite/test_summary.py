@@ -252,7 +252,7 @@ def test_energy_is_counted_once_a_host_and_not_guessed(run):
 
     def used(*joules):
         def change(record):
-            use = {"seconds": 100.0, "involuntary_switches": 0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+            use = {"seconds": 100.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
             for rank, (host, cpu) in zip(record["ranks"], joules, strict=True):
                 rank["hello"]["host"] = host
                 native = {**use, "cpu_joules": cpu}

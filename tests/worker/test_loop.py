@@ -110,7 +110,7 @@ def beside(monkeypatch, sampling):
             def end(self):
                 Counted.asked += 1
                 share = used[min(Counted.asked, len(used)) - 1]
-                return use._replace(involuntary_switches=Counted.asked, busy_cpu_s=use.own_cpu_s + share)
+                return use._replace(clock_hz=float(Counted.asked), busy_cpu_s=use.own_cpu_s + share)
 
         monkeypatch.setattr("suite.worker.loop.time", body)
         monkeypatch.setattr("suite.worker.loop.Meter", Counted)
@@ -122,16 +122,14 @@ def beside(monkeypatch, sampling):
 
 
 def noise_use():
-    return HostUse(
-        seconds=0.5, involuntary_switches=0, busy_cpu_s=0.5, steal_cpu_s=0.0, cores=2, own_cpu_s=0.5, cpu_joules=1.0
-    )
+    return HostUse(seconds=0.5, busy_cpu_s=0.5, steal_cpu_s=0.0, cores=2, own_cpu_s=0.5, cpu_joules=1.0)
 
 
 @pytest.mark.parametrize(
     ("used", "limit", "kept", "run"),
     [
         ([0.0], 0.0, [1, 2, 3, 4], 4),  # nobody else
-        ([0.05, 0.09, 0.0], 0.0, [1, 2, 3, 4], 4),  # ... and less than a tenth of all cores is nobody
+        ([0.01, 0.02, 0.0], 0.0, [1, 2, 3, 4], 4),  # ... and less than three hundredths of the cores is nobody
         ([0.0, 0.5, 0.5, 0.0], 0.0, [1, 4, 5, 6], 6),  # come and gone
         ([0.5], 0.0, [1, 2, 3, 4], 8),  # here to stay: as long again
         ([0.5], 5.0, [1, 2, 3, 4], 14),  # ... or as long as the limit
@@ -145,7 +143,7 @@ def test_steps_count_that_others_left_alone(beside, used, limit, kept, run):
     assert len(timed.step_s) == len(timed.returned) == 200
     assert timed.wall_s == pytest.approx(2.0)
     assert len(aside) == 50 * (run - 4)
-    assert (use.seconds, use.involuntary_switches, use.cpu_joules) == (2.0, sum(kept), 4.0)
+    assert (use.seconds, use.clock_hz, use.cpu_joules) == (2.0, kept[-1], 4.0)
 
 
 class Ranks:

@@ -15,7 +15,7 @@ from suite.worker.tasks import subnormal_note
 from tests.support import trainers
 
 linux = pytest.mark.skipif(not os.path.exists(noise.STAT), reason="counts are Linux's")
-STAT = "cpu  100 10 50 1000 20 5 5 300 7 0\ncpu0 1 2\n"
+STAT = "cpu0 100 10 50 1000 20 5 5 300 7 0\ncpu1 9 9 9 9 9 9 9 9 9 0\ncpu2 0 0 0 100 0 0 0 0 0 0\n"
 
 
 def test_the_reference_computation_is_short():
@@ -24,14 +24,61 @@ def test_the_reference_computation_is_short():
     assert 0 < min(found) <= max(found) < 2.0
 
 
-def test_busy_and_stolen_time_of_a_host():
-    busy, stolen = noise.host_cpu(STAT)
-    assert (busy * noise.TICK, stolen * noise.TICK) == (pytest.approx(170), pytest.approx(300))
+def test_idle_and_stolen_time_of_some_cpus():
+    found = [seconds * noise.TICK for seconds in noise.cpu_times(STAT, {0, 2})]
+    assert found == pytest.approx([1020 + 100, 300, 1490 + 100])
 
 
-@pytest.mark.parametrize("text", ["", "cpu 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n"])
+@pytest.mark.parametrize("text", ["", "cpu0 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n", "cpu 1 2 3 4 5 6 7 8 9\n"])
 def test_another_system_counts_nothing(text):
-    assert noise.host_cpu(text) is None
+    assert noise.cpu_times(text, {0}) is None
+
+
+class Host:
+    """A host of 128 CPUs, of which this process has eight; `busy` of them were in use for ten seconds, by whomever."""
+
+    def __init__(self, monkeypatch, tmp_path):
+        self._stat, self._now = tmp_path / "stat", 0.0
+        monkeypatch.setattr("suite.worker.noise.STAT", str(self._stat))
+        monkeypatch.setattr("suite.worker.noise.own_cpus", lambda: set(range(8)))
+        monkeypatch.setattr("suite.worker.noise.own_pids", lambda: [1])
+        monkeypatch.setattr("suite.worker.noise.time", self)
+        self._ticks, self._own = dict.fromkeys(range(128), (0, 0)), 0.0
+
+    def perf_counter(self):
+        return self._now
+
+    def clock_gettime(self, clock):
+        return self._own
+
+    def pass_by(self, busy, own):
+        """Ten seconds, in which `own` seconds of CPU were this measurement's."""
+        self._now, self._own = self._now + 10.0, self._own + own
+        for cpu, (used, idle) in self._ticks.items():
+            self._ticks[cpu] = (used + 1000 * (cpu in busy), idle + 1000 * (cpu not in busy))
+        rows = ["cpu%d %d 0 0 %d 0 0 0 0 0 0" % (cpu, *both) for cpu, both in self._ticks.items()]
+        self._stat.write_text("cpu 0 0 0 0 0 0 0 0 0 0\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "others"),
+    [
+        (range(8), 40.0, 0.5),  # another job on exactly these cores
+        (range(8, 128), 0.0, 0.0),  # a busy host, and none of it is ours
+        (range(8), 80.0, 0.0),
+        (range(4), 38.0, 0.025),
+    ],
+)
+def test_others_are_those_on_the_rank_s_own_cores(monkeypatch, tmp_path, busy, own, others):
+    host = Host(monkeypatch, tmp_path)
+    host.pass_by(set(), 0.0)
+    meter = noise.Meter()
+    meter.begin()
+    host.pass_by(set(busy), own)
+    found = meter.end()
+    assert found.cores == 8
+    assert (found.busy_cpu_s - found.own_cpu_s) / 80.0 == pytest.approx(others)
+    assert noise.disturbance(found) == pytest.approx(others / 0.03)
 
 
 @linux
@@ -47,7 +94,7 @@ def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypat
         with subprocess.Popen([sys.executable, "-c", spinning], env=dict(os.environ, STAGEBENCH_ATTEMPT="of another")):
             pass
         deadline = time.time() + 20.0
-        while noise.own_cpu()[marked.pid] < 0.3 and time.time() < deadline:
+        while time.clock_gettime((~marked.pid << 3) | 2) < 0.3 and time.time() < deadline:
             time.sleep(0.05)
         found = meter.end()
         spent = time.process_time() - spent
@@ -57,13 +104,13 @@ def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypat
     assert 0.25 < found.own_cpu_s - spent < 0.7
     assert found.busy_cpu_s > found.own_cpu_s + 0.2
     assert found.seconds > 0.2
-    assert found.cores == os.cpu_count()
+    assert found.cores == len(os.sched_getaffinity(0))
 
 
 @linux
 def test_a_process_is_its_own_even_if_it_was_marked_when_it_ran_already(monkeypatch):
     monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")  # not in /proc/self/environ, as of a forked rank
-    assert noise.own_cpu()[os.getpid()] > 0.0
+    assert noise.own_pids() == [os.getpid()]
 
 
 @linux
@@ -78,25 +125,24 @@ def test_without_a_mark_own_processes_are_not_told_apart(monkeypatch):
     ("seconds", "others", "stolen", "own", "expected"),
     [
         (1.0, 0.0, 0.0, 1.0, 0.0),
-        (1.0, 0.1, 0.0, 1.0, 0.5),  # of two cores in a second a tenth is too much
-        (1.0, 0.5, 0.0, 1.0, 2.5),
+        (1.0, 0.03, 0.0, 1.0, 0.5),  # of two cores in a second three hundredths are too much
+        (1.0, 0.15, 0.0, 1.0, 2.5),
         (1.0, 0.0, 0.1, 1.0, 2.5),
         (1.0, 0.5, 0.0, None, 0.0),  # nothing tells them apart
+        (1.0, 0.5, 0.1, None, 2.5),  # but what was stolen is known
         (0.01, 0.5, 0.0, 1.0, 0.0),  # nobody counts so finely
     ],
 )
-def test_others_disturb_by_their_share_of_a_host_s_cores(seconds, others, stolen, own, expected):
-    use = HostUse(
-        seconds=seconds, involuntary_switches=0, busy_cpu_s=1.0 + others, steal_cpu_s=stolen, cores=2, own_cpu_s=own
-    )
+def test_others_disturb_by_their_share_of_a_rank_s_cores(seconds, others, stolen, own, expected):
+    use = HostUse(seconds=seconds, busy_cpu_s=1.0 + others, steal_cpu_s=stolen, cores=2, own_cpu_s=own)
     assert noise.disturbance(use) == pytest.approx(expected)
     assert noise.disturbance(None) == 0.0
 
 
 def test_stretches_of_time_add_up_where_the_system_counted_in_all_of_them():
-    use = HostUse(0.5, 3, 1.0, 0.01, 2, own_cpu_s=0.5, clock_hz=2e9, cpu_joules=5.0)
+    use = HostUse(0.5, 1.0, 0.01, 2, own_cpu_s=0.5, clock_hz=2e9, cpu_joules=5.0)
     later = use._replace(clock_hz=3e9)
-    assert noise.together([use, later]) == HostUse(1.0, 6, 2.0, 0.02, 2, own_cpu_s=1.0, clock_hz=3e9, cpu_joules=10.0)
+    assert noise.together([use, later]) == HostUse(1.0, 2.0, 0.02, 2, own_cpu_s=1.0, clock_hz=3e9, cpu_joules=10.0)
     assert noise.together([use, use._replace(own_cpu_s=None)]).own_cpu_s is None
     assert noise.together([use, None]) is None
     gpus = [use._replace(gpu_joules=2.0, gpus=[GpuUse("GPU-1a", joules=2.0, celsius=each)]) for each in (50, 60)]
