@@ -214,6 +214,16 @@ def test_workers_that_wait_for_none_are_timed_by_the_clock(monkeypatch, sampling
     assert min(walls) == pytest.approx(2.0, rel=0.02) or not own_pace
 
 
+def test_every_part_of_a_side_that_reads_begins_drained(monkeypatch, sampling):
+    body, events = Scripted(0.01), []
+    monkeypatch.setattr("suite.worker.loop.time", body)
+    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(seconds=2.0), silent)
+    timed, _, _ = loop.undisturbed("native", Side(body, lambda: events.append(body.steps), untimed=2))
+    assert len(timed.step_s) == 200
+    assert events == [6 + part * (2 + 50) for part in range(4)]
+
+
 def test_a_short_pass_is_one_part(beside):
     timed, aside, _ = beside([0.0], seconds=0.02)
     assert len(timed.step_s) == 5
