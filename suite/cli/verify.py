@@ -3,7 +3,7 @@
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from suite.results.proof import Proof
 
 
+NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 
@@ -86,15 +87,16 @@ def verify(
         with suppress(Unavailable):  # a row of its own; a named interpreter that does not work ends the command
             find(adapters()[name], interpreters)
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
-    verdicts: dict[int, Proven] = {}
+    made: dict[int, Proof] = {}
     reasons: dict[str, int] = {}
     maker, graphs = Proofs(interpreters), workloads()
 
     def proving(index: int) -> "Proving[int]":
         case, refused = cases[index]
         status.update(Text(without_codes(f"proving {names[index]}")))
-        proven = Proven("unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
-        verdicts[index] = proven
+        made[index] = (
+            _unproven(case, "unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
+        )
         return index
 
     try:
@@ -104,30 +106,33 @@ def verify(
                 for case, _ in cases
             ]
             for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
-                reason = _reason(verdicts[index].reason, index + 1, reasons)
-                line = ": ".join(filter(None, (names[index], verdicts[index].verdict, reason)))
+                reason = _reason(made[index].reason, index + 1, reasons)
+                line = ": ".join(filter(None, (names[index], _verdict(made[index]), reason)))
                 console.print(without_codes(line), highlight=False, markup=False, soft_wrap=True)
     finally:  # an error or Ctrl-C does not lose hours of proofs
-        proven = [(case, verdicts[index]) for index, (case, _) in enumerate(cases) if index in verdicts]
-        proofs = [_proof(case, verdict) for case, verdict in proven]
+        proofs = [(case, made[index]) for index, (case, _) in enumerate(cases) if index in made]
         if json:
-            show_json(proofs)
-        elif proven:
-            show_rows([_row(_name(case, wanted), verdict) for case, verdict in proven], COLUMNS)
-        counts = Counter(verdict.verdict for _, verdict in proven)
+            show_json([_json(proof) for _, proof in proofs])
+        elif proofs:
+            show_rows([_row(_name(case, wanted), proof) for case, proof in proofs], COLUMNS)
+        counts = Counter(_verdict(proof) for _, proof in proofs)
         say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
-    passed = [proof["passed"] for proof in proofs]
-    if False in passed or True not in passed:
+    if counts["FAILED"] or not counts["proven"]:
         raise typer.Exit(1)
 
 
-def _proof(case: "Case", proven: "Proven") -> dict[str, Any]:
-    """Return a proof as JSON, or the reason why there is none."""
-    from suite.proofs.make import subject
+def _verdict(proof: "Proof") -> str:
+    return proof.outcome if proof.outcome in NOT_MADE else "proven" if proof.passed else "FAILED"
 
-    if proven.proof:
-        return proven.proof.model_dump(mode="json")
-    return {**subject(case).model_dump(), "passed": None, "verdict": proven.verdict, "reason": proven.reason}
+
+def _json(proof: "Proof") -> dict[str, Any]:
+    """Return a proof as JSON, or the reason why there is none."""
+    from suite.results.proof import Subject
+
+    if proof.outcome not in NOT_MADE:
+        return proof.model_dump(mode="json")
+    subject = proof.model_dump(include=set(Subject.model_fields))
+    return {**subject, "passed": None, "verdict": proof.outcome, "reason": proof.reason}
 
 
 def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
@@ -136,32 +141,25 @@ def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
     return reason if not reason or first == number else f"see [{first}]"
 
 
-class Proven(NamedTuple):
-    """The verdict on one case."""
-
-    verdict: str
-    reason: str
-    proof: "Proof | None" = None  # None: it could not be made
-
-
-def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proven]":
-    from suite.files import scratch
+def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
     from suite.proofs.make import subject
     from suite.results.proof import Proof
+
+    return Proof(key=None, **dict(subject(case)), passed=False, outcome=outcome, reason=reason)
+
+
+def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":
+    from suite.files import scratch
     from suite.session.training import launch_of_case
 
     with scratch() as folder:
         try:
             launch = launch_of_case(case, interpreters, folder / "bundle")
         except Unavailable as error:
-            return Proven("unavailable", str(error))
+            return _unproven(case, "unavailable", str(error))
         except StagebenchError as error:  # an error in one adapter does not end the others
-            proof = Proof(key=None, **dict(subject(case)), passed=False, reason=str(error))
-            return Proven("FAILED", proof.reason, proof)
-        proof = yield from maker.proving(case, launch, folder)
-    if proof.outcome in ("unsupported", "unavailable"):  # the adapter found out only when it ran
-        return Proven(proof.outcome, proof.reason)
-    return Proven("proven" if proof.passed else "FAILED", proof.reason, proof)
+            return _unproven(case, None, str(error))
+        return (yield from maker.proving(case, launch, folder))
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
@@ -173,16 +171,15 @@ def _name(case: "Case", wanted: "Wanted") -> str:
     return " ".join([of, *asked])
 
 
-def _row(name: str, proven: Proven) -> dict[str, Any]:
-    proof = proven.proof
-    worst = proof.worst if proof else None
-    identity = proof.identity.worst if proof and proof.identity else None
+def _row(name: str, proof: "Proof") -> dict[str, Any]:
+    worst = None if proof.outcome in NOT_MADE else proof.worst
+    identity = proof.identity.worst if proof.identity else None
     return {
         "case": name,
-        "verdict": proven.verdict,
+        "verdict": _verdict(proof),
         "worst tensor": f"{worst.what} {worst.tensor}" if worst else "",
         "error": f"{worst.error:.1e}" if worst else "",
         "allowed": f"{worst.tolerance:.0e}" if worst else "",
         "identity": f"{identity.error:.1e}" if identity else "",
-        "reason": proven.reason,
+        "reason": proof.reason,
     }
