@@ -20,8 +20,8 @@ from suite.analysis.comparability import DISQUALIFYING, FOREIGN, NOTED
 from suite.analysis.measured import Process, Profile
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values
-from suite.foreign.folder import UNKNOWN
 from suite.plan.text import Block, plan_text
+from suite.results.foreign import UNKNOWN
 from suite.text import cut
 from suite.worker.contract import KernelTimes
 from suite.worker.pass_kinds import BY_NAME

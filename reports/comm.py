@@ -10,12 +10,11 @@ from reports.facts import noise_words
 from reports.figure import Figure
 from reports.frame import Frame, made, rendered, write_assets
 from suite.analysis.comparability import FOREIGN, meaning
-from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links
-from suite.comm.cases import written
-from suite.comm.records import CommFolder
+from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, links, written
 from suite.errors import once_per_reason
 from suite.files import write_whole
-from suite.foreign.folder import ForeignComm
+from suite.results.foreign import imported
+from suite.results.run_folder import RunFolder
 from suite.text import grouped
 
 PAGE = "index.html"
@@ -46,14 +45,14 @@ class Gradients:
         return sum(found) if len(found) == len(self.tensors) else None
 
 
-def write(folder: CommFolder, directory: Path) -> Path:
+def write(folder: RunFolder, directory: Path) -> Path:
     """Write `directory`/index.html and what it needs; StoreError as for a site."""
     write_assets(made(directory))
     put(folder, directory)
     return directory / PAGE
 
 
-def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> dict[str, Any]:
+def put(folder: RunFolder, directory: Path, root: str = "", home: str = "") -> dict[str, Any]:
     """The same without what pages share, which `root` leads to (see Frame). Returns what the page was made of."""
     found = context(folder)
     frame = Frame(found["title"], root=root, home=home)
@@ -61,14 +60,14 @@ def put(folder: CommFolder, directory: Path, root: str = "", home: str = "") -> 
     return found
 
 
-def write_single(folder: CommFolder, directory: Path) -> Path:
+def write_single(folder: RunFolder, directory: Path) -> Path:
     """Write the same as one file that is complete in itself."""
     page = made(directory) / PAGE
     write_whole(page, render(folder))
     return page
 
 
-def render(folder: CommFolder) -> str:
+def render(folder: RunFolder) -> str:
     """The single page as text."""
     found = context(folder)
     return Frame(found["title"]).single(_body(found), found["title"])
@@ -83,19 +82,21 @@ def settings_of(link: Link) -> str:
     return ", ".join(f"{name}={value}" for name, value in link.settings.items())
 
 
-def context(folder: CommFolder) -> dict[str, Any]:
+def context(folder: RunFolder) -> dict[str, Any]:
     """Every name that the template knows."""
     found = list(links(folder))
     measured = [link for link in found if link.singles]
     return {
         "title": _title(folder),
         "about": folder.about,
-        "imported": isinstance(folder, ForeignComm),
+        "imported": folder.about.imported,
         "hosts": folder.hosts(),
         "links": found,
-        "transports": list(dict.fromkeys((link.case.backend, link.transport, settings_of(link)) for link in measured)),
-        "panels": panels([link for link in measured if not link.case.workload]),
-        "gradients": [gradients(link) for link in measured if link.case.workload],
+        "transports": list(
+            dict.fromkeys((link.collective.backend, link.transport, settings_of(link)) for link in measured)
+        ),
+        "panels": panels([link for link in measured if not link.network]),
+        "gradients": [gradients(link) for link in measured if link.network],
         "overlaps": [link for link in found if link.overlaps],
         "failed": once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN)),
         "noise": noise_words([(link.case.label, link.noise) for link in found if link.noise and link.outcome == "ok"]),
@@ -104,24 +105,24 @@ def context(folder: CommFolder) -> dict[str, Any]:
     }
 
 
-def _title(folder: CommFolder) -> str:
-    if isinstance(folder, ForeignComm):
-        return f"Imported: {', '.join(dict.fromkeys(one.origin.program for one in folder.exchanges))}"
+def _title(folder: RunFolder) -> str:
+    if folder.about.imported:
+        return f"Imported: {', '.join(imported(folder).programs)}"
     return "Communication by itself"
 
 
 def unmeasured(group: Sequence[Link]) -> list[str]:
     """The sizes beyond the budget and those whose samples began late, a line each for every operation."""
     skipped = [
-        f"{link.case.operation}: {', '.join(map(written, link.skipped))} skipped, beyond {link.case.budget:g} s"
+        f"{one.operation}: {', '.join(map(written, link.skipped))} skipped, beyond {one.budget:g} s"
         for link in group
-        if link.skipped
+        if (one := link.collective) and link.skipped
     ]
     late = [
-        f"{link.case.operation}: no figure for {', '.join(written(point.bytes) for point in link.without_figure)}, "
+        f"{link.collective.operation}: no figure for {', '.join(written(point.bytes) for point in points)}, "
         f"since fewer than {LEAST} samples began in time"
         for link in group
-        if link.without_figure
+        if (points := link.without_figure)
     ]
     return skipped + late
 
@@ -129,7 +130,7 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 def marked(group: Sequence[Link]) -> list[str]:
     """What a reader must know of some operations, a line for each mark."""
     return [
-        f"{mark}: {', '.join(link.case.operation for link in several)} ({meaning(mark)})"
+        f"{mark}: {', '.join(link.collective.operation for link in several)} ({meaning(mark)})"
         for mark, several in by_mark(group).items()
     ]
 
@@ -145,7 +146,7 @@ def _note(group: Sequence[Link]) -> str:
 
 def panels(found: Sequence[Link]) -> list[Panel]:
     """One for every backend and placement, in the order asked for."""
-    groups = grouped(found, lambda link: (link.case.backend, link.case.placement, link.case.of_dtype))
+    groups = grouped(found, lambda link: (link.collective.backend, link.case.placement, link.collective.of_dtype))
     return [
         Panel(
             f"{backend}{dtype}, {placement.words}",
@@ -159,13 +160,11 @@ def panels(found: Sequence[Link]) -> list[Panel]:
 
 def gradients(link: Link) -> Gradients:
     """The network's tensors with the point of each one's size."""
-    tensors = [(tensor.name, tensor.numbers) for tensor in link.tensors or ()]
     names = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
-    by_size = {point.bytes: point for point in link.singles}
-    total = sum(count for _, count in tensors) * link.case.itemsize
-    whole = [point for point in link.points if point.kind != "single" or point.bytes == total]
+    by_size, sizes = {point.bytes: point for point in link.singles}, link.collective.sizes
+    whole = [point for point in link.points if point.kind != "single" or point.bytes == sum(sizes)]
     return Gradients(
         link,
-        [(name, by_size.get(count * link.case.itemsize)) for name, count in tensors],
+        [(name, by_size.get(size)) for name, size in zip(link.collective.tensors, sizes, strict=True)],
         [(names[point.kind], point) for point in whole],
     )

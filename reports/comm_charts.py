@@ -6,9 +6,8 @@ from math import log10
 
 from reports.figure import Figure, axis, colour, layout
 from reports.lines import LEGEND_ROW, SYMBOLS, legend
-from suite.analysis.links import Fit, Link, Point
-from suite.comm.cases import written
-from suite.contracts.adapter import OPERATIONS
+from suite.analysis.links import Fit, Link, Point, written
+from suite.contracts.case import OPERATIONS
 
 CURVE = 60  # points of a fitted line
 TICKS = tuple(4**power for power in range(1, 17))
@@ -43,13 +42,13 @@ def _figure(
     """`values` gives a point's figure, alone or with its lower and upper end; nothing if the point has no figure."""
     traces: list[Figure] = []
     for link in found:
-        points, place = link.singles, OPERATIONS.index(link.case.operation)
+        points, place = link.singles, OPERATIONS.index(link.collective.operation)
         drawn = [(point.bytes, values(point)) for point in points]
-        traces.append(_measured(link.case.operation + link.marked, [each for each in drawn if each[1]], place))
+        traces.append(_measured(link.collective.operation + link.marked, [each for each in drawn if each[1]], place))
         if link.fit and link.fit.tells:
             sizes = _between(points[0].bytes, points[-1].bytes)
             fitted = [model(link.fit, points[0], size) for size in sizes]
-            traces.append(_line(link.case.operation, sizes, fitted, place))
+            traces.append(_line(link.collective.operation, sizes, fitted, place))
     bytes_ = sorted({point.bytes for link in found for point in link.singles})
     ticks = [tick for tick in TICKS if bytes_[0] <= tick <= bytes_[-1]][::2]
     frame = layout(330 + LEGEND_ROW * len(found))

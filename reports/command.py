@@ -9,7 +9,7 @@ from suite.cli.output import report_next, say
 from suite.contracts.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from suite.comm.records import CommFolder
+    from suite.results.run_folder import RunFolder
 
 
 @hookimpl
@@ -38,11 +38,9 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
     """Write HTML pages about runs, finished or not; they need no server and no network."""
-    from suite.comm.records import CommFolder
     from suite.errors import RequestError
-    from suite.foreign.folder import is_comm, opened
+    from suite.results.run_folder import RunFolder
 
-    run = runs[0]
     if len(runs) > 1:
         if single or json or output is None:
             raise RequestError(
@@ -53,10 +51,9 @@ def report(
 
         write(runs, output)
         say(f"Report: {output / 'index.html'}")
-    elif is_comm(run):
-        _communication(opened(run, CommFolder), output or _inside(run, "report"), single, json, output is None)
     else:
-        _training(run, output, single, json)
+        folder = RunFolder.open(runs[0], None)
+        (_communication if folder.about.of_comm else _training)(folder, output, single, json)
 
 
 def _inside(run: Path, name: str) -> Path:
@@ -69,19 +66,16 @@ def _inside(run: Path, name: str) -> Path:
     return run / name
 
 
-def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
+def _training(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
     from suite.analysis.summary import summarise, unused_records
     from suite.cli.output import show_json
-    from suite.foreign.folder import opened
-    from suite.results.run_folder import RunFolder
 
-    folder = opened(run, RunFolder)
     if json:
         show_json([row.to_dict() for row in summarise(folder)], homes=False)
     if output is not None or not json:
         from reports.site import write, write_single
 
-        page = (write_single if single else write)(folder, output or _inside(run, "report"))
+        page = (write_single if single else write)(folder, output or _inside(folder.path, "report"))
     note = unused_records(folder)
     if note:
         say(note, err=True)
@@ -90,16 +84,17 @@ def _training(run: Path, output: Path | None, single: bool, json: bool) -> None:
     say(f"Report: {page}", err=json)
 
 
-def _communication(folder: "CommFolder", directory: Path, single: bool, json: bool, only: bool) -> None:
-    """The same for a run of `stagebench comm`; `only`: JSON and no page."""
+def _communication(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
+    """Write the same for a run of `stagebench comm`."""
     from reports.comm import write, write_single
     from suite.analysis.links import links
     from suite.cli.output import show_json
 
     if json:
         show_json([link.to_dict() for link in links(folder)], homes=False)
-    if not (json and only):
-        say(f"Report: {(write_single if single else write)(folder, directory)}", err=json)
+    if output is not None or not json:
+        page = (write_single if single else write)(folder, output or _inside(folder.path, "report"))
+        say(f"Report: {page}", err=json)
 
 
 def export(
@@ -117,11 +112,9 @@ def export(
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
     from reports.exports import write
-    from suite.comm.records import CommFolder
-    from suite.foreign.folder import is_comm, opened
     from suite.results.run_folder import RunFolder
 
-    folder: RunFolder | CommFolder = opened(run, CommFolder) if is_comm(run) else opened(run, RunFolder)
+    folder = RunFolder.open(run, None)
     for format_ in formats:
         say(str(write(folder, format_, output or _inside(run, "export"))))
 
@@ -144,7 +137,7 @@ def import_(
     import sys
 
     from reports.programs import read
-    from suite.foreign.folder import write
+    from suite.results.foreign import write
 
     found = [read(file, framework) for file in files]
     results = [result for one in found for result in one.results]

@@ -30,9 +30,9 @@ from suite.analysis.roofline import of_row
 from suite.analysis.rows import Row
 from suite.analysis.stats import outliers
 from suite.analysis.summary import unused_records
-from suite.foreign.folder import ForeignRun
 from suite.predict.from_run import beside_measured
 from suite.predict.prediction import TRUSTED, Answer
+from suite.results.foreign import imported
 from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Sampling
 from suite.worker.pass_kinds import NATIVE, STAGED
@@ -66,8 +66,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
         there = {row.case.adapter for row in rows}
         return {adapter: colour(index) for index, adapter in enumerate(adapters) if adapter in there}
 
-    imported = isinstance(folder, ForeignRun)
-    predicted, unpredicted = beside_measured(folder, [] if imported else rows)
+    foreign = folder.about.imported
+    predicted, unpredicted = beside_measured(folder, [] if foreign else rows)
     panels, stage_charts = for_charts(fast.rows), _drawn(for_charts(staged.rows), charts.stages)
     devices, lessons = over_devices(every), lessons_of(every)
     exchanged, slowed = exchanges_of(every), stragglers_of(every)
@@ -75,8 +75,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
     fed = inputs_of([row for row in every if row.measured])
     return {
         "title": _title(folder, plan),
-        "imported": imported,
-        "foreign_notes": notes_of(folder) if isinstance(folder, ForeignRun) else [],
+        "imported": foreign,
+        "foreign_notes": notes_of(folder) if foreign else [],
         "about": folder.about,
         "plan": plan,
         "hosts": folder.hosts(),
@@ -184,8 +184,8 @@ def context(folder: RunFolder, every: list[Row]) -> dict[str, Any]:
 
 
 def _title(folder: RunFolder, plan: facts.Plan) -> str:
-    if isinstance(folder, ForeignRun):
-        return f"Imported: {', '.join(dict.fromkeys(speed.origin.program for speed in folder.speeds))}"
+    if folder.about.imported:
+        return f"Imported: {', '.join(imported(folder).programs)}"
     return plan.title or plan.name or "A run of stagebench"
 
 

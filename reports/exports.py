@@ -17,7 +17,6 @@ from reports.table import Cell, schema
 from reports.trackers import TRACKERS, write_folder
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.summary import summarise
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import write_whole
 from suite.results.run_folder import RunFolder
@@ -194,7 +193,7 @@ CHARTS = "charts"
 FORMATS = (*TABLES, *DOCUMENTS, *TRACKERS, CHARTS)
 
 
-def write(folder: RunFolder | CommFolder, format_: str, directory: Path) -> Path:
+def write(folder: RunFolder, format_: str, directory: Path) -> Path:
     """Write one format; RequestError for one that there is not, or that needs a library which is missing."""
     if format_ not in FORMATS:
         raise RequestError(f"there is no export format {format_!r}; {known(format_, FORMATS)}")
@@ -204,7 +203,7 @@ def write(folder: RunFolder | CommFolder, format_: str, directory: Path) -> Path
         content = of_sheet(sheet(folder))
     elif format_ == CHARTS:
         return write_folder(as_charts, folder, directory / CHARTS)
-    elif isinstance(folder, CommFolder):
+    elif folder.about.of_comm:
         raise RequestError(f"a run of communication has no {format_}; export one of {', '.join((*TABLES, CHARTS))}")
     elif format_ in TRACKERS:
         return write_folder(TRACKERS[format_], folder, directory / format_)

@@ -14,10 +14,8 @@ from reports import comm, site
 from reports.compared import beside_each_other
 from reports.frame import Frame, Link, made, rendered, write_assets
 from suite.analysis.runs import MeasuredRun
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.files import real, write_whole
-from suite.foreign.folder import is_comm, opened
 from suite.results.run_folder import RunFolder, about_of
 
 INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
@@ -102,11 +100,11 @@ def runs_in(directory: Path) -> list[Path]:
 
 def _put(run: Path, directory: Path, name: str) -> tuple[Entry, MeasuredRun | None]:
     """Beside its entry the run, where it is one that others may be compared with."""
-    if is_comm(run):
-        found = comm.put(opened(run, CommFolder), directory, "../", INDEX_ABOVE)
+    folder = RunFolder.open(run, None)
+    if folder.about.of_comm:
+        found = comm.put(folder, directory, "../", INDEX_ABOVE)
         outcomes = Counter(link.outcome for link in found["links"]).most_common()
         return _entry(name, found, outcomes, ()), None
-    folder = opened(run, RunFolder)
     found = site.put(folder, directory, "../", INDEX_ABOVE)
     entry = _entry(name, found, found["progress"].outcomes, tuple(found["findings"]))
     rows = () if found["imported"] else tuple(found["every"])

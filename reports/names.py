@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from suite.contracts.case import Case
-from suite.foreign.folder import UNKNOWN
+from suite.results.foreign import UNKNOWN
 from suite.worker.case_parts import Input
 
 # What the table of all cases has columns for.

@@ -12,10 +12,8 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from reports.printed import NUMBER, Line, Printed, Result, Section, Skipped, sections
-from suite.comm.cases import CommCase
-from suite.contracts.case import Placement
-from suite.foreign.folder import Exchange
-from suite.worker.communicator import ITEMSIZES
+from suite.contracts.case import ITEMSIZES, Case, Collective, Placement
+from suite.results.foreign import UNKNOWN, Exchange
 
 PROGRAM = "nccl-tests"
 TYPES = {"float": "float32", "half": "float16", "bfloat16": "bfloat16"}  # those that stagebench exchanges, too
@@ -92,7 +90,8 @@ def _exchanges(printed: Printed, run: Run) -> Iterator[Result | Skipped]:
         backend = f"nccl ({', '.join(more)})" if more else "nccl"
         dtype = TYPES[type_]
         counts = tuple(row.bytes // ITEMSIZES[dtype] for row in rows)
-        case = CommCase(backend, run.operation, place, 0.0, counts, dtype=dtype)
+        one = Collective(backend, run.operation, counts, 0.0, dtype=dtype)
+        case = Case(UNKNOWN, UNKNOWN, UNKNOWN, place, passes=(), collective=one)
         for row in rows:
             yield Exchange(
                 case=case,

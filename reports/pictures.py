@@ -11,7 +11,6 @@ from reports import comm, site
 from reports.figure import Figure
 from reports.frame import asset, made
 from suite.analysis.summary import summarise
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
 
@@ -37,13 +36,13 @@ def charts_of(page: str) -> Iterator[tuple[str, Figure]]:
             yield name if seen[name] == 1 else f"{name}-{seen[name]}", json.loads(found["figure"])
 
 
-def as_charts(folder: RunFolder | CommFolder, directory: Path) -> None:
+def as_charts(folder: RunFolder, directory: Path) -> None:
     """NAME.svg and .png of every chart; RequestError without kaleido, or without the browser that it draws with."""
     try:
         import kaleido
     except ImportError:
         raise RequestError("pictures need kaleido: pip install 'stagebench[charts]'") from None
-    page = comm.render(folder) if isinstance(folder, CommFolder) else site.render(folder, summarise(folder))
+    page = comm.render(folder) if folder.about.of_comm else site.render(folder, summarise(folder))
     shades = _light()
     tasks = [
         {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suite.errors import RequestError
-from suite.foreign.folder import Exchange, Origin, Speed
+from suite.results.foreign import Exchange, Origin, Speed
 
 LONGEST = 4096  # characters of a line that can be a result's
 COLOURS = r"\x1b\[[0-9;]*m"

@@ -17,7 +17,8 @@ from reports.printed import Printed, Result, Skipped, sections
 from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.files import disk
-from suite.foreign.folder import UNKNOWN, ForeignRun, Speed
+from suite.results.foreign import UNKNOWN, Speed, imported
+from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Input, Sampling
 from suite.worker.pass_kinds import NATIVE
 
@@ -176,10 +177,9 @@ def horovod_synthetic(printed: Printed) -> Iterator[Result | Skipped]:
         )
 
 
-def notes_of(folder: ForeignRun) -> list[str]:
+def notes_of(folder: RunFolder) -> list[str]:
     """What a page says of the programs whose results a folder holds."""
-    programs = dict.fromkeys(one.origin.program for one in folder.speeds)
-    return [NOTES[program] for program in programs if program in NOTES]
+    return [NOTES[program] for program in imported(folder).programs if program in NOTES]
 
 
 READERS: dict[str, Callable[[Printed], Iterator[Result | Skipped]]] = {

@@ -8,11 +8,9 @@ from reports.names import names
 from reports.table import COLUMNS, EXCHANGES, OF_THE_RUN, Cell, Column, exchange_table, table
 from reports.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
-from suite.analysis.links import Link, links
+from suite.analysis.links import Link, links, written
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
-from suite.comm.cases import written
-from suite.comm.records import CommFolder
 from suite.results.run_folder import RunFolder
 
 
@@ -26,9 +24,9 @@ class Sheet:
     note: str  # below the paper's table
 
 
-def sheet(folder: RunFolder | CommFolder) -> Sheet:
+def sheet(folder: RunFolder) -> Sheet:
     """The tables of a run folder, measured or imported."""
-    if isinstance(folder, CommFolder):
+    if folder.about.of_comm:
         found = list(links(folder))
         lines, paper = exchange_table(folder, found), list(_exchanges(found))
         return Sheet((*EXCHANGES, *OF_THE_RUN), lines, paper, "Medians, of imported ones means; MB are 10\u2076 bytes.")

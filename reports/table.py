@@ -9,8 +9,7 @@ from suite.analysis.budget import STAGES
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.links import Link, Point
 from suite.analysis.rows import Row
-from suite.comm.records import CommFolder
-from suite.foreign.folder import UNKNOWN
+from suite.results.foreign import UNKNOWN
 from suite.results.run_folder import RunFolder
 from suite.worker.homes import without_homes
 
@@ -103,10 +102,10 @@ def _percentile(part: str) -> Callable[[Exchange], Cell]:
 
 EXCHANGES: tuple[Column[Exchange], ...] = (
     Column("id", "twelve digits over all resolved values of the case", str, lambda each: each[0].case.id),
-    Column("backend", "the library", str, lambda each: each[0].case.backend),
-    Column("operation", "all-reduce, ...", str, lambda each: each[0].case.operation),
-    Column("workload", "the network whose gradients are exchanged", str, lambda each: each[0].case.workload),
-    Column("dtype", "of the numbers", str, lambda each: each[0].case.dtype),
+    Column("backend", "the library", str, lambda each: each[0].collective.backend),
+    Column("operation", "all-reduce, ...", str, lambda each: each[0].collective.operation),
+    Column("workload", "the network whose gradients are exchanged", str, lambda each: each[0].network),
+    Column("dtype", "of the numbers", str, lambda each: each[0].collective.dtype),
     Column("nodes", "machines", int, lambda each: each[0].case.placement.nodes),
     Column("ranks", "of all nodes", int, lambda each: each[0].case.placement.ranks),
     Column("device", "cpu or cuda", str, lambda each: each[0].case.placement.device),
@@ -130,14 +129,12 @@ def table(folder: RunFolder, rows: Sequence[Row]) -> list[dict[str, Cell]]:
     return _lines(folder, COLUMNS, rows)
 
 
-def exchange_table(folder: CommFolder, links: Sequence[Link]) -> list[dict[str, Cell]]:
+def exchange_table(folder: RunFolder, links: Sequence[Link]) -> list[dict[str, Cell]]:
     """Every message of every link, and a line for a link without any."""
     return _lines(folder, EXCHANGES, [(link, point) for link in links for point in link.points or (None,)])
 
 
-def _lines(
-    folder: RunFolder | CommFolder, columns: Sequence[Column[Line]], lines: Sequence[Line]
-) -> list[dict[str, Cell]]:
+def _lines(folder: RunFolder, columns: Sequence[Column[Line]], lines: Sequence[Line]) -> list[dict[str, Cell]]:
     about = {column.name: column.of(folder) for column in OF_THE_RUN}
     return [{column.name: _published(column.of(line)) for column in columns} | about for line in lines]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from adapters.open_mpi import GIVE_WAY
 from adapters.pytorch.plugin import CANDIDATES, PyTorch, huge_pages, times_layers
-from suite.contracts.adapter import FLOAT32, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import Configuration
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS
 from suite.contracts.knobs import Knob, Need

@@ -8,8 +8,8 @@ from adapters.open_mpi import OPEN_MPI
 from adapters.pytorch.plugin import PyTorch
 from adapters.tensorflow.plugin import TensorFlow
 from suite.contracts import knobs as declared
-from suite.contracts.adapter import FLOAT32, Adapter, Backend, Capabilities, Strategy
-from suite.contracts.case import Configuration
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
+from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.knobs import Knob
 

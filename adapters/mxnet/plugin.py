@@ -5,8 +5,8 @@ import os
 from ctypes.util import find_library
 from pathlib import Path
 
-from suite.contracts.adapter import FLOAT32, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import Configuration
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.case import FLOAT32, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
 from suite.contracts.knobs import Knob, Need

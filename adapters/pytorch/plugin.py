@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import DTYPES, Adapter, Backend, Capabilities, Strategy
-from suite.contracts.case import Configuration
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
+from suite.contracts.case import DTYPES, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, keep_memory
 from suite.contracts.knobs import Knob, Need

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from suite.contracts.adapter import DTYPES, Adapter, Backend, Capabilities, Format, Strategy
-from suite.contracts.case import Configuration
+from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
+from suite.contracts.case import DTYPES, Configuration
 from suite.contracts.hooks import hookimpl
 from suite.contracts.kernels import KERNEL_KNOBS, keep_memory, variables
 from suite.contracts.knobs import Knob, Need

@@ -13,7 +13,7 @@ servers: there the convention holds, and it is no wire's speed.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -32,11 +32,12 @@ from suite.analysis.machine import (
     where,
 )
 from suite.analysis.stats import LARGEST_ERROR, Values, centre, determined
-from suite.comm.cases import CommCase
-from suite.comm.records import CommFolder, CommRank, CommRecord, Tensor
+from suite.contracts.case import Case, Collective
 from suite.errors import Refused
-from suite.foreign.folder import Exchange, ForeignComm, stated
-from suite.results.run_folder import case_of
+from suite.results.foreign import imported, stated
+from suite.results.rank_report import Rank
+from suite.results.records import Record
+from suite.results.run_folder import RunFolder, case_of
 from suite.worker.messages import ExchangeTimes, Memory, OverlapTimes, SkippedSizes
 
 FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
@@ -179,17 +180,16 @@ class Overlap:
 class Link:
     """The measurements of a case."""
 
-    case: CommCase
+    case: Case
     outcome: str
     reason: str
-    transport: str
-    settings: dict[str, str]  # of libraries of communication, on rank 0
-    hosts: tuple[str, ...]
-    points: tuple[Point, ...]
-    overlaps: tuple[Overlap, ...]
-    fit: Fit | None
+    transport: str = ""
+    settings: dict[str, str] = field(default_factory=dict)  # of libraries of communication, on rank 0
+    hosts: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    fit: Fit | None = None
     skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
-    tensors: tuple[Tensor, ...] | None = None  # of its network, in backward order; None: no network's
     noise: Noise | None = None  # None: nothing was measured, or not here
     references: tuple[Reference, ...] = ()  # of its ranks
     memory: tuple[Memory, ...] = ()  # of each rank at most; () unknown
@@ -198,9 +198,20 @@ class Link:
     elsewhere: tuple[str, ...] = ()  # marks of a link that was not measured where most of the run was
 
     @property
+    def collective(self) -> Collective:
+        """The operation and its messages."""
+        assert self.case.collective is not None, f"{self.case.id} is a training"
+        return self.case.collective
+
+    @property
+    def network(self) -> str | None:
+        """The network whose gradient tensors were exchanged; None: messages of given sizes were."""
+        return self.case.workload if self.collective.tensors else None
+
+    @property
     def refused(self) -> Refused:
         """The reason for having no result."""
-        return Refused(self.case.label, self.case.backend, self.outcome, self.reason)
+        return Refused(self.case.label, self.collective.backend, self.outcome, self.reason)
 
     @property
     def singles(self) -> list[Point]:
@@ -230,7 +241,7 @@ class Link:
     def to_dict(self) -> Row:
         return {
             "id": self.case.id,
-            "case": stated(self.case) if self.outcome == FOREIGN else asdict(self.case),
+            "case": stated(self.case) if self.outcome == FOREIGN else self._case(),
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
@@ -246,6 +257,10 @@ class Link:
             "fit": self._fit() if self.fit else None,
         }
 
+    def _case(self) -> Row:
+        place = {"workload": self.network, "placement": asdict(self.case.placement)}
+        return {**asdict(self.collective), **place, "graph_digest": self.case.graph_digest}
+
     def _fit(self) -> Row:
         assert self.fit is not None
         determined = {"alpha_determined": self.fit.tells_latency, "beta_determined": self.fit.tells_bandwidth}
@@ -259,9 +274,17 @@ SIMULATED = (
 OTHER_METHOD = "its figures were defined otherwise, by another version of stagebench"
 
 
-def links(folder: CommFolder) -> Iterator[Link]:
+def written(size: int) -> str:
+    """Write 4 B, 1 KiB, 97.5 MiB; exact for whole numbers of a unit."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.4g} {name}"
+    return f"{size} B"
+
+
+def links(folder: RunFolder) -> Iterator[Link]:
     """Yield every case of the run, in the plan's order; cases that could not run only have their reason."""
-    if isinstance(folder, ForeignComm):
+    if folder.about.imported:
         yield from imported_links(folder)
         return
     found = list(_measured_links(folder))
@@ -279,7 +302,7 @@ def by_mark(found: Sequence[Link]) -> dict[str, list[Link]]:
     return {mark: [link for link in found if mark in link.marks] for mark in marks}
 
 
-def _measured_links(folder: CommFolder) -> Iterator[Link]:
+def _measured_links(folder: RunFolder) -> Iterator[Link]:
     method = folder.about.method
     for entry in folder.cases:
         record = None if entry.outcome else folder.record(entry.id, 0)
@@ -287,20 +310,26 @@ def _measured_links(folder: CommFolder) -> Iterator[Link]:
             invalid = next((why for name, why in folder.invalid.items() if case_of(name) == entry.id), None)
             outcome = entry.outcome or ("invalid" if invalid else "missing")
             reason = entry.reason or invalid or "not measured yet"
-            yield Link(entry.case, outcome, reason, "", {}, (), (), (), None)
+            yield Link(entry.case, outcome, reason)
         elif record.method != method:
-            yield Link(entry.case, "other method", OTHER_METHOD, "", {}, (), (), (), None)
+            yield Link(entry.case, "other method", OTHER_METHOD)
         else:
             yield link(record)
 
 
-def imported_links(folder: ForeignComm) -> Iterator[Link]:
-    """The messages of each run of another program; of their samples only the mean is known."""
-    by_run = groupby(folder.exchanges, lambda exchange: (exchange.case.id, exchange.origin.file, exchange.origin.run))
-    for _, exchanges in by_run:
-        several = list(exchanges)
-        case, points = several[0].case, tuple(map(_imported_point, several))
-        yield Link(case, FOREIGN, several[0].origin.words, "", {}, several[0].hosts, points, (), _fitted(points))
+def imported_links(folder: RunFolder) -> Iterator[Link]:
+    """Yield the messages of each run of another program; of their samples only the mean is known."""
+    every = imported(folder).exchanges
+    for _, of_run in groupby(every, lambda one: (one.case.id, one.origin.file, one.origin.run)):
+        first, *more = of_run
+        link = Link(first.case, FOREIGN, first.origin.words, hosts=first.hosts)
+        operation = link.collective.operation
+        bus = factor(operation, first.case.placement.ranks)
+        points = [
+            Point("single", operation, one.bytes, 1, one.seconds, one.seconds, one.seconds, one.samples, bus)
+            for one in (first, *more)
+        ]
+        yield replace(link, points=tuple(points), fit=_fitted(points))
 
 
 def _fitted(points: Sequence[Point]) -> Fit | None:
@@ -309,15 +338,10 @@ def _fitted(points: Sequence[Point]) -> Fit | None:
     return fitted([size for size, _ in timed], [seconds for _, seconds in timed])
 
 
-def _imported_point(one: Exchange) -> Point:
-    mean, of = one.seconds, factor(one.case.operation, one.case.placement.ranks)
-    return Point("single", one.case.operation, one.bytes, 1, mean, mean, mean, one.samples, of)
-
-
-def link(record: CommRecord) -> Link:
+def link(record: Record) -> Link:
     """Return the link of a record; a case that failed keeps the sizes that all ranks had finished."""
     ranks = record.ranks
-    rows = list(zip(*(rank.rows for rank in ranks), strict=False))  # rows that every rank has sent
+    rows = list(zip(*(rank.exchanges for rank in ranks), strict=False))  # rows that every rank has sent
     points = [point(exchanges) for exchanges in (_of(ExchangeTimes, each) for each in rows) if exchanges]
     overlaps = [overlap(several) for several in (_of(OverlapTimes, each) for each in rows) if several]
     skipped = [several[0] for several in (_of(SkippedSizes, each) for each in rows) if several]
@@ -334,7 +358,6 @@ def link(record: CommRecord) -> Link:
         overlaps=tuple(overlaps),
         fit=_fitted(points),
         skipped=tuple(size for each in skipped for size in each.bytes),
-        tensors=record.tensors,
         noise=noise_of(record),
         references=references_of(record),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
@@ -351,7 +374,7 @@ def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
     return [row for row in rows if isinstance(row, kind)]
 
 
-def settings(rank: CommRank) -> dict[str, str]:
+def settings(rank: Rank) -> dict[str, str]:
     """Return a rank's settings of its libraries when it had joined; when it began, if it never joined; else none."""
     known = (part.settings for part in (rank.joined, rank.hello) if part)
     return next((each for each in known if each is not None), {})

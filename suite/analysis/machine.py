@@ -7,9 +7,9 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from suite.contracts.case import Case, Placement
-from suite.results.rank_report import GPU, AnyRank, Rank
-from suite.results.records import AnyRecord, Host, Record
-from suite.results.run_folder import ResultFolder
+from suite.results.rank_report import GPU, Rank
+from suite.results.records import Host, Record
+from suite.results.run_folder import RunFolder
 from suite.text import grouped
 from suite.worker.messages import GpuUse, HostUse, Machine
 from suite.worker.pass_kinds import NATIVE
@@ -25,7 +25,7 @@ class Where(NamedTuple):
     limited: frozenset[str]  # as by `limited`
 
 
-def where(ranks: Iterable[AnyRank], device: str) -> Where:
+def where(ranks: Iterable[Rank], device: str) -> Where:
     """Return what the ranks reported of their machines."""
     hellos = [rank.hello for rank in ranks if rank.hello]
     machines = [(hello.machine, hello.host_cores) for hello in hellos if hello.machine]
@@ -88,7 +88,7 @@ def elsewhere(processes: Iterable[tuple[str, Placement, Where]]) -> dict[str, se
     return {"other machine": changed["machines"], "other driver or governor": changed["adjusted"] | changed["limited"]}
 
 
-def moved(folder: ResultFolder[Any, Any], here: Host) -> str | None:
+def moved(folder: RunFolder, here: Host) -> str | None:
     """Return a warning if the run's earlier records come from a different machine or machine settings."""
     hosts = folder.hosts().values() if folder.begun else ()
     known = {described(host.machine, host.cores_installed) for host in hosts}
@@ -147,9 +147,9 @@ class Reference(NamedTuple):
     best: float
 
 
-def references_of(record: AnyRecord) -> tuple[Reference, ...]:
+def references_of(record: Record) -> tuple[Reference, ...]:
     """Return the fixed computation of every rank that timed it."""
-    place, load = record.case.placement, getattr(record.case, "straggler", 0.0)
+    place, load = record.case.placement, record.case.straggler
     shared = (record.interpreter.path, place.threads * place.devices, load)
     ranks_on = Counter(rank.hello.host for rank in record.ranks if rank.hello)
     references = []
@@ -177,14 +177,14 @@ def beside_run(noise: Noise, references: Iterable[Reference], best: dict[Ground,
     return replace(noise, reference_slowdown=max(slowdowns, default=None))
 
 
-def noise_of(record: AnyRecord) -> Noise:
+def noise_of(record: Record) -> Noise:
     """Return the noise during the native pass, a whole training, or all exchanges.
 
     The fixed computation is compared with the process's own best; `beside_run` compares it with the run's.
     """
     busy, stolen, clocks, gpu_clocks, set_aside = [], [], [], [], [0.0]
     for rank in record.ranks:
-        if isinstance(rank, Rank) and (native := rank.passes.get(NATIVE)) and native.set_aside_s:
+        if (native := rank.passes.get(NATIVE)) and native.set_aside_s:
             aside = sum(native.set_aside_s)
             set_aside.append(aside / (aside + native.wall_s) if aside else 0.0)
         use = use_of(rank)
@@ -207,7 +207,7 @@ def noise_of(record: AnyRecord) -> Noise:
     )
 
 
-def use_of(rank: AnyRank) -> HostUse | None:
+def use_of(rank: Rank) -> HostUse | None:
     """Return the use of a rank's host during the native pass, a whole training, or all exchanges."""
     return (rank.noise.native or rank.noise.train or rank.noise.comm) if rank.noise else None
 
@@ -247,7 +247,7 @@ class Gpu:
         return FAULTS & {*(self.use.throttled_by or ())}
 
 
-def gpus_of(record: AnyRecord) -> tuple[Gpu, ...]:
+def gpus_of(record: Record) -> tuple[Gpu, ...]:
     """Return the GPUs that were driven during the native pass, a whole training, or all exchanges."""
     gpus = []
     for rank in record.ranks:

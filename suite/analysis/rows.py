@@ -14,7 +14,7 @@ from suite.analysis.measured import Process, Profile, merge_layers
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.errors import Refused
-from suite.foreign.folder import stated
+from suite.results.foreign import stated
 from suite.results.proof import Proof
 from suite.results.records import Declared
 from suite.results.stored import json_ready

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 
@@ -30,10 +29,10 @@ from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError, StoreError
-from suite.foreign.folder import ForeignRun, Speed
+from suite.results.foreign import Speed, imported
 from suite.results.proof import Proof
 from suite.results.records import CANCELLED, CaseEntry
-from suite.results.run_folder import ResultFolder, RunFolder, case_of
+from suite.results.run_folder import RunFolder, case_of
 from suite.text import grouped, shown
 
 INVALID = "invalid"  # the file in a record's place is not that record
@@ -63,7 +62,7 @@ def summarise(folder: RunFolder) -> list[Row]:
     Invalid records and those of other cases are skipped: `unused_records` names them afterwards.
     """
     with uncollected():
-        rows = imported_rows(folder) if isinstance(folder, ForeignRun) else _measured_rows(folder)
+        rows = imported_rows(folder) if folder.about.imported else _measured_rows(folder)
         # Scaling is only defined if each rank has its own device.
         scaled = [row for row in rows if SHARED_GPUS not in row.marks]
         devices, nodes, verdicts = over_devices(scaled), over_nodes(scaled), _verdicts(rows)
@@ -98,12 +97,12 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def imported_rows(folder: ForeignRun) -> list[Row]:
+def imported_rows(folder: RunFolder) -> list[Row]:
     """Return a row per imported case, without processes and with a mark that keeps it out of every comparison.
 
     A case that was printed several times counts as that many processes.
     """
-    by_case = grouped(folder.speeds, lambda speed: speed.case.id)
+    by_case = grouped(imported(folder).speeds, lambda speed: speed.case.id)
     return [_imported_row(id_, speeds) for id_, speeds in by_case.items()]
 
 
@@ -259,7 +258,7 @@ def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
     return verdicts
 
 
-def unused_records(folder: ResultFolder[Any, Any]) -> str | None:
+def unused_records(folder: RunFolder) -> str | None:
     """Return a note about records that no row holds, once they were read; None if every record has its row."""
     remarks = []
     invalid, strays = list(folder.invalid.values()), folder.strays()

@@ -1,15 +1,20 @@
 """`stagebench comm`: measure communication alone. Heavy imports wait until the command runs."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from suite.comm.cases import Asked
+    from suite.plan.collectives import Asked
 
 WORKLOAD = "resnet50"  # its gradient tensors are measured by default
 ALL = "all"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}  # binary, as the powers of 4 are
+FACTOR = 4  # from one message size to the next
+ITEMSIZE = 4  # every size is a multiple of it: a number of float32, two of the smaller types
+LARGEST = 1 << 33  # bytes; beyond it counts no longer fit the libraries' integers
 
 
 def register(app: typer.Typer) -> None:
@@ -52,38 +57,35 @@ def comm(
 
     Every result is verified on every rank. Stop it at any time: the same command with -o resumes it.
     """
-    from dataclasses import replace
-
     from suite.analysis.links import links
     from suite.cli.comm_tables import show_summary
     from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import interpreters_from
     from suite.cli.output import show_json
-    from suite.comm.cases import cases
-    from suite.comm.offers import offers
-    from suite.comm.records import CommFolder
-    from suite.comm.session import CommSession
     from suite.errors import RequestError
+    from suite.plan.collectives import collectives, offers
     from suite.plugins import workloads
+    from suite.results.records import COMM
+    from suite.results.run_folder import RunFolder
     from suite.session.observer import Observer
+    from suite.session.resumable import Session, Settings
     from suite.text import chosen
 
     offered = offers()
     names = chosen("backend", backend or [], offered)
-    asked = replace(asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes, dtype), budget=budget)
+    asked = asked_for(op, sizes, workload, ranks, hosts, launcher, seconds, nodes, dtype, budget)
     planned = [
-        (case, offered[name])
+        resolved
         for name in names
-        for case in cases(asked, offered[name], workloads())
-        if op or case.operation in offered[name].backend.operations
+        for resolved in collectives(asked, offered[name], workloads())
+        if op or (resolved.case.collective and resolved.case.collective.operation in offered[name].backend.operations)
     ]
     if not planned:
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
-    folder = CommFolder(output or run_folder("comm"))
-    observer = Observer() if json else Display()
-    session = CommSession(folder, planned, interpreters_from(python or []), observer, retry)
-    outcomes = measure(session, folder, about_run(folder.kind, "communication"), plan_text(names, asked))
+    folder, observer = RunFolder(output or run_folder("comm")), Observer() if json else Display()
+    session = Session(folder, planned, interpreters_from(python or []), observer, Settings(retry=retry))
+    outcomes = measure(session, folder, about_run(COMM, "communication"), plan_text(names, asked))
     found = list(links(folder))
     if json:
         content = {"folder": str(folder.path), "outcomes": outcomes, "links": [link.to_dict() for link in found]}
@@ -103,12 +105,13 @@ def asked_for(
     seconds: float,
     nodes: int | None = None,
     dtype: list[str] | None = None,
+    budget: float = 0.0,
 ) -> "Asked":
     """Check the options; RequestError for an unknown name or an impossible placement."""
     from suite.cli.options import hosts_from
-    from suite.comm.cases import Asked, sizes_from
-    from suite.contracts.adapter import DTYPES, FLOAT32, OPERATIONS
+    from suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
     from suite.errors import RequestError
+    from suite.plan.collectives import Asked
     from suite.plugins import launchers, workloads
     from suite.processes.hosts import here
     from suite.text import chosen
@@ -122,9 +125,12 @@ def asked_for(
         networks = known
     elif not op and not workload:
         networks = [WORKLOAD] if WORKLOAD in known else []
-    # With --workload alone, only the networks' tensors are measured.
-    wanted = chosen("operation", op or [], OPERATIONS) if op or not workload else []
-    count = node_count(nodes, placed)
+    if nodes and placed and nodes != len(placed):
+        raise RequestError(
+            f"--nodes {nodes}, but --hosts {','.join(placed)} names {len(placed)}; "
+            "name one host a node, or leave --nodes out"
+        )
+    count = len(placed) or nodes or 1
     each = ranks or (1 if count > 1 else 2)
     if count * each == 1:
         raise RequestError(
@@ -132,7 +138,8 @@ def asked_for(
             "take --ranks 2 or more, or several nodes by --hosts A,B or --nodes 2"
         )
     return Asked(
-        operations=tuple(wanted),
+        # With --workload alone, only the networks' tensors are measured.
+        operations=tuple(chosen("operation", op or [], OPERATIONS) if op or not workload else ()),
         sizes=sizes_from(sizes),
         workloads=tuple(networks),
         seconds=seconds,
@@ -140,20 +147,34 @@ def asked_for(
         ranks=each,
         hosts=() if len(placed) == 1 and here(placed[0]) else tuple(placed),
         launcher=launcher,
+        budget=budget,
         dtypes=tuple(chosen("type of numbers", dtype or [FLOAT32], DTYPES)),
     )
 
 
-def node_count(asked: int | None, hosts: list[str]) -> int:
-    """Return the number of hosts, else the number asked for, else one; RequestError if the two differ."""
+def sizes_from(option: str) -> tuple[int, ...]:
+    """Read "LOW:HIGH" as low, 4 x low, ... up to high, in bytes, and "SIZE" as one size.
+
+    RequestError for another form, a size that is no multiple of 4 bytes, or HIGH below LOW.
+    """
     from suite.errors import RequestError
 
-    if asked and hosts and asked != len(hosts):
-        raise RequestError(
-            f"--nodes {asked}, but --hosts {','.join(hosts)} names {len(hosts)}; "
-            "name one host a node, or leave --nodes out"
-        )
-    return len(hosts) or asked or 1
+    ends = []
+    for text in option.split(":", 1):
+        match = re.fullmatch(r"(\d+)\s*([KMG]?)I?B?", text.strip().upper())
+        size = int(match.group(1)) * UNITS[match.group(2)] if match else 0
+        if not 0 < size <= LARGEST or size % ITEMSIZE:
+            raise RequestError(
+                f"--sizes {option!r}: {text!r} is no message size; write bytes in multiples of {ITEMSIZE} with K, M or "
+                "G, at most 8G: 4:64M, 1K:1M, 16M"
+            )
+        ends.append(size)
+    if ends[-1] < ends[0]:
+        raise RequestError(f"--sizes {option!r} ends below its beginning; write LOW:HIGH, such as 4:64M")
+    sizes = [ends[0]]
+    while sizes[-1] * FACTOR <= ends[-1]:
+        sizes.append(sizes[-1] * FACTOR)
+    return tuple(sizes)
 
 
 def plan_text(backends: list[str], asked: "Asked") -> str:

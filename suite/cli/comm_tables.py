@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from suite.analysis.comparability import meaning
-from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark
+from suite.analysis.links import LEAST, SIMULATED, Link, Point, by_mark, written
 from suite.cli.output import say_wrapped, show_rows
-from suite.comm.cases import written
 from suite.text import significant
 
 if TYPE_CHECKING:
@@ -51,17 +50,17 @@ def skipped(link: Link) -> str:
     if not link.skipped:
         return ""
     sizes = ", ".join(map(written, link.skipped))
-    return f"skipped: {sizes}, beyond the budget of {link.case.budget:g} s; --budget 0 measures all"
+    return f"skipped: {sizes}, beyond the budget of {link.collective.budget:g} s; --budget 0 measures all"
 
 
 def show_summary(links: Sequence[Link]) -> None:
     """Print latency and bandwidth of every link, with the fit's errors, and the share that can be hidden."""
-    fits = [_fit_row(link) for link in links if link.fit and not link.case.workload]
+    fits = [_fit_row(link) for link in links if link.fit and not link.network]
     if fits:
         show_rows(fits, tuple(fits[0]), "latency and bandwidth, fitted")
     rows = [
         {
-            "backend": link.case.backend,
+            "backend": link.collective.backend,
             "size": written(overlap.bytes),
             "communication ms": _scaled(overlap.comm, 1e3),
             "computation ms": _scaled(overlap.comp, 1e3),
@@ -92,8 +91,8 @@ def _fit_row(link: Link) -> dict[str, Any]:
     assert fit is not None
     latency, bandwidth = fit.tells_latency, fit.tells_bandwidth
     return {
-        "backend": link.case.backend,
-        "operation": link.case.operation + link.case.of_dtype + link.marked,
+        "backend": link.collective.backend,
+        "operation": link.collective.operation + link.collective.of_dtype + link.marked,
         "alpha us": significant(fit.alpha * 1e6) if latency else UNDETERMINED,
         "+-": significant(fit.alpha_error * 1e6) if latency else "",
         "1/beta MB/s": significant(1e-6 / fit.beta) if bandwidth else UNDETERMINED,

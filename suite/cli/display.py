@@ -8,7 +8,6 @@ event is one plain line, written at once.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,25 +18,20 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from suite.analysis.links import link
+from suite.analysis.links import link, written
 from suite.analysis.measured import mean_loss, rate
 from suite.cli import comm_tables
 from suite.cli.estimate import Estimate
 from suite.cli.output import apart, label, progress
-from suite.comm.cases import CommCase, written
-from suite.comm.records import CommRecord
 from suite.contracts.case import Case
 from suite.errors import Refused, once_per_reason
 from suite.results.proof import Proof
-from suite.results.records import AnyEntry, AnyRecord, Record
-from suite.session.observer import Measurable, Observer
+from suite.results.records import CaseEntry, Record
+from suite.session.observer import Observer
 from suite.text import counted, duration, grouped, plain, significant, without_codes
 from suite.worker import messages
 from suite.worker.messages import Message
 from suite.worker.pass_kinds import NATIVE
-
-if TYPE_CHECKING:
-    pass
 
 WIDEST = 130  # columns of a result line: in a longer one the eye loses the row
 MARKS = {"ok": ("✓", "green"), "unsupported": ("-", "yellow"), "unavailable": ("-", "yellow"), "note": ("·", "cyan")}
@@ -60,28 +54,30 @@ class Display(Observer):
         # rich draws the view in a thread of its own, so the methods below replace values instead of changing them.
         self._live = Live(console=self._console, get_renderable=self.view, refresh_per_second=4, transient=True)
 
-    def begin(self, entries: Sequence[AnyEntry], processes: int, done: int) -> None:
+    def begin(self, entries: Sequence[CaseEntry], processes: int, done: int) -> None:
         """Print the cases that cannot run, each reason once, then the size of the run."""
         refused = [
-            Refused(entry.case.label, _tool(entry.case), entry.outcome, entry.reason)
+            Refused(
+                case.label, case.collective.backend if case.collective else case.adapter, entry.outcome, entry.reason
+            )
             for entry in entries
-            if entry.outcome
+            if (case := entry.case) and entry.outcome
         ]
         for reason in once_per_reason(refused):
             self._print(reason.outcome, f"{reason.outcome}: {reason.label}", reason=reason.reason)
         self._estimate.begin(processes, done)
         cases = [entry.case for entry in entries if not entry.outcome]
-        self._apart = apart(case for case in cases if isinstance(case, Case))
+        self._apart = apart(case for case in cases if not case.collective)
         if self._console.is_terminal:
             self._live.start()
             return
         size = f"{counted(len(cases), 'case')}, {counted(processes, 'process', 'processes')}"
         self._plain(size + (f", {done} of them measured before" if done else ""))
 
-    def proving(self, case: Measurable) -> None:
+    def proving(self, case: Case) -> None:
         self._now(f"proving  {self._label(case)}")
 
-    def proved(self, case: Measurable, proof: Proof) -> None:
+    def proved(self, case: Case, proof: Proof) -> None:
         """Print a proof that failed; the results name those that passed."""
         self._proofs[str(proof.key)] = proof
         if not proof.passed:
@@ -90,10 +86,10 @@ class Display(Observer):
                 reason = f"{worst.what} {worst.tensor} is off by {worst.error}, allowed {worst.tolerance}"
             self._print("FAILED", f"proof FAILED: {self._label(case)}", reason=reason)
 
-    def started(self, case: Measurable, repeat: int) -> None:
+    def started(self, case: Case, repeat: int) -> None:
         self._estimate.started(case, repeat)
         label = self._label(case)
-        if isinstance(case, Case):
+        if not case.collective:
             planned = case.sampling.processes
             label += f", repeat {repeat + 1}" + (f" of {planned}" if repeat < planned else f" ({planned} planned)")
         self._running = {**self._running, case.id: label}
@@ -101,7 +97,7 @@ class Display(Observer):
         if not self._console.is_terminal:
             self._plain(f"{self._count(len(self._running))} running {label}")
 
-    def message(self, case: Measurable, rank: int, message: Message) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         if rank == 0:
             self._estimate.message(case, message)
         label = self._running.get(case.id, self._doing)
@@ -111,15 +107,15 @@ class Display(Observer):
         if state is not None:
             self._states = {**self._states, rank: without_codes(state)}
 
-    def finished(self, case: Measurable, record: AnyRecord) -> None:
+    def finished(self, case: Case, record: Record) -> None:
         """Print the result; of collectives, a table of all sizes."""
         self._estimate.finished(case)
         self._running = {id_: label for id_, label in self._running.items() if id_ != case.id}
-        shown = figures(record, self._proofs) if isinstance(record, Record) else {}
+        shown = {} if case.collective else figures(record, self._proofs)
         reason, left = "" if record.outcome == "ok" else record.reason, self._estimate.left
         ahead = f"; about {duration(left)} left" if left else ""
         self._print(record.outcome, self._label(case), shown, reason, f"{record.seconds:.0f} s{ahead}")
-        if isinstance(record, CommRecord):
+        if case.collective:
             measured = link(record)
             comm_tables.show_points(measured, console=self._console)
             if measured.skipped:
@@ -156,11 +152,9 @@ class Display(Observer):
         )
         return Group(Rule(style="dim"), now, *lines, bar)
 
-    def _label(self, case: Measurable) -> str:
-        if isinstance(case, CommCase):
+    def _label(self, case: Case) -> str:
+        if case.collective:
             return without_codes(f"{case.label}, {case.placement.launcher}")
-        if not isinstance(case, Case):
-            return without_codes(case.label)
         room = self._console.width - sum(WIDTHS.values()) - 6 if self._console.is_terminal else len(case.label) + 1000
         return without_codes(label(case, room, self._apart.get(case.id, "")))
 
@@ -198,11 +192,6 @@ class Display(Observer):
         self._console.print(row)
         if reason:
             self._console.print(Padding(Text(without_codes(reason), colour), (0, 0, 0, 2)))
-
-
-def _tool(case: Measurable) -> str:
-    """Return the name under which refused cases are counted: the adapter's or the backend's."""
-    return str(getattr(case, "backend", "") or getattr(case, "adapter", ""))
 
 
 def figures(record: Record, proofs: Mapping[str, Proof]) -> dict[str, str]:

@@ -3,10 +3,8 @@
 import time
 from collections.abc import Callable
 
-from suite.comm.cases import CommCase
 from suite.contracts.case import Case
 from suite.plan.resolve import empty_passes
-from suite.session.observer import Measurable
 from suite.worker.messages import ExchangeTimes, Message, Progress
 from suite.worker.pass_kinds import NATIVE, TRAIN
 
@@ -32,12 +30,12 @@ class Estimate:
         """Set the number of all processes, of which `done` are measured already."""
         self.processes, self.done, self._before, self._began = processes, done, done, self._clock()
 
-    def started(self, case: Measurable, repeat: int) -> None:
+    def started(self, case: Case, repeat: int) -> None:
         self._look()
         self._running = {**self._running, case.id: Running(case, repeat)}
         self._turn = case.id
 
-    def message(self, case: Measurable, message: Message) -> None:
+    def message(self, case: Case, message: Message) -> None:
         """Take a message of rank 0, whose turn it is."""
         now = self._look()
         self._turn = case.id
@@ -48,7 +46,7 @@ class Estimate:
         elif isinstance(message, ExchangeTimes):
             self._running[case.id].exchanged()
 
-    def finished(self, case: Measurable) -> None:
+    def finished(self, case: Case) -> None:
         """Count a process group that has ended, whatever its outcome."""
         self._look()
         self.done += 1
@@ -88,13 +86,10 @@ class Estimate:
 class Running:
     """A process group that has started and not ended."""
 
-    def __init__(self, case: Measurable, repeat: int) -> None:
+    def __init__(self, case: Case, repeat: int) -> None:
         self.fraction = 0.0  # of its work
-        self._passes = passes_run(case, repeat) if isinstance(case, Case) else []
-        self._batch = case.global_batch if isinstance(case, Case) else 0  # samples of an iteration
-        self._sizes = (
-            len(case.counts) if isinstance(case, CommCase) else 0
-        )  # messages that a collective is measured for
+        self._passes, self._batch = passes_run(case, repeat), case.global_batch
+        self._sizes = len(set(case.collective.counts)) if case.collective else 0  # that a collective is measured for
         self._phase = ""
         self._steps: list[tuple[float, int]] = []  # (time, steps) of that phase: the first message and the latest
 

@@ -116,14 +116,15 @@ def list_launchers(as_json: Json = False) -> None:
 @group.command("backends")
 def list_backends(as_json: Json = False) -> None:
     """List the backends that `stagebench comm` measures, and whether each is installed here."""
-    from suite.comm.offers import offers
     from suite.errors import StagebenchError
+    from suite.plan.collectives import offers
+    from suite.processes.interpreters import find
 
     rows: list[Row] = []
     for offer in offers().values():
         backend, problem = offer.backend, ""
         try:
-            offer.interpreter({})
+            find(offer)
         except StagebenchError as error:
             problem = str(error)
         rows.append(

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -15,7 +14,7 @@ from suite.cli.output import report_next, say
 from suite.processes.query import commit_of
 from suite.results.lock import held
 from suite.results.records import About
-from suite.results.run_folder import ResultFolder
+from suite.results.run_folder import RunFolder
 from suite.results.this_host import this_host
 from suite.session.resumable import FAILURES, Session
 from suite.worker.homes import without_home
@@ -40,8 +39,8 @@ def about_run(kind: str, plan: str) -> About:
 
 
 def measure(
-    session: Session[Any],
-    folder: ResultFolder[Any, Any],
+    session: Session,
+    folder: RunFolder,
     about: About,
     plan: str,
     scale: str | None = None,

@@ -95,10 +95,11 @@ def run(
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads
+    from suite.results.records import TRAINING
     from suite.results.run_folder import RunFolder
     from suite.session.end_rule import end_rule
     from suite.session.observer import Observer
-    from suite.session.training import Settings, TrainingSession
+    from suite.session.resumable import Session, Settings
 
     end = end_rule(until, for_)
     loaded = registered(_plan(context, plan, scale, knob or [], set_ or []))
@@ -109,9 +110,9 @@ def run(
     folder = RunFolder(output or run_folder(loaded.name, scale))
     observer = Observer() if json else Display()
     settings = Settings(proofs, retry, scale, end, open_cases)
-    session = TrainingSession(folder, resolved, interpreters_from(python or []), observer, settings)
+    session = Session(folder, resolved, interpreters_from(python or []), observer, settings)
     networks = [workloads()[name].graph() for name in loaded.networks]
-    about = about_run(folder.kind, plan or loaded.name).but(until=end.clear if end.goes_on else None)
+    about = about_run(TRAINING, plan or loaded.name).but(until=end.clear if end.goes_on else None)
     outcomes = measure(session, folder, about, loaded.text, scale, networks)
     if json:
         put(encoder.dumps({"folder": str(folder.path), "outcomes": outcomes}))

@@ -7,22 +7,19 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from suite.comm.records import CommEntry, CommRecord
 from suite.contracts import engine_messages
 from suite.results.proof import Proof
-from suite.results.records import About, CaseEntry, Cases, Host, Record
+from suite.results.records import About, Cases, Host, Record
 from suite.results.stored import FORMAT
 from suite.worker import case_parts, contract, messages
 
 MODULES = (messages, contract, engine_messages, case_parts)  # of NamedTuples that records keep
 FILES: dict[str, type[BaseModel]] = {
     "run.json": About,
-    "cases.json": Cases[CaseEntry],
-    "cases.json of communication": Cases[CommEntry],
+    "cases.json": Cases,
     "hosts/NAME.json": Host,
     "proofs/KEY.json": Proof,
     "records/ID-rN.json": Record,
-    "records/ID-rN.json of communication": CommRecord,
 }
 
 

@@ -15,7 +15,6 @@ from suite.text import counted, significant
 if TYPE_CHECKING:
     from suite.analysis.roofline import Roof, Roofline
     from suite.analysis.rows import Row
-    from suite.comm.records import CommFolder
     from suite.results.run_folder import RunFolder
 
 SPEED = ("samples/s", "verdict", "95 % interval", "per device", "ms/step", "of peak", "J/sample")
@@ -40,19 +39,16 @@ def show(
 ) -> None:
     """Print the results of a run again, as at its end; of an unfinished run, the results so far."""
     from suite.analysis.summary import summarise
-    from suite.comm.records import CommFolder
-    from suite.foreign.folder import is_comm, opened
     from suite.results.run_folder import RunFolder
 
-    if is_comm(run):
+    folder = RunFolder.open(run, None)
+    if folder.about.of_comm:
         if roofline:
             raise RequestError(
                 f"{run} measured communication, and no network, so it has no roofline; leave --roofline out"
             )
-        _communication(opened(run, CommFolder), json)
-        return
-    folder = opened(run, RunFolder)
-    if roofline:
+        _communication(folder, json)
+    elif roofline:
         _show_rooflines(folder, json)
     elif json:
         show_json([row.to_dict() for row in summarise(folder)], homes=False)
@@ -60,7 +56,7 @@ def show(
         print_results(folder)
 
 
-def _communication(folder: "CommFolder", json: bool) -> None:
+def _communication(folder: "RunFolder", json: bool) -> None:
     from suite.analysis.comparability import FOREIGN
     from suite.analysis.links import links
     from suite.cli.comm_tables import show_points, show_summary

@@ -150,7 +150,7 @@ def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
 
 def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":
     from suite.files import scratch
-    from suite.session.training import launch_of_case
+    from suite.session.cases import launch_of_case
 
     with scratch() as folder:
         try:

@@ -9,13 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from suite.contracts.case import Configuration
+from suite.contracts.case import FLOAT32, OPERATIONS, Configuration
 from suite.contracts.deep import DEEP, Between, Environ
 from suite.contracts.knobs import Knob
-
-OPERATIONS = ("all-reduce", "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
-FLOAT32 = "float32"
-DTYPES = (FLOAT32, "float16", "bfloat16")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,13 @@ from suite.worker.pass_kinds import NATIVE, USUAL
 from workloads.catalogue import Workload
 
 MOST = 10**9  # the upper bound of every count in a case
+ALL_REDUCE = "all-reduce"  # what training does with gradients
+OPERATIONS = (ALL_REDUCE, "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
+FLOAT32 = "float32"
+ITEMSIZES = {FLOAT32: 4, "float16": 2, "bfloat16": 2}  # bytes of a number
+DTYPES = tuple(ITEMSIZES)
+OVERLAPPED = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are also measured during computation
+MOST_NUMBERS = 10**12  # of a message
 AUTO = "auto"  # a launcher's name in a plan: the first that can start the strategy
 
 
@@ -108,8 +115,47 @@ class Configuration:
         return {name: value._asdict() if hasattr(value, "_fields") else value for name, value in values.items()}
 
 
+@dataclass(frozen=True)
+class Collective:
+    """The exchanges of a case of `stagebench comm`: one operation, message size by message size or tensor by tensor."""
+
+    backend: str
+    operation: str
+    counts: tuple[int, ...]  # numbers of each message
+    seconds: float  # of samples, a message size
+    # The messages' names, if they are a network's gradient tensors, in the order in which backward completes them.
+    tensors: tuple[str, ...] = ()
+    budget: float = 0.0  # seconds for all messages without overlap, sizes beyond are skipped; 0: no limit
+    dtype: str = FLOAT32  # of the numbers
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown operation or type, or an impossible count: cases are read from files, too."""
+        for value, known in ((self.operation, OPERATIONS), (self.dtype, DTYPES)):
+            if value not in known:
+                raise ValueError(f"{repr(value)[:80]} is none of {', '.join(known)}")
+        if not all(0 <= count <= MOST_NUMBERS for count in self.counts):
+            raise ValueError(f"{str(self.counts)[:80]} numbers a message; 0 to {MOST_NUMBERS:,} are possible")
+
+    @property
+    def of_dtype(self) -> str:
+        """The type in words, such as " of float16"; "" for the usual one."""
+        return "" if self.dtype == FLOAT32 else f" of {self.dtype}"
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each message."""
+        return [count * ITEMSIZES[self.dtype] for count in self.counts]
+
+    @property
+    def overlapped(self) -> tuple[int, ...]:
+        """The counts that are also measured during computation: of all-reduce, which training overlaps."""
+        if self.operation != ALL_REDUCE or self.tensors:
+            return ()
+        return tuple(count for count, size in zip(self.counts, self.sizes, strict=True) if size in OVERLAPPED)
+
+
 # Fields added later: at these values they are left out of the hash, so the ids of older cases stay valid.
-YOUNGER: dict[str, Any] = {"schedule": Schedule()._asdict(), "scaling": "weak", "straggler": 0.0}
+YOUNGER: dict[str, Any] = {"schedule": Schedule()._asdict(), "scaling": "weak", "straggler": 0.0, "collective": None}
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
     "training": {"patience": 0},
@@ -118,7 +164,10 @@ YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case(Configuration):
-    """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured."""
+    """adapter x strategy x workload x placement x batch x data x knobs, and how it is measured.
+
+    With a `collective`, its processes are those of that training, and exchange messages in place of its passes.
+    """
 
     data: str = "synthetic"  # "synthetic", a data set's name, or the full path of one of the user's
     passes: tuple[str, ...] = USUAL
@@ -130,6 +179,7 @@ class Case(Configuration):
     graph_digest: str = ""
     time_limit: float = 1800.0  # seconds for one process group
     silence_limit: float = 300.0  # seconds without any sign of progress from a rank
+    collective: Collective | None = None
 
     @property
     def id(self) -> str:
@@ -155,8 +205,11 @@ class Case(Configuration):
 
     @property
     def label(self) -> str:
-        """The case in words, for a person: adapter/strategy, workload, size, batch and data."""
-        where = self.placement.words
+        """The case in words: adapter/strategy, workload, size, batch and data, or "gloo all-reduce, 2 ranks"."""
+        where, collective = self.placement.words, self.collective
+        if collective:
+            what = f"gradients of {self.workload}" if collective.tensors else collective.operation
+            return f"{collective.backend} {what}{collective.of_dtype}, {where}"
         return f"{self.adapter}/{self.strategy} {self.workload} {where} batch {self.batch} {self.data_name}"
 
     @property

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from suite.analysis.links import Fit, links
-from suite.comm.cases import GRADIENTS
-from suite.comm.records import CommFolder
+from suite.contracts.case import ALL_REDUCE
 from suite.errors import RequestError
 from suite.predict.collectives import Cost, Link, Network
+from suite.results.run_folder import RunFolder
 
 CERTAIN = 2.0  # standard errors
 MOST_ERROR = 0.9  # of a link or a device of which nearly nothing is known
@@ -29,7 +29,7 @@ def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:
     return KnownLink(link, CERTAIN * fit.beta_error / fit.beta, source)
 
 
-def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownLink:
+def of_comm(folder: RunFolder, backend: str | None, network: Network) -> KnownLink:
     """Return the link of a run's all-reduce; RequestError without one, or with several to choose from.
 
     If the run has exchanges over several nodes, that is the link between them; exchanges on one node give the link
@@ -38,18 +38,18 @@ def of_comm(folder: CommFolder, backend: str | None, network: Network) -> KnownL
     found = [
         (link, link.fit)
         for link in links(folder)
-        if link.fit and link.fit.tells_bandwidth and link.case.operation == GRADIENTS and link.outcome == "ok"
+        if link.fit and link.fit.tells_bandwidth and link.collective.operation == ALL_REDUCE and link.outcome == "ok"
     ]
-    chosen = [(link, fit) for link, fit in found if backend in (None, link.case.backend)]
-    names = ", ".join(dict.fromkeys(link.case.backend for link, _ in found))
+    chosen = [(link, fit) for link, fit in found if backend in (None, link.collective.backend)]
+    names = ", ".join(dict.fromkeys(link.collective.backend for link, _ in found))
     if not chosen:
         there = (
             f" by {backend}; it has those of {names}"
             if names
             else " that determines a bandwidth; measure three sizes or more, or longer"
         )
-        raise RequestError(f"{folder.path} has no fit of {GRADIENTS}{there}")
-    if len({link.case.backend for link, _ in chosen}) > 1:
+        raise RequestError(f"{folder.path} has no fit of {ALL_REDUCE}{there}")
+    if len({link.collective.backend for link, _ in chosen}) > 1:
         raise RequestError(f"{folder.path} has measured {names}; choose one with --set backend=NAME")
     chosen.sort(key=lambda each: len(each[0].points))
     near, far = ([each for each in chosen if (each[0].case.placement.nodes > 1) is over] for over in (False, True))

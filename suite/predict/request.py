@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import read as read_network
 from suite.plan.overrides import is_path, value_of
@@ -19,6 +18,7 @@ from suite.predict.from_run import asked_of
 from suite.predict.known_link import KnownLink, of_comm
 from suite.predict.prediction import Asked
 from suite.predict.scenario import EVEN, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
+from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
 from suite.text import chosen, known, shown
@@ -99,7 +99,7 @@ class Request(BaseModel):
     def link(self, network: Network) -> KnownLink | None:
         """Return the link between nodes, given or measured; None if the request does not define it."""
         if self.comm:
-            return of_comm(CommFolder.open(self.comm), self.backend, network)
+            return of_comm(RunFolder.open(self.comm, COMM), self.backend, network)
         if self.alpha is None or self.beta is None:
             return None
         return KnownLink(Link(self.alpha, self.beta, self.gamma), 0.0, "link: as given")

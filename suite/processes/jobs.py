@@ -2,10 +2,10 @@
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter
-from suite.contracts.case import Case, Configuration
+from suite.contracts.case import Case, Collective, Configuration
 from suite.plugin_errors import ask
 from suite.worker.contract import SGD, Adam, Optimiser, Setup
-from suite.worker.job import DataSet, Group, Measure, Task, Train
+from suite.worker.job import Communicate, DataSet, Group, Measure, Task, Train
 from suite.worker.pass_kinds import TRAIN
 from suite.worker.variables import Variables
 from workloads.catalogue import Workload
@@ -67,3 +67,17 @@ def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None)
         return Train(workload.graph(), case.training, case.schedule, case.input, data)
     passes = list(case.passes_of(repeat))
     return Measure(workload.graph(), passes, case.sampling, case.input, data, peaks=repeat == 0)
+
+
+def exchanging(collective: Collective, adapter: Adapter) -> Task:
+    """Return the task of a case that exchanges messages; the adapter has its backend."""
+    return Communicate(
+        communicator=next(each.communicator for each in adapter.backends if each.name == collective.backend),
+        operation=collective.operation,
+        counts=list(collective.counts),
+        overlap=list(collective.overlapped),
+        seconds=collective.seconds,
+        budget_s=collective.budget,
+        tensors=bool(collective.tensors),
+        dtype=collective.dtype,
+    )

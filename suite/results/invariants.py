@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.results.rank_report import AnyRank, Rank, is_end
-from suite.results.records import AnyRecord, Record
-from suite.worker.messages import Noise, Pass, Training
+from suite.contracts.case import ITEMSIZES, Collective
+from suite.results.rank_report import Rank, Times, is_end
+from suite.results.records import Record
+from suite.text import shown
+from suite.worker.comm import divisible
+from suite.worker.messages import ExchangeTimes, Noise, OverlapTimes, Pass, SkippedSizes, Training
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, NATIVE, TRAIN
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3  # a device's clock and its host's may differ by this factor plus these seconds
@@ -19,16 +22,20 @@ WAITS, WAIT_S = 5, 1.0
 PART_S, OPEN_STEPS = 0.5, 2
 
 
-def broken(record: AnyRecord) -> str | None:
+# The samples of a message, taken one after the other: of an exchange alone, and of one that is overlapped.
+SAMPLES, OVERLAPPED = ("sample_s",), ("exchange_s", "compute_s", "both_s", "progressed_s")
+
+
+def broken(record: Record) -> str | None:
     """Return the first invariant that a record breaks, in words; None if all hold."""
-    ranks = [rank for rank in record.ranks if isinstance(rank, Rank)]
     every = (problem for rank in record.ranks for problem in (*_of_connections(rank), *_of_noise(rank)))
+    of_ranks = (_of_rank(record, rank) for rank in record.ranks)
     return next(
-        chain(_of_counts(record), _of_steps(record, ranks), every, *(_of_rank(record, rank) for rank in ranks)), None
+        chain(_of_exchanges(record), _of_counts(record), _of_steps(record, record.ranks), every, *of_ranks), None
     )
 
 
-def _of_counts(record: AnyRecord) -> Iterator[str]:
+def _of_counts(record: Record) -> Iterator[str]:
     place = record.case.placement
     found = [rank.rank for rank in record.ranks]
     if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < place.ranks):
@@ -39,10 +46,10 @@ def _of_counts(record: AnyRecord) -> Iterator[str]:
         yield f"repeat = {record.repeat}, seconds = {record.seconds:g}: neither can be below 0"
 
 
-def _of_steps(record: AnyRecord, ranks: Sequence[Rank]) -> Iterator[str]:
+def _of_steps(record: Record, ranks: Sequence[Rank]) -> Iterator[str]:
     """Check that ranks trained for equal numbers of epochs and steps; asynchronous ones may differ in steps."""
     trained = [rank.training for rank in ranks if rank.training]
-    paced = isinstance(record, Record) and record.declared is not None and not record.declared.synchronous
+    paced = record.declared is not None and not record.declared.synchronous
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
     if len(set(counted)) > 1:
         yield "its ranks trained for different numbers of epochs or steps"
@@ -58,14 +65,14 @@ def own_pace(name: str) -> bool:
     return name in BY_NAME and BY_NAME[name].own_pace
 
 
-def _of_passes(record: AnyRecord, rank: Rank) -> Iterator[str]:
+def _of_passes(record: Record, rank: Rank) -> Iterator[str]:
     """Check that a rank has the native pass if its process group was to measure the speed."""
-    expected = isinstance(record, Record) and record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
+    expected = record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
     if expected and not rank.training and NATIVE not in rank.passes:
         yield f"rank {rank.rank}: its outcome is ok, and it has no pass {NATIVE!r}"
 
 
-def _of_rank(record: AnyRecord, rank: Rank) -> Iterator[str]:
+def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
     per_step = record.case.batch * record.case.placement.devices
     if rank.training:
         found = chain(_of_training(rank.training, record.seconds), _of_samples(rank.training, per_step))
@@ -124,13 +131,75 @@ def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
     return measured.wall_s + sum(measured.warmup_s) + sum(measured.set_aside_s or ()) + turns
 
 
-def _of_connections(rank: AnyRank) -> Iterator[str]:
+def _of_exchanges(record: Record) -> Iterator[str]:
+    """Check the exchanges of a collective: all ranks must take the same samples of the case's messages."""
+    collective, ranks = record.case.collective, record.ranks
+    if collective is None:
+        yield from (f"rank {rank.rank}: it has exchanges, and its case trains" for rank in ranks if rank.exchanges)
+        return
+    yield from _of_rows(ranks, collective)
+    for rank in ranks:
+        if rank.passes or rank.training:
+            yield f"rank {rank.rank}: it has passes, and its case is a collective"
+        if record.outcome == "ok":
+            problems = _of_messages(rank.exchanges, collective, record.case.placement.ranks)
+            yield from (f"rank {rank.rank}: {problem}" for problem in problems)
+        sampled = sum(sum(getattr(row, name, ())) for row in rank.exchanges for name in (*SAMPLES, *OVERLAPPED))
+        if sampled > CLOCKS * record.seconds + 1.0:
+            yield f"its samples took {sampled:.3g} s, and all of it {record.seconds:.3g} s"
+
+
+def _of_rows(ranks: Sequence[Rank], collective: Collective) -> Iterator[str]:
+    for number, rows in enumerate(zip(*(rank.exchanges for rank in ranks), strict=False)):
+        yield from (f"row {number} {problem}" for row in rows for problem in _of_row(row, collective))
+        if len({str((type(row), getattr(row, "kind", ""), row.bytes)) for row in rows}) > 1:
+            yield f"row {number} is not of as many bytes on every rank"
+        if len({tuple(len(getattr(row, name, ())) for name in (*SAMPLES, *OVERLAPPED)) for row in rows}) > 1:
+            yield f"row {number} is not of the same samples on every rank"
+
+
+def _of_row(row: Times, collective: Collective) -> Iterator[str]:
+    """Check a rank's samples of a message; a problem follows the row's number."""
+    if isinstance(row, SkippedSizes):
+        return
+    if isinstance(row, ExchangeTimes) and row.kind not in ("single", "row", "together"):
+        yield f"is of the unknown kind {shown(row.kind)}"
+    if row.operation != collective.operation:
+        yield f"is of {shown(row.operation)}, its case of {collective.operation}"
+    timed = [getattr(row, name) for name in (OVERLAPPED if isinstance(row, OverlapTimes) else SAMPLES)]
+    if any(not times or min(times) <= 0 for times in timed):
+        yield "has no samples, or some that took no time"
+    if len({*map(len, [*timed, *filter(None, [row.late_s])])}) > 1:
+        yield "has more of some times than of others"
+
+
+def _of_messages(rows: Sequence[Times], collective: Collective, world: int) -> Iterator[str]:
+    """Check that a rank's messages are those of its case, each once, in order."""
+    sizes = [ITEMSIZES[collective.dtype] * divisible(collective.operation, count, world) for count in collective.counts]
+    single = [row.bytes for row in rows if isinstance(row, ExchangeTimes) and row.kind == "single"]
+    skipped = [size for row in rows if isinstance(row, SkippedSizes) for size in row.bytes]
+    several = [row for row in rows if isinstance(row, ExchangeTimes) and row.kind != "single"]
+    if collective.tensors:
+        wanted = [*sorted(set(sizes)), sum(sizes)]
+    else:
+        wanted = sizes[: len(single)] if skipped else sizes
+        if skipped and skipped != collective.sizes[len(single) :]:
+            yield f"messages of {shown(skipped)} bytes were skipped, and other ones are missing"
+    if single != wanted:
+        yield f"messages of {shown(single)} bytes were measured, and its case has {shown(wanted)}"
+    if any((row.bytes, row.messages) != (sum(sizes), len(sizes)) for row in several):
+        yield f"all tensors are {len(sizes)} messages of {sum(sizes)} bytes, and other ones were measured"
+    if any(row.bytes not in sizes for row in rows if isinstance(row, OverlapTimes)):
+        yield "a message that its case has not was measured beside computation"
+
+
+def _of_connections(rank: Rank) -> Iterator[str]:
     for end in chain.from_iterable(rank.connections):
         if not is_end(end):
             yield f"rank {rank.rank}: its connection has the end {end[:50]!r}, which is no address and port"
 
 
-def _of_noise(rank: AnyRank) -> Iterator[str]:
+def _of_noise(rank: Rank) -> Iterator[str]:
     noise = rank.noise or Noise([], [])
     if min((*noise.reference_before_s, *noise.reference_after_s), default=1.0) <= 0:
         yield f"rank {rank.rank}: its reference computation took no time"
@@ -156,7 +225,7 @@ def _of_pass(name: str, measured: Pass, per_step: int) -> Iterator[str]:
         yield "a block of steps took no time"
 
 
-def _of_wall(record: AnyRecord, measured: Pass) -> Iterator[str]:
+def _of_wall(record: Record, measured: Pass) -> Iterator[str]:
     """Check that a pass is not much longer than its steps, and as long as the time from its begin to its end."""
     steps, wall, warm = measured.step_s, measured.wall_s, sorted(measured.warmup_s)
     usual = warm[len(warm) // 2] if warm else 0.0

@@ -14,9 +14,11 @@ from suite.worker.contract import LayerTimes
 from suite.worker.messages import Message, of_type
 from suite.worker.typed_json import to_json
 
+Times = messages.ExchangeTimes | messages.OverlapTimes | messages.SkippedSizes
 
-class AnyRank(Stored):
-    """The report of a rank, whatever its task."""
+
+class Rank(Stored):
+    """The report of a rank."""
 
     rank: int
     hello: Kept[messages.Hello] | None = None
@@ -26,49 +28,38 @@ class AnyRank(Stored):
     noise: Kept[messages.Noise] | None = None
     memory: Kept[messages.Memory] | None = None
     failed: Kept[messages.Failed] | None = None
-
-
-class Rank(AnyRank):
-    """The report of a rank of a training."""
-
     passes: dict[str, Kept[messages.Pass]] = {}
     peaks: Kept[messages.Peaks] | None = None  # measured in a case's first process
     layers: tuple[Kept[LayerTimes], ...] | None = None
     kernels: Kept[messages.Kernels] | None = None
     training: Kept[messages.Training] | None = None
+    exchanges: tuple[Kept[Times], ...] = ()  # of a collective, in order
     notes: dict[str, Any] = {}  # the trainer's own words
 
 
 Sent = TypeVar("Sent", bound=tuple[Any, ...])
 
 
-def training_rank(rank: int, sent: Sequence[Message]) -> Rank:
-    """Return a training rank's report from all of its messages."""
-    layers = last(messages.Layers, sent)
+def rank_of(rank: int, sent: Sequence[Message]) -> Rank:
+    """Return a rank's report from all of its messages."""
+    layers, wire = last(messages.Layers, sent), last(messages.Wire, sent)
     return Rank(
         rank=rank,
-        **life(sent),
+        hello=last(messages.Hello, sent),
+        joined=last(messages.Joined, sent),
+        wire=wire.interfaces if wire else None,
+        connections=tuple(wire.connections) if wire else (),
+        noise=last(messages.Noise, sent),
+        memory=last(messages.Memory, sent),
+        failed=last(messages.Failed, sent),
         passes={measured.name: measured for measured in of_type(messages.Pass, sent)},
         peaks=last(messages.Peaks, sent),
         layers=tuple(layers.layers) if layers else None,
         kernels=last(messages.Kernels, sent),
         training=last(messages.Training, sent),
+        exchanges=tuple(message for message in sent if isinstance(message, Times)),
         notes={name: to_json(note) for each in of_type(messages.Notes, sent) for name, note in each.notes.items()},
     )
-
-
-def life(sent: Sequence[Message]) -> dict[str, Any]:
-    """Return the fields of `AnyRank`, but for `rank`."""
-    wire = last(messages.Wire, sent)
-    return {
-        "hello": last(messages.Hello, sent),
-        "joined": last(messages.Joined, sent),
-        "wire": wire.interfaces if wire else None,
-        "connections": tuple(wire.connections) if wire else (),
-        "noise": last(messages.Noise, sent),
-        "memory": last(messages.Memory, sent),
-        "failed": last(messages.Failed, sent),
-    }
 
 
 def last(kind: type[Sent], sent: Sequence[Message]) -> Sent | None:

@@ -5,7 +5,7 @@ A type's fields are the file's: only `suite.results.run_folder` reads and writes
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, StringConstraints
 
@@ -13,14 +13,14 @@ from suite.contracts.case import Case, check_counts
 from suite.contracts.engine_messages import EngineMessage
 from suite.processes.evidence import Login
 from suite.processes.watchdog import Limits, Stopped
-from suite.results.rank_report import AnyRank, Rank
+from suite.results.rank_report import Rank
 from suite.results.stored import FORMAT, FileName, Format, Kept, Stored
 from suite.worker.messages import Machine
 from suite.worker.pass_kinds import NATIVE, TRAIN
 
 METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
 
-TRAINING = "training"
+TRAINING, COMM = "training", "comm"  # kinds of runs
 Outcome = Literal["ok", "unsupported", "unavailable", "oom", "timeout", "crash", "diverged", "cancelled"]
 CANCELLED: Outcome = "cancelled"  # the outcome if a person stopped it: measured again when the run is resumed
 
@@ -39,7 +39,7 @@ class About(Stored):
 
     format: Format = FORMAT
     method: int = METHOD
-    kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING  # see suite.comm.records
+    kind: Annotated[str, StringConstraints(pattern="^(foreign )?(training|comm)$")] = TRAINING
     id: str = ""  # the run's id, which its records name
     stagebench: str = ""  # the version that began it
     created: Moment = ""
@@ -48,6 +48,16 @@ class About(Stored):
     commit: str = ""  # of the git repository in which the command ran, with "-dirty" after it if files had changed
     until: float | None = None  # relative half-width of an interval (`--until`); None: the plan's processes
     collected: tuple[str, ...] = ()  # the run folders from which it was joined
+
+    @property
+    def of_comm(self) -> bool:
+        """True if the run's cases are collectives, measured or imported."""
+        return self.kind.endswith(COMM)
+
+    @property
+    def imported(self) -> bool:
+        """True if another program measured it (suite.results.foreign)."""
+        return self.kind.startswith("foreign")
 
 
 def _possible(case: Case) -> Case:
@@ -58,30 +68,21 @@ def _possible(case: Case) -> Case:
 PossibleCase = Annotated[Case, AfterValidator(_possible)]
 
 
-class AnyEntry(Stored):
+class CaseEntry(Stored):
     """A case of a run, with the reason if it cannot run."""
 
     id: FileName
-    case: Any  # typed by the subclasses
+    case: PossibleCase
     outcome: Literal["unsupported", "unavailable"] | None = None  # None: it can run
     reason: str = ""
 
 
-Entry = TypeVar("Entry", bound=AnyEntry)
-
-
-class CaseEntry(AnyEntry):
-    """A case of the plan."""
-
-    case: PossibleCase
-
-
-class Cases(Stored, Generic[Entry]):
+class Cases(Stored):
     """cases.json: the plan as resolved."""
 
     format: Format = FORMAT
     scale: str | None = None  # the plan's scale profile (`--scale`); None: the plan itself
-    cases: tuple[Entry, ...]
+    cases: tuple[CaseEntry, ...]
 
 
 class Host(Stored):
@@ -134,8 +135,8 @@ class Evidence(Stored):
     limits: Limits | None = None
 
 
-class AnyRecord(Stored):
-    """The fields that records of trainings and of communication have in common."""
+class Record(Stored):
+    """records/ID-rN.json: one process group of one case."""
 
     format: Format = FORMAT
     digest: str = ""  # of the file's text with "" here
@@ -144,7 +145,7 @@ class AnyRecord(Stored):
     method: int = METHOD
     stagebench: str = ""  # the version that wrote it
     case_id: FileName
-    case: Any  # typed by the subclasses
+    case: PossibleCase
     repeat: int
     outcome: Outcome
     reason: str = ""
@@ -154,26 +155,11 @@ class AnyRecord(Stored):
     session: str = ""  # the id of the command that measured it: each resumption has a new one; "": unknown
     interpreter: Interpreter
     bundle: str  # the digest of the code that ran
-    load: Load
-    evidence: Evidence | None = None
-    ranks: tuple[AnyRank, ...]
-
-    @property
-    def result(self) -> Outcome:
-        """The outcome of what it was measured for."""
-        return self.outcome
-
-
-Measured = TypeVar("Measured", bound=AnyRecord)
-
-
-class Record(AnyRecord):
-    """records/ID-rN.json: one process group of one case."""
-
-    case: PossibleCase
-    declared: Declared | None = None
+    declared: Declared | None = None  # None: of a collective
     proof: str | None = None  # the key of a proof
     proof_reason: str = ""  # the reason why the proof does not exist or failed
+    load: Load
+    evidence: Evidence | None = None
     passes: dict[str, Outcome] = {}  # the end of each pass that began: ok once every rank has sent it
     ranks: tuple[Rank, ...]
 

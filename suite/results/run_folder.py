@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -35,7 +35,7 @@ from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usab
 from suite.plan.read import differences
 from suite.results.invariants import broken
 from suite.results.proof import Proof
-from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Entry, Host, Measured, Record
+from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Record
 from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
 from suite.text import shown
 from workloads.graph import Graph
@@ -60,13 +60,8 @@ class Identity(NamedTuple):
     cases: dict[str, Any]  # by id
 
 
-class ResultFolder(Generic[Entry, Measured]):
-    """The results of one run on disk, of trainings or of communication."""
-
-    kind: str
-    entry_type: type[Entry]
-    cases_type: type[Cases[Entry]]
-    record_type: type[Measured]
+class RunFolder:
+    """The results of one run on disk."""
 
     def __init__(self, path: Path) -> None:
         """Represent the folder at `path`, which need not exist yet."""
@@ -74,12 +69,15 @@ class ResultFolder(Generic[Entry, Measured]):
         self.invalid: dict[str, str] = {}  # the reason for each record file read so far that is no record of this run
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open an existing run; RequestError for no run folder, a run of another kind, or an unknown format."""
-        kind = about_of(path).kind
-        if kind != cls.kind:
+    def open(cls, path: Path, kind: str | None = TRAINING) -> Self:
+        """Open an existing run; RequestError for no run folder, a run of another kind, or an unknown format.
+
+        `kind` is a kind of `About`; None takes every run, measured or imported.
+        """
+        found = about_of(path).kind
+        if kind not in (found, None):
             raise RequestError(
-                f"{path} holds a run of {kind}, and one of {cls.kind} is wanted here; name another run folder"
+                f"{path} holds a run of {found}, and one of {kind} is wanted here; name another run folder"
             )
         return cls(path)
 
@@ -91,7 +89,7 @@ class ResultFolder(Generic[Entry, Measured]):
         """
         with usable(self.path):
             if (self.path / "run.json").exists():
-                self._check_resumable()
+                self._check_resumable(about.kind)
             self.make_folders()
         if not self.begun:
             self._write("run.json", about.but(id=about.id or uuid4().hex))
@@ -122,8 +120,8 @@ class ResultFolder(Generic[Entry, Measured]):
                     "there, or name a new run folder with -o"
                 )
 
-    def _check_resumable(self) -> None:
-        method = self.open(self.path).about.method
+    def _check_resumable(self, kind: str) -> None:
+        method = self.open(self.path, kind).about.method
         if self.begun and method != METHOD:
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (run.json has method {method}, this one "
@@ -199,7 +197,7 @@ class ResultFolder(Generic[Entry, Measured]):
         return self._cases().scale
 
     @property
-    def cases(self) -> tuple[Entry, ...]:
+    def cases(self) -> tuple[CaseEntry, ...]:
         """Every case of the run, in the plan's order."""
         return self._cases().cases
 
@@ -213,12 +211,12 @@ class ResultFolder(Generic[Entry, Measured]):
             probe(folder)
         return folder
 
-    def record(self, case_id: str, repeat: int) -> Measured | None:
+    def record(self, case_id: str, repeat: int) -> Record | None:
         """Return a record; None if it has not been measured, or the file in its place is `invalid`."""
         path = self._place(case_id, repeat)
         return self._valid(path) if os.path.lexists(path) else None
 
-    def records(self, of: Collection[str] | None = None, names: Sequence[str] | None = None) -> Iterator[Measured]:
+    def records(self, of: Collection[str] | None = None, names: Sequence[str] | None = None) -> Iterator[Record]:
         """Yield every valid record in the order of file names; `invalid` has the reason for each of the others.
 
         `of`: the case ids whose records are read; `names`: the file names, of `record_names`; None: all.
@@ -264,11 +262,11 @@ class ResultFolder(Generic[Entry, Measured]):
     def write_about(self, about: About) -> None:
         self._write("run.json", about)
 
-    def write_cases(self, entries: Collection[Entry], scale: str | None = None) -> None:
+    def write_cases(self, entries: Collection[CaseEntry], scale: str | None = None) -> None:
         """Write cases.json; RequestError if the cases are too many to be read again."""
-        self._write("cases.json", self.cases_type(scale=scale, cases=tuple(entries)))
+        self._write("cases.json", Cases(scale=scale, cases=tuple(entries)))
 
-    def write_record(self, record: Measured) -> None:
+    def write_record(self, record: Record) -> None:
         """Write a record as this run's, and the hosts that its ranks reported if they are not known yet.
 
         An invalid file in its place is moved to `invalid/`. Outsized for a record that is too large to be read again;
@@ -297,13 +295,13 @@ class ResultFolder(Generic[Entry, Measured]):
     def write_host(self, host: Host) -> None:
         self._write(f"hosts/{host.host}.json", host)
 
-    def _cases(self) -> Cases[Entry]:
-        return read(self.path / "cases.json", self.cases_type, OF_CASES, CASES)
+    def _cases(self) -> Cases:
+        return read(self.path / "cases.json", Cases, OF_CASES, CASES)
 
     def _place(self, case_id: str, repeat: int) -> Path:
         return self.path / "records" / f"{case_id}-r{repeat}.json"
 
-    def _valid(self, path: Path) -> Measured | None:
+    def _valid(self, path: Path) -> Record | None:
         """Return a file's record; None, with the reason in `invalid`, if it holds no record of this run.
 
         StoreError if the disk fails for now: the record may be valid.
@@ -315,28 +313,24 @@ class ResultFolder(Generic[Entry, Measured]):
                 raise StoreError(error.args[0], UNREAD) from error.__cause__
             self.invalid[path.name] = str(error).replace(f"{self.path}{os.sep}", "")
             return None
-        misfit = self._misfit(found, path, text) or self.broken(found)
+        misfit = self._misfit(found, path, text) or broken(found)
         if misfit:
             self._refuse(path, misfit)
             return None
         self.invalid.pop(path.name, None)  # it may have been replaced since it was read last
         return found
 
-    def _written(self, path: Path) -> tuple[Measured, bytes]:
+    def _written(self, path: Path) -> tuple[Record, bytes]:
         """Return a file's record, of any run, and the file's text; StoreError if it holds no record."""
         text = text_of(path, OF_A_RECORD)
-        return understood(text, path, self.record_type, OF_A_RECORD, free=True), text
+        return understood(text, path, Record, OF_A_RECORD, free=True), text
 
-    def refuse(self, record: Measured, why: str) -> None:
+    def refuse(self, record: Record, why: str) -> None:
         """Add a valid record that its reader cannot use to `invalid`, with the reason."""
         self._refuse(self._place(record.case_id, record.repeat), why)
 
     def _refuse(self, path: Path, why: str) -> None:
         self.invalid[path.name] = f"records/{path.name}: {why}; {OF_A_RECORD}"
-
-    def broken(self, record: Measured) -> str | None:
-        """Return the first invariant that a record breaks; None if all hold."""
-        return broken(record)
 
     def _keep_aside(self, path: Path) -> None:
         """Move a file that is no record of this run to `invalid/`; StoreError if the disk refuses."""
@@ -353,7 +347,7 @@ class ResultFolder(Generic[Entry, Measured]):
         folder = self.path / "records"
         return sorted(name for name in os.listdir(folder) if name.endswith(".json")) if folder.is_dir() else []
 
-    def _misfit(self, record: Measured, path: Path, text: bytes) -> str | None:
+    def _misfit(self, record: Record, path: Path, text: bytes) -> str | None:
         """Return why a record does not belong to this run and this place, or was changed; None if it does."""
         identity = self._identity
         if path.name != f"{record.case_id}-r{record.repeat}.json":
@@ -390,15 +384,6 @@ class ResultFolder(Generic[Entry, Measured]):
                 f"{path} would have {len(text)} bytes, and {CASES} are read; make several runs of its cases"
             )
         write_whole(path, text)
-
-
-class RunFolder(ResultFolder[CaseEntry, Record]):
-    """The folder of a run of trainings."""
-
-    kind = TRAINING
-    entry_type = CaseEntry
-    cases_type = Cases[CaseEntry]
-    record_type = Record
 
 
 def about_of(path: Path) -> About:

@@ -1,47 +1,35 @@
 """The events of a session; the command line shows them, a program may listen."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from suite.contracts.case import Case
 from suite.results.proof import Proof
-from suite.results.records import AnyEntry, AnyRecord
+from suite.results.records import CaseEntry, Record
 from suite.worker.messages import Message
-
-
-class Measurable(Protocol):
-    """A case as a session and its observers see it."""
-
-    @property
-    def id(self) -> str:
-        """A hash of its values."""
-
-    @property
-    def label(self) -> str:
-        """The case in words, for a person."""
 
 
 class Observer:
     """Receives a session's events, all from the session's thread; the defaults do nothing."""
 
-    def begin(self, entries: Sequence[AnyEntry], processes: int, done: int) -> None:
+    def begin(self, entries: Sequence[CaseEntry], processes: int, done: int) -> None:
         """Called before anything starts, with every case; those with an outcome never run.
 
         `processes` counts those of all other cases, `done` the records that exist already.
         """
 
-    def proving(self, case: Measurable) -> None:
+    def proving(self, case: Case) -> None:
         """Called before a proof is made or looked up; several may be made at a time. Trainings only."""
 
-    def proved(self, case: Measurable, proof: Proof) -> None:
+    def proved(self, case: Case, proof: Proof) -> None:
         """Called with the proof that the case's records will name; see suite.proofs.make."""
 
-    def started(self, case: Measurable, repeat: int) -> None:
+    def started(self, case: Case, repeat: int) -> None:
         """Called before a process group is launched."""
 
-    def message(self, case: Measurable, rank: int, message: Message) -> None:
+    def message(self, case: Case, rank: int, message: Message) -> None:
         """Called with each message of a rank; among cases that take turns, the case whose turn it is."""
 
-    def finished(self, case: Measurable, record: AnyRecord) -> None:
+    def finished(self, case: Case, record: Record) -> None:
         """Called after a record was written."""
 
     def note(self, text: str, further: int = 0) -> None:

@@ -1,37 +1,53 @@
 """A session over the cases of one run folder: interleaved rounds, a record for each process group, resumed at any time.
 
 Every case gets its first process before any case gets its second, so that a drift of the machine affects all alike.
-Within a round, cases that will be compared take turns if they can. A case and repeat with a record is not measured
-again. Subclasses measure training (`suite.session.training`) and communication (`suite.comm.session`).
+Within a round, cases that will be compared take turns if they can. Each training is proven before its first process. A
+case and repeat with a record is not measured again.
 """
 
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from suite import __version__
+from suite.contracts.case import Case
+from suite.data.sets import locate
 from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
+from suite.plan import Resolved
+from suite.plugin_errors import ask
 from suite.processes import bundle
 from suite.processes.attempt import Attempt, Measuring
-from suite.processes.launch import Launch, OnMessage
+from suite.processes.jobs import exchanging, measuring
+from suite.processes.launch import OnMessage
+from suite.results.invariants import broken
 from suite.results.lock import held
-from suite.results.records import CANCELLED, AnyEntry, AnyRecord
-from suite.results.run_folder import ResultFolder
+from suite.results.rank_report import rank_of
+from suite.results.records import CANCELLED, CaseEntry, Record
+from suite.results.run_folder import RunFolder
 from suite.results.stored import Outsized, misfit
 from suite.results.this_host import load, this_host
+from suite.session.cases import (
+    Runnable,
+    declared_of,
+    kept,
+    launch_of_case,
+    pass_ends,
+    slowed,
+    turn_groups,
+    turn_key,
+)
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, further_round, still_open
-from suite.session.observer import Measurable, Observer
+from suite.session.observer import Observer
 from suite.session.patience import Patience, patiently
+from suite.session.proving import CaseProofs
 from suite.session.turns import Room, Turned, take_turns
 from suite.text import grouped
 from suite.worker.messages import Message
@@ -39,76 +55,42 @@ from suite.worker.messages import Message
 FAILURES = ("oom", "timeout", "crash", "diverged")
 RETRIED = (*FAILURES, "unavailable")  # the missing part may be installed by now
 
+# (folder, (case, synchronous), most processes so far, half-width) -> ids of cases that need a further round
+OpenCases = Callable[[RunFolder, Iterable[tuple[Case, bool]], int, float], set[str]]
 
-C = TypeVar("C", bound=Measurable)
+
+def none_open(folder: RunFolder, cases: Iterable[tuple[Case, bool]], processes: int, threshold: float) -> set[str]:
+    """Return no case: the plan's processes are enough."""
+    return set()
 
 
 @dataclass(frozen=True)
-class Runnable(Generic[C]):
-    """A case with its launch."""
+class Settings:
+    """The settings that the command line adds to a plan."""
 
-    case: C
-    launch: Launch
+    proofs: bool = True  # of trainings
+    retry: bool = False  # measure cases again that failed or were unavailable
+    scale: str | None = None  # the plan's scale profile, for the record
+    end: EndRule = PLANNED
+    open_cases: OpenCases = none_open  # called if the end rule allows further rounds
 
 
-class Session(ABC, Generic[C]):
+class Session:
     """A run: planned cases, a folder, an observer."""
-
-    scale: str | None = None  # the plan's, for cases.json
 
     def __init__(
         self,
-        folder: ResultFolder[Any, Any],
-        planned: Sequence[tuple[C, str | None, str]],
+        folder: RunFolder,
+        planned: Sequence[Resolved],
+        interpreters: dict[str, str],
         observer: Observer,
-        retry: bool = False,
-        end: EndRule = PLANNED,
+        settings: Settings,
     ) -> None:
-        """Take the planned cases, each with the outcome and reason if it cannot run; nothing is started yet.
-
-        `retry`: measure failed and unavailable cases again.
-        """
+        """Take the planned cases and the explicit interpreters ({adapter: path}); nothing is started yet."""
         self._folder, self._planned, self._observer = folder, planned, observer
-        self._retry, self._end, self._id = retry, end, uuid4().hex
-
-    # --- for subclasses ---------------------------------------------------------
-
-    @abstractmethod
-    def launch(self, case: C, bundles: Path) -> Launch:
-        """Return the launch of a case, its bundle below `bundles`; Unavailable if this machine lacks something."""
-
-    @abstractmethod
-    def attempt(self, item: Runnable[C], repeat: int, folder: Path, on_message: OnMessage, in_turns: bool) -> Measuring:
-        """Measure repeat number `repeat`; with `in_turns`, interleaved with other cases."""
-
-    @abstractmethod
-    def reports(self, attempt: Attempt) -> dict[str, Any]:
-        """Return the fields of the record that come from the ranks' messages: `ranks`, and others."""
-
-    def processes(self, case: C) -> int:
-        """Return the number of process groups, each with a record of its own."""
-        return 1
-
-    def undecided(self, items: list[Runnable[C]], processes: int) -> list[Runnable[C]]:
-        """Return the cases that need a further round; called when every case has at most `processes` records."""
-        return []
-
-    def turn_key(self, item: Runnable[C]) -> Hashable:
-        """Return a key; cases with equal keys are interleaved. None: measure without interleaving."""
-        return None
-
-    def turn_groups(self, items: list[Runnable[C]]) -> list[list[Runnable[C]]]:
-        """Split cases of one `turn_key` into the groups that take turns."""
-        return [items]
-
-    def prepare(self, items: list[Runnable[C]]) -> None:
-        """Do work that takes time and is not timed; called before the first process group of `items`."""
-
-    def record_fields(self, item: Runnable[C]) -> dict[str, Any]:
-        """Return further fields of the record; called before each process group."""
-        return {}
-
-    # --- the session ------------------------------------------------------------
+        self._interpreters, self._settings, self._end = interpreters, settings, settings.end
+        self._proofs = CaseProofs(folder, interpreters, observer) if settings.proofs else None
+        self._id = uuid4().hex
 
     def run(self) -> Counter[str]:
         """Measure every process group without a record; return the number of records of each outcome.
@@ -118,7 +100,7 @@ class Session(ABC, Generic[C]):
         """
         with held(self._folder.path):
             items, entries = self._runnable()
-            total = sum(self.processes(item.case) for item in items)
+            total = sum(item.case.sampling.processes for item in items)
             self._observer.begin(entries, total, self._done(items))
             try:
                 time_is_up = self._end.clock()
@@ -142,66 +124,83 @@ class Session(ABC, Generic[C]):
                 self._observer.end()
             return self._outcomes(items)
 
-    def _runnable(self) -> tuple[list[Runnable[C]], list[AnyEntry]]:
+    def _runnable(self) -> tuple[list[Runnable], list[CaseEntry]]:
         """Launch every case as far as its interpreter; store all cases, each with the reason if it cannot run."""
-        entries: list[AnyEntry] = []
-        items: list[Runnable[C]] = []
+        entries: list[CaseEntry] = []
+        items: list[Runnable] = []
         for case, outcome, reason in self._planned:
             if outcome is None:
                 try:
-                    items.append(Runnable(case, self.launch(case, self._folder.path / "bundles")))
+                    launch = launch_of_case(case, self._interpreters, self._folder.path / "bundles" / case.adapter)
+                    items.append(Runnable(case, launch))
                 except Unavailable as error:
                     outcome, reason = "unavailable", str(error)
             row = {"id": case.id, "case": case, "outcome": outcome, "reason": reason}
-            entries.append(self._folder.entry_type.model_validate(row))
-        self._folder.write_cases(entries, self.scale)
+            entries.append(CaseEntry.model_validate(row))
+        self._folder.write_cases(entries, self._settings.scale)
         self._folder.write_host(this_host())
         if not items:
             reasons = sorted({f"  {entry.reason}" for entry in entries if entry.outcome})
             raise Unavailable("\n".join(["nothing that was asked for can run here:", *reasons]))
         return items, entries
 
-    def _rounds(self, items: list[Runnable[C]]) -> Iterator[tuple[int, list[Runnable[C]]]]:
+    def _rounds(self, items: list[Runnable]) -> Iterator[tuple[int, list[Runnable]]]:
         """Yield (repeat, cases that take turns if memory allows): the plan's rounds, then those for undecided cases."""
-        planned = max(self.processes(item.case) for item in items)
+        planned = max(item.case.sampling.processes for item in items)
         for repeat in range(most := self._most(planned)):
-            due = [item for item in items if repeat < self.processes(item.case)]
+            due = [item for item in items if repeat < item.case.sampling.processes]
             if repeat >= planned:
-                due = self.undecided(items, repeat)
+                due = self._undecided(items, repeat)
                 if not due:
                     return
             todo = [item for item in due if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
                 self._observer.note(further_round(len(todo)), further=len(todo))
-            for joined in grouped(todo, lambda item: self.turn_key(item) or item.case.id).values():
-                for group in self.turn_groups(joined):
+            for joined in grouped(todo, lambda item: turn_key(item) or item.case.id).values():
+                for group in turn_groups(joined):
                     yield repeat, group
-        if self._end.goes_on and (undecided := self.undecided(items, most)):
+        if self._end.goes_on and (undecided := self._undecided(items, most)):
             self._observer.note(still_open(len(undecided), most, self._end.clear))
+
+    def _undecided(self, items: list[Runnable], processes: int) -> list[Runnable]:
+        """Return the cases whose comparisons are still open when every case has at most `processes` records."""
+        asked = [(item.case, ask(item.launch.adapter, "synchronous", item.case)) for item in items]
+        undecided = self._settings.open_cases(self._folder, asked, processes, self._end.clear)
+        return [item for item in items if item.case.id in undecided]
 
     def _most(self, planned: int) -> int:
         return max(planned, MOST_PROCESSES) if self._end.goes_on else planned
 
-    def _record(self, case: C, repeat: int) -> AnyRecord | None:
+    def _record(self, case: Case, repeat: int) -> Record | None:
         return patiently(partial(self._folder.record, case.id, repeat), self._observer.note)
 
-    def _have(self, case: C, repeat: int) -> bool:
+    def _have(self, case: Case, repeat: int) -> bool:
         record = self._record(case, repeat)
         if record is None or record.outcome == CANCELLED:
             return False
-        return not (self._retry and record.outcome in RETRIED)
+        return not (self._settings.retry and record.outcome in RETRIED)
 
-    def _starting(self, todo: list[Runnable[C]], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
+    def _starting(self, todo: list[Runnable], repeat: int, time_is_up: Callable[[], bool]) -> Iterator[Turned]:
         """Start the first case of `todo`, and further ones while memory allows; started cases leave `todo`."""
-        self.prepare(todo)
-        fields, several, room = {item.case.id: self.record_fields(item) for item in todo}, len(todo) > 1, Room()
+        if self._proofs:
+            self._proofs.make([item for item in todo if not item.case.collective])
+        fields, several, room = {item.case.id: self._fields(item) for item in todo}, len(todo) > 1, Room()
         together: list[str] = []
         while todo and (not together or (not time_is_up() and room.for_one_more())):
             item = todo.pop(0)
             together.append(item.case.id)
             yield self._measuring(item, repeat, fields[item.case.id], together if several else [])
 
-    def _measuring(self, item: Runnable[C], repeat: int, fields: dict[str, Any], together: list[str]) -> Turned:
+    def _fields(self, item: Runnable) -> dict[str, Any]:
+        """Return what the adapter declares for a training and its proof, as its record names them."""
+        if item.case.collective:
+            return {}
+        declared = declared_of(item.case, item.launch.adapter)
+        if self._proofs is None:
+            return {"declared": declared, "proof_reason": "proofs were switched off for this run"}
+        return {"declared": declared, **self._proofs.fields(item.case)}
+
+    def _measuring(self, item: Runnable, repeat: int, fields: dict[str, Any], together: list[str]) -> Turned:
         """Measure one process group and write its record.
 
         `together` grows to the ids of all cases that take turns; empty: this case is measured alone.
@@ -213,7 +212,7 @@ class Session(ABC, Generic[C]):
         def on_message(rank: int, message: Message) -> None:
             self._observer.message(case, rank, message)
 
-        def write(attempt: Attempt, after: list[float]) -> AnyRecord:
+        def write(attempt: Attempt, after: list[float]) -> Record:
             """Write one record, whole or not at all."""
             values = {
                 "stagebench": __version__,
@@ -232,17 +231,17 @@ class Session(ABC, Generic[C]):
                 "load": {"before": before, "after": after},
                 "evidence": attempt.evidence or None,
             }
-            kind: type[AnyRecord] = self._folder.record_type
             problem = None
 
-            def crashed(reason: str) -> AnyRecord:
-                return kind.model_validate(
+            def crashed(reason: str) -> Record:
+                return Record.model_validate(
                     {**values, "outcome": "crash", "reason": reason, "ranks": (), "evidence": None}
                 )
 
             try:
-                record = kind.model_validate({**values, **self.reports(attempt)})
-                problem = self._folder.broken(record) if record.result == "ok" else None
+                ranks = [rank_of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
+                record = Record.model_validate({**values, "ranks": ranks, "passes": pass_ends(attempt)})
+                problem = broken(record) if record.result == "ok" else None
             except ValidationError as error:  # an adapter, or an engine, reported something else than a figure
                 problem = misfit(error)
             if problem:
@@ -264,13 +263,22 @@ class Session(ABC, Generic[C]):
             raise
         self._observer.finished(case, self._kept(partial(write, attempt, load())))
 
-    def _attempted(self, item: Runnable[C], repeat: int, on_message: OnMessage, in_turns: bool) -> Measuring:
+    def _attempted(self, item: Runnable, repeat: int, on_message: OnMessage, in_turns: bool) -> Measuring:
         """Measure once, as soon as the disk has room for the attempt; a disk that fails later is the case's outcome."""
+        case, launch = item.case, item.launch
         patience, began = Patience(self._observer.note), time.monotonic()
         while True:
             try:
-                folder = self._folder.attempt(item.case.id, repeat)
-                return (yield from self.attempt(item, repeat, folder, on_message, in_turns))
+                folder = self._folder.attempt(case.id, repeat)
+                if case.collective:
+                    task = exchanging(case.collective, launch.adapter)
+                else:
+                    data = locate(case.data, launch.workload, launch.adapter.capabilities.format(case.input.format))
+                    task = measuring(case, repeat, launch.workload, data)
+                attempt = yield from launch.running(folder, task, on_message, in_turns)
+                if self._proofs:
+                    self._proofs.doubt(case, attempt)
+                return replace(attempt, reason=attempt.reason + slowed(case, attempt) + kept(attempt))
             except StoreError as error:
                 patience.wait(error)
             except OSError as error:
@@ -279,7 +287,7 @@ class Session(ABC, Generic[C]):
                 reason = f"the disk failed meanwhile: {error}; measure it again with --retry when the disk is well"
                 return Attempt("crash", reason, {}, time.monotonic() - began, {})
 
-    def _kept(self, write: Callable[[], AnyRecord]) -> AnyRecord:
+    def _kept(self, write: Callable[[], Record]) -> Record:
         """Return the record that `write` writes once the disk accepts it; an interrupt tries a last time."""
         try:
             return patiently(write, self._observer.note)
@@ -288,13 +296,13 @@ class Session(ABC, Generic[C]):
                 write()
             raise
 
-    def _done(self, items: list[Runnable[C]]) -> int:
-        return sum(self._have(item.case, repeat) for item in items for repeat in range(self.processes(item.case)))
+    def _done(self, items: list[Runnable]) -> int:
+        return sum(self._have(item.case, repeat) for item in items for repeat in range(item.case.sampling.processes))
 
-    def _outcomes(self, items: list[Runnable[C]]) -> Counter[str]:
+    def _outcomes(self, items: list[Runnable]) -> Counter[str]:
         counts = Counter(str(entry.outcome) for entry in self._folder.cases if entry.outcome)
         for item in items:
-            for repeat in range(self._most(self.processes(item.case))):
+            for repeat in range(self._most(item.case.sampling.processes)):
                 record = self._record(item.case, repeat)
                 if record is not None:
                     counts[record.outcome] += 1

@@ -25,8 +25,8 @@ LONG = 2.0  # times the seconds of the samples: warm-up, barriers and verificati
 def comm(communicator: Communicator, task: Communicate, outbox: Outbox) -> None:
     """Measure the task's operation, and send a message for every size or tensor."""
     measured = Measured(communicator, task.operation, task.seconds, outbox, task.dtype)
-    if task.tensors is not None:
-        measured.tensors(task.tensors)
+    if task.tensors:
+        measured.tensors(task.counts)
     else:
         measured.sizes(task.counts, task.overlap, task.budget_s)
 

@@ -132,12 +132,12 @@ class Communicate(NamedTuple):
     """Time one operation over its sizes, or over the gradient tensors of a network."""
 
     communicator: str  # "module:name" inside the bundle
-    operation: str  # one of suite.contracts.adapter.OPERATIONS
-    counts: List[int]  # numbers of each message, one after the other
+    operation: str  # one of suite.contracts.case.OPERATIONS
+    counts: List[int]  # numbers of each message, one after the other; of tensors in backward order
     overlap: List[int]  # which of the counts are measured together with computation
     seconds: float  # of the samples of a message
     budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
-    tensors: Optional[List[int]] = None  # instead of counts: numbers of every gradient tensor in backward order
+    tensors: bool = False  # whether the messages are a network's gradient tensors
     dtype: str = "float32"  # of the numbers: one of suite.worker.communicator.ITEMSIZES
 
 

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from suite.comm.cases import CommCase, gradient_tensors
-from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord, Tensor
-from suite.contracts.case import Placement
+from suite.contracts.case import Case, Collective, Placement
+from suite.plan.collectives import gradient_tensors
 from suite.plugins import workloads
-from suite.results.records import About, Host
+from suite.results.records import COMM, About, CaseEntry, Host, Record
+from suite.results.run_folder import RunFolder
+from suite.worker.case_parts import Sampling
 from suite.worker.messages import Machine
 from tests.support.sent import hello, joined
 
@@ -15,6 +16,20 @@ ALPHA, BETA = 10e-6, 1e-9
 SIZES = [4**power for power in range(1, 9)]
 COUNTS = tuple(size // 4 for size in SIZES)
 TWO = Placement(ranks_per_node=2)
+
+
+def collective(
+    backend: str,
+    operation: str = "all-reduce",
+    place: Placement = TWO,
+    seconds: float = 0.0,
+    counts: tuple[int, ...] = (1,),
+    network: str = "",
+    **more: Any,
+) -> Case:
+    """A case as a request's; `network` has the gradient tensors that `tensors` names."""
+    one = Collective(backend, operation, counts, seconds, **more)
+    return Case("any", "any", network, place, passes=(), sampling=Sampling(processes=1), collective=one)
 
 
 def seconds(size: int) -> list[float]:
@@ -39,46 +54,42 @@ def tensor_rows(name: str) -> list[dict[str, Any]]:
     return [row(4 * count) for count in sorted(set(counts))] + ways
 
 
-def communication(path: Path, others: str = "") -> CommFolder:
+def communication(path: Path, others: str = "") -> RunFolder:
     """Two operations and a network's tensors over one backend; another one crashed; a third is not here.
 
     Words of `others` in the processor's and the host's name and in a reason.
     """
-    found = CommFolder(path)
-    found.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00", command=("stagebench", "comm")))
+    found = RunFolder(path)
+    found.create(About(kind=COMM, created="2026-11-20T12:00:00+00:00", command=("stagebench", "comm")))
     found.write_host(Host(host="a", machine=Machine(cpu=f"A <fast> one{others}"), cores=2))
-    digest = workloads()["mnist_small"].graph().digest
-    measured: list[tuple[CommCase, list[dict[str, Any]], str, str]] = [
-        (CommCase("wire", "all-reduce", TWO, 0.1, COUNTS), [row(size) for size in SIZES] + [overlap(65536)], "ok", ""),
+    names, numbers = zip(*gradient_tensors(workloads()["mnist_small"]), strict=True)
+    to_and_fro = [row(size, operation="point-to-point") for size in SIZES]
+    tensors = collective("wire", "all-reduce", TWO, 0.1, numbers, "mnist_small", tensors=names)
+    measured: list[tuple[Case, list[dict[str, Any]], str, str]] = [
         (
-            CommCase("wire", "point-to-point", TWO, 0.1, COUNTS),
-            [row(size, operation="point-to-point") for size in SIZES],
+            collective("wire", "all-reduce", TWO, 0.1, COUNTS),
+            [row(size) for size in SIZES] + [overlap(65536)],
             "ok",
             "",
         ),
-        (
-            CommCase("wire", "all-reduce", TWO, 0.1, workload="mnist_small", graph_digest=digest),
-            tensor_rows("mnist_small"),
-            "ok",
-            "",
-        ),
-        (CommCase("cut", "broadcast", TWO, 0.1, (1,)), [], "crash", f"rank 1: the <wire> was cut{others}"),
+        (collective("wire", "point-to-point", TWO, 0.1, COUNTS), to_and_fro, "ok", ""),
+        (tensors, tensor_rows("mnist_small"), "ok", ""),
+        (collective("cut", "broadcast", TWO, 0.1), [], "crash", f"rank 1: the <wire> was cut{others}"),
     ]
-    named = gradient_tensors(workloads()["mnist_small"])
-    tensors = [Tensor(name=name, numbers=numbers) for name, numbers in named]
     cases = []
     for case, rows, outcome, reason in measured:
         met = joined(world=2, transport="copper")
-        ranks = [{"rank": rank, "hello": hello(host=f"a{others}"), "joined": met, "rows": rows} for rank in range(2)]
+        ranks = [
+            {"rank": rank, "hello": hello(host=f"a{others}"), "joined": met, "exchanges": rows} for rank in range(2)
+        ]
         found.write_record(
-            CommRecord(
+            Record(
                 case_id=case.id,
                 case=case,
                 repeat=0,
                 outcome=outcome,
                 reason=reason,
                 ranks=ranks,
-                tensors=tensors if case.workload else None,
                 started="2026-11-20T12:00:00+00:00",
                 seconds=1.0,
                 bundle="b",
@@ -86,8 +97,8 @@ def communication(path: Path, others: str = "") -> CommFolder:
                 load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
             )
         )
-        cases.append(CommEntry(id=case.id, case=case))
-    absent = CommCase("absent", "broadcast", TWO, 0.1, (1,))
-    cases.append(CommEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))
+        cases.append(CaseEntry(id=case.id, case=case))
+    absent = collective("absent", "broadcast", TWO, 0.1)
+    cases.append(CaseEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))
     found.write_cases(cases)
     return found

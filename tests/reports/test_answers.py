@@ -7,7 +7,7 @@ from suite.analysis.summary import summarise
 from suite.plan import load, ready_made
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
-from suite.session.training import declared_of
+from suite.session.cases import declared_of
 from suite.worker.pass_kinds import TRAIN
 from tests.reports.answers import unanswered
 from tests.reports.made_experiments import taught

@@ -15,11 +15,11 @@ from reports.exports import write as export
 from reports.pictures import charts_of
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_tables import cells, show_summary
-from suite.comm.cases import gradient_tensors
-from suite.comm.records import KIND, CommFolder
 from suite.errors import RequestError
+from suite.plan.collectives import gradient_tensors
 from suite.plugins import workloads
-from suite.results.records import About
+from suite.results.records import COMM, About
+from suite.results.run_folder import RunFolder
 from suite.worker.messages import OverlapTimes
 from tests.reports.made_comm import ALPHA, BETA, SIZES, communication
 from tests.support.sent import hello_json
@@ -27,7 +27,7 @@ from tests.support.sent import hello_json
 
 def disturbed(folder, operation):
     """Rewrite the record of an operation: others used half of the host's cores."""
-    entry = next(entry for entry in folder.cases if entry.case.operation == operation)
+    entry = next(entry for entry in folder.cases if entry.case.collective.operation == operation)
     record = folder.record(entry.id, 0)
     use = {"seconds": 10.0, "cores": 2, "busy_cpu_s": 20.0, "own_cpu_s": 10.0, "steal_cpu_s": 0.0}
     noise = {"reference_before_s": (0.01,), "reference_after_s": (0.01,), "comm": use}
@@ -40,7 +40,7 @@ MACHINE = {"cpu": "AMD EPYC 7B13", "governor": "performance"}
 def moved(folder, operation="", **changes):
     """Rewrite the records of an operation, or all: their ranks ran on such a machine."""
     for record in list(folder.records()):
-        if operation in ("", record.case.operation):
+        if operation in ("", record.case.collective.operation):
             hello = {"host": "bench", "pid": 1, "cores": (0, 1), "host_cores": 2, "machine": {**MACHINE, **changes}}
             ranks = tuple(rank.but(hello=hello_json(**{"world": 2, **hello})) for rank in record.ranks)
             folder.write_record(record.but(digest="", ranks=ranks))
@@ -106,7 +106,7 @@ def test_a_fit_that_is_not_printed_is_not_drawn(folder):
 
 
 def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):
-    found = [link for link in links(folder) if link.case.operation == "all-reduce" and not link.case.workload]
+    found = [link for link in links(folder) if link.collective.operation == "all-reduce" and not link.network]
     points, fit = bandwidths(found)["data"]
     expected = [size / (ALPHA + BETA * size) / 1e6 for size in SIZES]
     assert points["y"] == pytest.approx(expected)
@@ -118,23 +118,23 @@ def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):
 def began_late(folder):
     """Rewrite every record: all samples of its largest message, and of its overlap, began a second late."""
     for record in list(folder.records()):
-        largest = max((row.bytes for rank in record.ranks for row in rank.rows), default=0)
+        largest = max((row.bytes for rank in record.ranks for row in rank.exchanges), default=0)
         ranks = []
         for rank in record.ranks:
             rows = [
                 row._replace(late_s=[1.0] * 5, clock_error_s=1e-6)
                 if row.bytes == largest or isinstance(row, OverlapTimes)
                 else row
-                for row in rank.rows
+                for row in rank.exchanges
             ]
-            ranks.append(rank.but(rows=tuple(rows)))
+            ranks.append(rank.but(exchanges=tuple(rows)))
         folder.write_record(record.but(digest="", ranks=tuple(ranks)))
 
 
 def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_path, capsys):
     began_late(folder)
     found = list(links(folder))
-    first = next(link for link in found if link.case.operation == "all-reduce" and not link.case.workload)
+    first = next(link for link in found if link.collective.operation == "all-reduce" and not link.network)
     assert [point.bytes for point in first.without_figure] == [SIZES[-1]]
     (panel,) = context(folder)["panels"]
     assert panel.charts[0]["data"][0]["x"] == SIZES[:-1]
@@ -196,8 +196,8 @@ def test_report_knows_such_a_run(folder, tmp_path):
 
 
 def test_a_run_without_anything_measured_has_a_page(tmp_path):
-    found = CommFolder(tmp_path / "run")
-    found.create(About(kind=KIND))
+    found = RunFolder(tmp_path / "run")
+    found.create(About(kind=COMM))
     found.write_cases([])
     assert "No operation has been measured." in write(found, tmp_path / "out").read_text()
 
@@ -229,7 +229,7 @@ def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(f
     moved(folder)
     assert not any(link.marks for link in links(folder))
     moved(folder, "point-to-point", **changes)
-    marks = {link.case.operation: link.marks for link in links(folder) if link.singles}
+    marks = {link.collective.operation: link.marks for link in links(folder) if link.singles}
     assert marks == {operation: (mark,) if operation == "point-to-point" else () for operation in marks}
     assert len(marks) > 1
     (panel,) = (each for each in context(folder)["panels"] if any(link.marks for link in each.links))

@@ -19,9 +19,8 @@ from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
 from suite.analysis.summary import summarise
 from suite.cli.show import show
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
-from suite.foreign.folder import ForeignComm, ForeignRun, opened, write
+from suite.results.foreign import write
 from suite.results.run_folder import RunFolder
 from tests.reports.parsed import Page
 
@@ -65,7 +64,7 @@ def test_a_speed_is_read_with_what_the_output_says_of_it(
 
 def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> None:
     import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "nccl", None)
-    (link,) = links(opened(tmp_path / "nccl", CommFolder))
+    (link,) = links(RunFolder.open(tmp_path / "nccl", None))
     assert (link.case.label, link.hosts) == ("nccl all-reduce, 4 ranks", ("worker-0", "worker-1"))
     assert [round(point.bus_bandwidth / 1e9, 2) for point in link.points] == [0.08, 1.23, 3.93]  # as the file says
     report([tmp_path / "nccl"], None, False, False)
@@ -74,13 +73,13 @@ def test_nccl_tests_are_links_with_their_own_bus_bandwidth(tmp_path: Path) -> No
     assert "All ranks begin a sample" not in page  # which is how ours are measured
     assert "imported: nccl-tests, all_reduce_perf.txt line 12 · worker-0, worker-1" in page
     assert link.to_dict()["case"].keys() == {"backend", "operation", "counts", "dtype", "placement"}
-    (first, *_) = json.loads(export(opened(tmp_path / "nccl", CommFolder), "json", tmp_path).read_text())
+    (first, *_) = json.loads(export(RunFolder.open(tmp_path / "nccl", None), "json", tmp_path).read_text())
     assert (first["outcome"], first["ranks"], first["bytes"]) == ("foreign", 4, 1024)
 
 
 def test_nothing_is_said_of_a_case_that_its_program_did_not_print(tmp_path: Path) -> None:
     import_([PRINTED / "horovod.log"], tmp_path / "one", None)
-    (row,) = summarise(opened(tmp_path / "one", RunFolder))
+    (row,) = summarise(RunFolder.open(tmp_path / "one", None))
     assert row.to_dict()["case"] == {
         "adapter": "horovod",
         "strategy": "horovod",
@@ -99,13 +98,13 @@ def test_nothing_is_said_of_a_case_that_its_program_did_not_print(tmp_path: Path
 def test_frameworks_that_may_not_be_compared_have_charts_of_their_own(tmp_path: Path) -> None:
     several = [one for framework in ("pytorch", "tensorflow") for one in of("pytorch_results.txt", framework)]
     write(several, tmp_path / "both", ())
-    panels = for_charts(summarise(opened(tmp_path / "both", RunFolder)))
+    panels = for_charts(summarise(RunFolder.open(tmp_path / "both", None)))
     assert {panel.title.rpartition(": ")[2] for panel in panels} == {"pytorch", "tensorflow"}
     assert {panel.warning for panel in panels} == {"not to be compared: foreign"}
 
 
 def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Path, tmp_path: Path) -> None:
-    rows = summarise(opened(article, RunFolder))
+    rows = summarise(RunFolder.open(article, None))
     assert {(row.outcome, *row.marks, row.sound, row.against) for row in rows} == {("foreign", "foreign", False, None)}
     (found,) = [
         row.scaling.efficiency.value
@@ -115,7 +114,7 @@ def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Pat
         and (row.case.batch, row.case.placement.device_count) == (512, 4)
     ]
     assert found == pytest.approx(9.340805053710938 / 7.892665386199951 / 4)
-    lines = json.loads(export(opened(article, RunFolder), "json", tmp_path).read_text())
+    lines = json.loads(export(RunFolder.open(article, None), "json", tmp_path).read_text())
     assert {(line["comparable"], line["marks"]) for line in lines} == {(False, "foreign")}
     assert "seconds of the first epochs: 11.7, 10.3" in lines[0]["reason"]
     assert {(line["precision"], line["tuning"]) for line in lines} == {(None, None)}
@@ -125,7 +124,7 @@ def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Pat
 
 def test_a_single_value_has_no_interval_anywhere(tmp_path: Path) -> None:
     import_([PRINTED / "tf_cnn_benchmarks.log"], tmp_path / "runs" / "one", None)
-    folder = opened(tmp_path / "runs" / "one", RunFolder)
+    folder = RunFolder.open(tmp_path / "runs" / "one", None)
     assert {row.rate.scatters for row in summarise(folder) if row.rate} == {False}
     publish(tmp_path / "runs", tmp_path / "site")
     report([tmp_path / "runs" / "one"], tmp_path / "single", True, False)
@@ -178,7 +177,7 @@ FIGURES = [  # the title of the article's figure here, what a series is, and (mo
 def test_the_article_s_figures_are_redrawn_from_its_lines(
     article: Path, title: str, value: str, series: list[tuple[str, int, int]]
 ) -> None:
-    found = over_devices(summarise(opened(article, RunFolder)))
+    found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
     (panel, figure), *others = [chart for chart in device_charts(found).epochs if chart[0].title == title]
     assert (panel.warning, others) == ("not to be compared: foreign", [])
@@ -196,7 +195,7 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(
 
 
 def test_only_the_article_s_five_figures_have_its_numbers_and_they_come_first(article: Path) -> None:
-    found = over_devices(summarise(opened(article, RunFolder)))
+    found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
     titles = [panel.title for panel, _ in device_charts(found).epochs]
     assert titles[: len(FIGURES)] == [title for title, _, _ in FIGURES]
@@ -283,7 +282,6 @@ def test_folders_are_new_and_of_one_kind(article: Path, tmp_path: Path) -> None:
         import_([PRINTED / "horovod.log"], article, None)
     with pytest.raises(RequestError, match="a folder of its own"):
         import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
-    assert (ForeignRun.kind, ForeignComm.kind) == ("foreign training", "foreign comm")
 
 
 def test_a_terminal_shows_them_with_their_mark(
@@ -302,7 +300,7 @@ def test_a_terminal_shows_them_with_their_mark(
     show(tmp_path / "one", json=True)
     assert {row["outcome"] for row in json.loads(capsys.readouterr().out)} == {"foreign"}
     show(article)
-    assert capsys.readouterr().out.count("mnist_") == len(opened(article, RunFolder).cases)
+    assert capsys.readouterr().out.count("mnist_") == len(RunFolder.open(article, None).cases)
     show(tmp_path / "nccl")
     printed = capsys.readouterr().out
     assert "nccl all-reduce, 4 ranks, imported: nccl-tests, all_reduce_perf.txt line 12" in printed

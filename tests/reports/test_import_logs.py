@@ -13,9 +13,9 @@ from reports.command import import_, report
 from reports.nccl_tests import OPERATIONS, OTHERS
 from reports.programs import read
 from suite.analysis.links import links
-from suite.comm.records import CommFolder
 from suite.errors import RequestError
-from suite.foreign.folder import Exchange, opened
+from suite.results.foreign import Exchange
+from suite.results.run_folder import RunFolder
 
 HOSTS = ("worker-0", "worker-1", "worker-2")
 TYPES = {"float": (4, "float32"), "half": (2, "float16"), "bfloat16": (2, "bfloat16")}
@@ -231,7 +231,9 @@ def test_what_is_wrong_or_cannot_be_told_is_refused_by_its_line(text: str, says:
 def test_a_file_s_name_says_which_program_ran_where_no_line_does(tmp_path: Path) -> None:
     text = nccl(named=False).text.replace("# Collective test concluded: all_reduce_perf", "")
     (tmp_path / "all_gather_perf.2.txt").write_text(text)
-    assert {one.case.operation for one in read(tmp_path / "all_gather_perf.2.txt", None).results} == {"all-gather"}
+    assert {one.case.collective.operation for one in read(tmp_path / "all_gather_perf.2.txt", None).results} == {
+        "all-gather"
+    }
     both = text + nccl("broadcast_perf").text
     assert "nothing says which" in refused(tmp_path, both, "all_gather_perf.txt"), "the file has several programs"
 
@@ -240,7 +242,7 @@ def test_a_run_of_several_types_reductions_and_roots_is_several_links(tmp_path: 
     rows = tuple((type_, of, size, "20.00") for type_ in ("float", "half") for of in ("sum", "max") for size in (8, 64))
     (tmp_path / "out.log").write_text(nccl(rows=rows).text + nccl("broadcast_perf").text.replace("  -1  ", "   3  "))
     import_([tmp_path / "out.log"], tmp_path / "run", None)
-    found = {link.case.label: len(link.points) for link in links(opened(tmp_path / "run", CommFolder))}
+    found = {link.case.label: len(link.points) for link in links(RunFolder.open(tmp_path / "run", None))}
     several = {f"nccl{of} all-reduce{type_}, 4 ranks": 2 for of in ("", " (max)") for type_ in ("", " of float16")}
     assert found == {**several, "nccl (root 3) broadcast, 4 ranks": 1}
 
@@ -248,7 +250,7 @@ def test_a_run_of_several_types_reductions_and_roots_is_several_links(tmp_path: 
 def test_the_same_program_twice_is_two_links(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text(nccl().text + nccl(rows=(("float", "sum", 1024, "99.00"),)).text)
     import_([tmp_path / "out.log"], tmp_path / "run", None)
-    found = list(links(opened(tmp_path / "run", CommFolder)))
+    found = list(links(RunFolder.open(tmp_path / "run", None)))
     assert [[point.seconds for point in link.points] for link in found] == [
         [pytest.approx(20e-6)],
         [pytest.approx(99e-6)],

@@ -12,7 +12,7 @@ from suite.analysis.budget import STAGES
 from suite.analysis.links import links
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
-from suite.comm.records import CommFolder
+from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells
 from tests.reports.parsed import Page
@@ -64,7 +64,7 @@ def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
 
 
 def test_communication_is_that_of_then(runs: Path, tmp_path: Path) -> None:
-    folder = CommFolder.open(runs / "comm")
+    folder = RunFolder.open(runs / "comm", COMM)
     assert as_json([link.to_dict() for link in links(folder)]) == stored(runs / "comm.json")
     then, now = stored(runs / "comm-page.json"), Cells(comm.write(folder, tmp_path).read_text())
     assert now.rows == then["rows"]

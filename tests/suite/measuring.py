@@ -4,7 +4,7 @@ from suite.contracts.case import Case
 from suite.plan import Resolved
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
-from suite.session.training import Settings, TrainingSession
+from suite.session.resumable import Session, Settings
 from suite.worker.case_parts import Sampling
 from workloads.networks import by_name
 
@@ -40,4 +40,4 @@ class Listener(Observer):
 
 def run(folder: RunFolder, cases, listener=None, settings=SETTINGS, settings_of_python=None):
     resolved = [Resolved(each, None, "") for each in cases]
-    return TrainingSession(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()
+    return Session(folder, resolved, settings_of_python or {}, listener or Listener(), settings).run()

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from suite.cli.comm import asked_for
-from suite.comm.cases import TIME_LIMIT, CommCase, cases, gradient_tensors, limits, sizes_from, written
-from suite.comm.offers import offers
-from suite.comm.records import CommFolder, Times
-from suite.contracts.adapter import OPERATIONS, Backend
-from suite.contracts.case import Placement
+from suite.analysis.links import written
+from suite.cli.comm import asked_for, sizes_from
+from suite.contracts.adapter import Backend
+from suite.contracts.case import OPERATIONS, Case, Placement
 from suite.errors import Interrupted, RequestError, Unavailable
+from suite.plan.collectives import TIME_LIMIT, Asked, collectives, gradient_tensors, offers
+from suite.results.invariants import broken
+from suite.results.rank_report import Times
+from suite.results.records import COMM
+from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from workloads.networks import by_name
 
@@ -98,19 +101,20 @@ def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None
     assert [name for name, _ in found] == [parameter.name for parameter in reversed(graph.parameters)]
 
 
-def test_the_time_limit_leaves_room_for_every_sample_asked_for() -> None:
-    def limit(operation: str, seconds: float, **more: Any) -> float:
-        case = CommCase("gloo", operation, Placement(ranks_per_node=2), seconds, **more)
-        return limits(case, by_name()).total_s
+def test_the_time_limit_leaves_room_for_every_sample_asked_for(wired: object) -> None:
+    def limit(operation: str, seconds: float, sizes: str = "4", **more: Any) -> float:
+        whole = {"operations": (operation,), "workloads": (), "sizes": sizes_from(sizes), "ranks": 2, **more}
+        (found,) = collectives(Asked(seconds=seconds, **whole), offers()["wire"], by_name())
+        return found.case.time_limit
 
-    counts, sampled = tuple(size // 4 for size in sizes_from("4:256M")), 1.1 * 600.0  # with the warm-up
+    sampled = 1.1 * 600.0  # with the warm-up
     # 14 sizes, of three of them 5 times as many samples beside computation.
-    assert limit("all-reduce", 600.0, counts=counts) > (14 + 3 * 5) * sampled + TIME_LIMIT
-    assert limit("broadcast", 0.25, counts=counts, budget=7200.0) > 7200.0 + TIME_LIMIT
+    assert limit("all-reduce", 600.0, "4:256M") > (14 + 3 * 5) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.25, "4:256M", budget=7200.0) > 7200.0 + TIME_LIMIT
     # Every different tensor, then all of them in a row, together and flat.
     different = {count for _, count in gradient_tensors(by_name()["resnet50"])}
-    assert limit("all-reduce", 600.0, workload="resnet50") > (len(different) + 3) * sampled + TIME_LIMIT
-    assert limit("broadcast", 0.0, counts=(1,)) == TIME_LIMIT == 1800.0
+    assert limit("", 600.0, workloads=("resnet50",)) > (len(different) + 3) * sampled + TIME_LIMIT
+    assert limit("broadcast", 0.0) == TIME_LIMIT == 1800.0
 
 
 def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys: SimpleNamespace) -> None:
@@ -142,7 +146,7 @@ def test_nodes_need_no_names_where_the_launcher_chooses_them(wired: object) -> N
 
     def placement(hosts: str | None, nodes: int | None, launcher: str | None) -> Placement:
         asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, **FIXED)
-        (found,) = {case.placement for case in cases(asked, offers()["wire"], by_name())}
+        (found,) = {resolved.case.placement for resolved in collectives(asked, offers()["wire"], by_name())}
         return found
 
     assert placement(None, 3, "many") == Placement(nodes=3, ranks_per_node=1, launcher="many")
@@ -185,18 +189,18 @@ def slower(row: Times) -> Times:
 def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: object, tmp_path: Path) -> None:
     told = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
     assert told.code == 0, told.out
-    folder = CommFolder.open(tmp_path / "run")
+    folder = RunFolder.open(tmp_path / "run", COMM)
     (record,) = (folder.record(entry.id, 0) for entry in folder.cases)
     for rank in record.ranks:
         assert min(rank.noise.reference_before_s + rank.noise.reference_after_s) > 0
         assert rank.noise.comm.seconds > 0
         assert rank.noise.native is None
         assert rank.memory.host_bytes > 1 << 20
-    assert folder.broken(record) is None
-    slow = tuple(rank.but(rows=tuple(slower(row) for row in rank.rows)) for rank in record.ranks)
-    assert re.fullmatch(r"its samples took \S+ s, and all of it \S+ s", folder.broken(record.but(ranks=slow)) or "")
+    assert broken(record) is None
+    slow = tuple(rank.but(exchanges=tuple(slower(row) for row in rank.exchanges)) for rank in record.ranks)
+    assert re.fullmatch(r"its samples took \S+ s, and all of it \S+ s", broken(record.but(ranks=slow)) or "")
     no_time = tuple(rank.but(noise=rank.noise._replace(reference_after_s=(0.0,))) for rank in record.ranks)
-    assert folder.broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
+    assert broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 
 
 def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_the_command_line_is_kept_without_the_home_folder(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/usr/bin/stagebench", "comm", "-o", str(Path("~/there").expanduser())])
     assert stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run")).code == 0
-    assert CommFolder(tmp_path / "run").about.command == ("stagebench", "comm", "-o", "~/there")
+    assert RunFolder(tmp_path / "run").about.command == ("stagebench", "comm", "-o", "~/there")
 
 
 def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:
@@ -243,7 +247,7 @@ def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object,
 def test_an_interrupted_run_says_how_far_it_came(
     stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: object, case: CommCase, record: object) -> None:
+    def interrupt(self: object, case: Case, record: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Observer, "finished", interrupt)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from suite.analysis.links import factor, fitted, link, overlap, point
-from suite.comm.cases import CommCase
-from suite.comm.records import CommRecord
 from suite.contracts.case import Placement
+from suite.results.records import Record
 from suite.worker.messages import ExchangeTimes, OverlapTimes
+from tests.reports.made_comm import collective
 from tests.support.sent import hello, joined
 
 SIZES = [4**power for power in range(1, 14)]
@@ -111,8 +111,8 @@ def row(seconds, waits=(), kind="single", operation="all-reduce", size=1000):
 
 def record_of(ranks, outcome, reason, case=None):
     """What of a record does not matter here is made up."""
-    return CommRecord(
-        case=case or CommCase("wire", "all-reduce", Placement(), 0.1, (1, 4)),
+    return Record(
+        case=case or collective("wire", "all-reduce", Placement(), 0.1, (1, 4)),
         case_id="x",
         repeat=0,
         outcome=outcome,
@@ -167,7 +167,7 @@ def test_fewer_than_five_samples_in_time_give_no_figure(in_time):
 def test_a_message_without_a_figure_is_left_out_of_the_fit():
     late = {4**6: 1.0}
     rows = [scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5)._replace(bytes=size) for size in (4, 16, 64, 4**6)]
-    found = link(record_of([{"rank": 0, "hello": hello(), "rows": rows}], "ok", ""))
+    found = link(record_of([{"rank": 0, "hello": hello(), "exchanges": rows}], "ok", ""))
     assert [each.seconds is None for each in found.singles] == [False, False, False, True]
     assert [each.bytes for each in found.without_figure] == [4**6]
     assert found.fit.beta == pytest.approx(1e-6)
@@ -211,7 +211,7 @@ def test_a_fit_that_is_as_wrong_as_it_is_large_tells_nothing(noise, least, most)
 
 def test_what_is_not_determined_is_no_limit_either():
     rows = [row([seconds] * 3, size=size) for size, seconds in ((4, 1e-6), (64, 9e-6), (256, 1e-6), (1024, 9e-6))]
-    found = link(record_of([{"rank": 0, "hello": hello(), "rows": rows}], "ok", ""))
+    found = link(record_of([{"rank": 0, "hello": hello(), "exchanges": rows}], "ok", ""))
     assert (found.fit.describes, found.bus_limit) == (False, None)
     told = found.to_dict()["fit"]
     assert (told["alpha_determined"], told["beta_determined"], told["bus_bandwidth"]) == (False, False, None)
@@ -220,10 +220,10 @@ def test_what_is_not_determined_is_no_limit_either():
 def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
     rows = [row([1e-6 * size] * 3, [0.0] * 3, size=size) for size in (4, 16, 64, 256)]
     said = [
-        {"rank": 0, "hello": hello(), "joined": joined(world=2, transport="wire"), "rows": rows},
-        {"rank": 1, "hello": hello(host="b"), "joined": None, "rows": rows[:3]},
+        {"rank": 0, "hello": hello(), "joined": joined(world=2, transport="wire"), "exchanges": rows},
+        {"rank": 1, "hello": hello(host="b"), "joined": None, "exchanges": rows[:3]},
     ]
-    case = CommCase("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
+    case = collective("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
     found = link(record_of(said, "crash", "rank 1 died", case))
     assert [each.bytes for each in found.singles] == [4, 16, 64]
     assert found.fit.beta == pytest.approx(1e-6)

@@ -14,18 +14,17 @@ from suite.analysis.measured import rate
 from suite.cli import display as displays
 from suite.cli.display import Display, by_state, figures
 from suite.cli.estimate import Estimate, passes_run
-from suite.comm.cases import CommCase
-from suite.comm.records import CommRecord
 from suite.contracts.case import Case, Placement
 from suite.proofs.make import subject
 from suite.results.proof import Proof
 from suite.results.rank_report import Rank
-from suite.results.records import AnyEntry, Record
+from suite.results.records import CaseEntry, Record
 from suite.session.end_rule import still_open
 from suite.text import counted
 from suite.worker import messages
 from suite.worker.case_parts import Sampling
 from suite.worker.messages import ExchangeTimes, Pass
+from tests.reports.made_comm import collective
 from tests.support.sent import hello
 
 SAMPLING = Sampling(processes=2)
@@ -59,8 +58,8 @@ def proof(key: str, passed: bool, reason: str = "") -> Proof:
     return Proof(key=key, **dict(subject(ONE)), passed=passed, reason=reason)
 
 
-def entry(case: Any, outcome: Any = None, reason: str = "") -> AnyEntry:
-    return AnyEntry(id=case.id, case=case, outcome=outcome, reason=reason)
+def entry(case: Any, outcome: Any = None, reason: str = "") -> CaseEntry:
+    return CaseEntry(id=case.id, case=case, outcome=outcome, reason=reason)
 
 
 def plain(stream: io.StringIO | None = None) -> Display:
@@ -194,7 +193,7 @@ def test_the_live_view_shows_the_running_case_and_the_time_left() -> None:
 def test_collectives_are_shown_by_the_same_display(live: bool) -> None:
     terminal, stream = Terminal(80), io.StringIO()
     display = terminal.display if live else plain(stream)
-    case = CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1024,))
+    case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1024,))
     rows = [
         {
             "kind": "single",
@@ -208,14 +207,14 @@ def test_collectives_are_shown_by_the_same_display(live: bool) -> None:
     given = {"case_id": case.id, "case": case, "repeat": 0, "outcome": "ok", "started": "", "seconds": 2.0}
     where = {"interpreter": {"path": "/python", "origin": "here", "version": "3.11.7"}, "bundle": ""}
     load = {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)}
-    ranks = [{"rank": rank, "rows": rows} for rank in range(2)]
+    ranks = [{"rank": rank, "exchanges": rows} for rank in range(2)]
     display.begin([entry(case)], 1, 0)
     display.started(case, 0)
     display.message(case, 0, ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5))
     assert displays.rank_state(ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5)) == (
         "broadcast of 4 KiB: 2,000 µs"
     )
-    display.finished(case, CommRecord.model_validate({**given, **where, "load": load, "ranks": ranks}))
+    display.finished(case, Record.model_validate({**given, **where, "load": load, "ranks": ranks}))
     display.end()
     lines = terminal.lines if live else stream.getvalue().splitlines()
     assert any("wire broadcast, 2 ranks" in line for line in lines)
@@ -358,7 +357,7 @@ def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_o
 def test_a_collective_advances_with_each_message_size() -> None:
     clock = Clock()
     estimate = Estimate(clock)
-    case = CommCase("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1, 4, 16, 64))
+    case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1, 4, 16, 64))
     estimate.begin(2, 0)
     estimate.started(case, 0)
     clock.now = 3.0

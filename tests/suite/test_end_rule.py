@@ -9,11 +9,13 @@ from suite.analysis.leaders import open_cases
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.plan import Resolved
+from suite.plugins import adapters
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
+from suite.session.cases import Runnable
 from suite.session.end_rule import CLEAR, MOST_PROCESSES, TIME_IS_UP, EndRule, end_rule, still_open
 from suite.session.observer import Observer
-from suite.session.resumable import Session
+from suite.session.resumable import Session, Settings
 from suite.worker.case_parts import Sampling
 from suite.worker.pass_kinds import USUAL
 from tests.reports.made_run import MadeRun, case_of, proof_of
@@ -74,22 +76,15 @@ class Rounds(Session):
 
     def __init__(self, tmp_path, cases, observer, end, wanting):
         folder = RunFolder(tmp_path / "run").begin(About(plan="test"), "plan")
-        super().__init__(folder, [Resolved(each, None, "") for each in cases], observer, end=end)
+        resolved = [Resolved(each, None, "") for each in cases]
+        super().__init__(folder, resolved, {}, observer, Settings(proofs=False, end=end))
         self.there, self._wanting = [], wanting
 
-    def processes(self, case):
-        return case.sampling.processes
+    def _runnable(self):
+        launch = SimpleNamespace(adapter=adapters()["reference"], here=False)
+        return [Runnable(resolved.case, launch) for resolved in self._planned], []
 
-    def launch(self, case, bundles):
-        return SimpleNamespace()
-
-    def attempt(self, item, repeat, folder, on_message, in_turns):
-        raise AssertionError("replaced by _measuring")
-
-    def reports(self, attempt):
-        return {}
-
-    def undecided(self, items, processes):
+    def _undecided(self, items, processes):
         return self._wanting(items, self.there)
 
     def _measuring(self, item, repeat, fields, together):

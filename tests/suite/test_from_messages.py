@@ -4,8 +4,7 @@ import json
 import math
 from typing import Any, get_args, get_type_hints
 
-from suite.comm.records import comm_rank
-from suite.results.rank_report import training_rank
+from suite.results.rank_report import rank_of
 from suite.worker import messages
 from suite.worker.contract import KernelTimes, LayerTimes
 
@@ -19,7 +18,7 @@ TIMED = {"samples": 4, "steady": True, "warmup_s": [0.5], "step_s": [0.25], "wal
 
 
 def test_a_training_s_rank() -> None:
-    found = training_rank(
+    found = rank_of(
         3,
         [
             *LIFE,
@@ -68,7 +67,7 @@ def test_a_training_s_rank() -> None:
 
 def test_an_epoch_whose_loss_is_not_finite_is_read_again() -> None:
     diverged = messages.Epoch(1.0, 0.1, 8, 2, 0.5, math.nan)
-    found = training_rank(3, [*LIFE, messages.Training([diverged], [0], [math.nan], [0.5])])
+    found = rank_of(3, [*LIFE, messages.Training([diverged], [0], [math.nan], [0.5])])
     written = json.dumps(without_nones(json.loads(found.model_dump_json())))
     assert type(found).model_validate_json(written).training.epochs == [diverged._replace(loss=None)]
 
@@ -88,13 +87,13 @@ def test_a_message_s_value_that_may_be_missing_has_a_default() -> None:
 
 
 def test_a_rank_that_failed_at_once() -> None:
-    found = training_rank(0, [messages.Failed("crash", "ValueError: no", "Traceback", 1.0)])
+    found = rank_of(0, [messages.Failed("crash", "ValueError: no", "Traceback", 1.0)])
     assert (found.hello, found.failed.message) == (None, "ValueError: no")
 
 
 def test_a_rank_of_communication_keeps_its_rows_in_order() -> None:
     times = messages.ExchangeTimes("single", "all-reduce", 8, 1, [1e-3], [])
     overlap = messages.OverlapTimes("all-reduce", 8, [1.0], [2.0], [3.0], [2.5], 4)
-    found = comm_rank(3, [*LIFE, times, overlap, messages.SkippedSizes([16])])
-    assert found.rows == (times, overlap, messages.SkippedSizes([16]))
+    found = rank_of(3, [*LIFE, times, overlap, messages.SkippedSizes([16])])
+    assert found.exchanges == (times, overlap, messages.SkippedSizes([16]))
     assert type(found).model_validate_json(found.model_dump_json()) == found

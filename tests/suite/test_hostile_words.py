@@ -20,11 +20,11 @@ from suite.analysis.compare_runs import compare
 from suite.analysis.runs import MeasuredRun
 from suite.cli import app, data, measuring
 from suite.cli.display import Display
-from suite.comm.cases import CommCase
 from suite.contracts.case import Placement
 from suite.errors import RequestError
 from suite.text import command_line
 from suite.worker import messages
+from tests.reports.made_comm import collective
 from tests.reports.made_run import MadeRun, case_of
 from tests.suite.test_display import ONE, entry, proof, record
 
@@ -134,8 +134,8 @@ def test_a_session_is_shown_without_codes(live: bool) -> None:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_communication_is_shown_without_codes(live: bool) -> None:
-    case = CommCase(NAME, "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,))
-    ended: Any = SimpleNamespace(outcome="crash", reason=f"no {NAME}", seconds=1.0)
+    case = collective(NAME, "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,))
+    ended = record(case, "crash", reason=f"no {NAME}", ranks=[], proof=None)
     stream = io.StringIO()
     display = Display(Console(file=stream, width=300, force_terminal=live, color_system=None))
     display.begin([entry(case, "unavailable", f"a {NAME}"), entry(case)], 1, 0)

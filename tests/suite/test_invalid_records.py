@@ -10,8 +10,6 @@ import pytest
 from suite.analysis import summary
 from suite.analysis.measured import process_of
 from suite.analysis.summary import summarise, unused_records
-from suite.comm.cases import CommCase
-from suite.comm.records import CommEntry, CommFolder
 from suite.contracts.case import Placement
 from suite.errors import RequestError, StoreError
 from suite.results.invariants import broken
@@ -21,6 +19,7 @@ from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
 from suite.worker.case_parts import Sampling
 from suite.worker.messages import HostUse, Noise, Pass
+from tests.reports.made_comm import collective
 from tests.reports.made_run import case_of, learner_of, record_of
 from tests.support.memory import little_memory
 
@@ -363,18 +362,12 @@ def test_a_case_of_too_many_ranks_is_refused_at_once(run):
             pytest.raises(ValueError, match="of devices in all, too"),
         ):
             CaseEntry.model_validate({"id": "a", "case": case_of(placement=Placement(**counts))})
-        exchange = CommCase("gloo", "all-reduce", Placement(**counts), 1.0, (1,))
-        with (
-            little_memory(1 << 28),
-            pytest.raises(ValueError, match="of devices in all, too"),
-        ):
-            CommEntry.model_validate({"id": "a", "case": exchange})
     many = case_of(placement=Placement(nodes=10**9))
     record = Record.model_validate(record_of(case_of(), 0, outcome="crash")).but(case=many, case_id=many.id)
     with little_memory(1 << 28):
         assert broken(record) is None
     with pytest.raises(ValueError, match="numbers a message; 0 to 1,000,000,000,000 are possible"):
-        CommEntry.model_validate({"id": "a", "case": CommCase("gloo", "all-reduce", Placement(), 1.0, (10**30,))})
+        collective("gloo", counts=(10**30,))
 
 
 def test_ranks_that_took_different_steps_are_invalid_but_readers_may(run):
@@ -505,12 +498,12 @@ def test_unreadable_json_is_named(run):
     ],
 )
 def test_a_record_of_communication_that_cannot_be_gives_no_figure(tmp_path, change, words):
-    run = CommFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
+    run = RunFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
     before = list(run.records())
-    record = next(each for each in before if each.case.operation == "all-reduce" and each.ranks[0].rows)
+    record = next(each for each in before if not each.case.collective.tensors)
     path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
     content = json.loads(path.read_text())
-    change(content["ranks"][1]["rows"][0])
+    change(content["ranks"][1]["exchanges"][0])
     path.write_text(sealed(json.dumps({**content, "digest": ""})))
     assert len(list(run.records())) == len(before) - 1
     (reason,) = run.unusable()
@@ -521,19 +514,19 @@ def test_a_record_of_communication_that_cannot_be_gives_no_figure(tmp_path, chan
     ("change", "words"),
     [
         (
-            lambda rank: rank["rows"][0].update(bytes=12),
+            lambda rank: rank["exchanges"][0].update(bytes=12),
             r"rank 0: messages of \[12, .* bytes were measured, and its case has",
         ),
-        (lambda rank: rank["rows"].pop(0), r"rank 0: messages of .* bytes were measured, and its case has"),
+        (lambda rank: rank["exchanges"].pop(0), r"rank 0: messages of .* bytes were measured, and its case has"),
         (
-            lambda rank: rank["rows"].append({"bytes": [4]}),
+            lambda rank: rank["exchanges"].append({"bytes": [4]}),
             r"rank 0: messages of \[4\] bytes were skipped",
         ),
     ],
 )
 def test_nor_does_one_of_other_messages_than_its_case_s(tmp_path, change, words):
-    run = CommFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
-    record = next(each for each in run.records() if each.case.operation == "all-reduce" and each.ranks[0].rows)
+    run = RunFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
+    record = next(each for each in run.records() if not each.case.collective.tensors)
     path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
     content = json.loads(path.read_text())
     for rank in content["ranks"]:

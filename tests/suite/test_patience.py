@@ -11,7 +11,7 @@ from suite.errors import Interrupted, StoreError
 from suite.processes import attempt, bundle
 from suite.results import run_folder
 from suite.session import patience
-from suite.session.training import Settings
+from suite.session.resumable import Settings
 from tests.suite.measuring import SETTINGS, Listener, case, run
 
 

@@ -29,7 +29,7 @@ from suite.processes.attempt import Attempt, Limits
 from suite.processes.interpreters import Interpreter, find
 from suite.processes.launch import Launch, launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
-from suite.session.training import declared_of
+from suite.session.cases import declared_of
 from tests.suite.conftest import Alpha, Local
 
 CASE = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2, launcher="local"), batch=8)

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.comm.cases import CommCase
-from suite.comm.records import KIND, CommEntry, CommFolder, CommRecord
-from suite.contracts.case import Placement
+from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.predict.scenario import SCHEDULES
-from suite.results.records import About
+from suite.results.records import COMM, About, CaseEntry, Record
+from suite.results.run_folder import RunFolder
+from tests.reports.made_comm import collective
 from tests.reports.made_run import MadeRun, case_of
 from workloads.networks.resnet import resnet50
 
@@ -83,17 +83,17 @@ def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) 
 
 
 @pytest.fixture
-def link_folder(tmp_path: Path) -> CommFolder:
+def link_folder(tmp_path: Path) -> RunFolder:
     """All-reduces of two backends on 2 ranks: 1 ms and 1 or 2 ns a byte."""
-    folder = CommFolder(tmp_path / "comm")
-    folder.create(About(kind=KIND, created="2026-11-20T12:00:00+00:00"))
+    folder = RunFolder(tmp_path / "comm")
+    folder.create(About(kind=COMM, created="2026-11-20T12:00:00+00:00"))
     folder.write_cases([])
     for number, backend in enumerate(("copper", "glass"), 1):
-        add_link(folder, CommCase(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, SIZES), number * 1e-9)
+        add_link(folder, collective(backend, "all-reduce", Placement(ranks_per_node=2), 0.1, SIZES), number * 1e-9)
     return folder
 
 
-def add_link(folder: CommFolder, case: CommCase, per_byte: float) -> None:
+def add_link(folder: RunFolder, case: Case, per_byte: float) -> None:
     """Two ranks' exchange, of a millisecond and so many seconds a byte."""
     rows = [
         {"kind": "single", "operation": "all-reduce", "bytes": size, "messages": 1}
@@ -105,15 +105,15 @@ def add_link(folder: CommFolder, case: CommCase, per_byte: float) -> None:
         "case": case,
         "repeat": 0,
         "outcome": "ok",
-        "ranks": [{"rank": rank, "rows": rows} for rank in range(2)],
+        "ranks": [{"rank": rank, "exchanges": rows} for rank in range(2)],
         "started": "",
         "seconds": 1.0,
         "bundle": "",
         "interpreter": {"path": "", "origin": "", "version": ""},
         "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
     }
-    folder.write_record(CommRecord(**record))
-    folder.write_cases([*folder.cases, CommEntry(id=case.id, case=case)])
+    folder.write_record(Record(**record))
+    folder.write_cases([*folder.cases, CaseEntry(id=case.id, case=case)])
 
 
 @pytest.fixture
@@ -151,10 +151,10 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
 
 
 def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_between(
-    stagebench: Run, link_folder: CommFolder
+    stagebench: Run, link_folder: RunFolder
 ) -> None:
     """A hierarchical exchange rings within each node of two, at 1 ns a byte, and then between them, at 3."""
-    add_link(link_folder, CommCase("copper", "all-reduce", Placement(nodes=2), 0.1, SIZES), 3e-9)
+    add_link(link_folder, collective("copper", "all-reduce", Placement(nodes=2), 0.1, SIZES), 3e-9)
     options = (
         "--comm",
         str(link_folder.path),
@@ -239,7 +239,7 @@ def test_an_iteration_that_waits_for_its_input_exposes_no_exchange(stagebench: R
         assert sum(one[part] for part in parts) == pytest.approx(one["iteration"])
 
 
-def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: CommFolder) -> None:
+def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: RunFolder) -> None:
     options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), *sets("backend=glass"))
     (found,) = printed(stagebench(*NUMBERS[:7], *options, "--json"))
     assert found["predictions"][0]["exposed"] == pytest.approx(1e-3 + 2e-9 * 4 * 25_557_032)

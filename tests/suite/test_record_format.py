@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from suite.cli.schema import schema
-from suite.comm.records import CommFolder
 from suite.errors import RequestError, StoreError
-from suite.results.records import About, Host, Record
+from suite.results.records import COMM, About, Host, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT
 from suite.worker.messages import Machine
@@ -102,7 +101,7 @@ def test_a_run_of_another_kind_is_refused() -> None:
     with pytest.raises(RequestError, match="holds a run of comm, and one of training is wanted here"):
         RunFolder.open(RUNS / "format-5" / "comm")
     with pytest.raises(RequestError, match="holds a run of training, and one of comm is wanted here"):
-        CommFolder.open(RUNS / "format-5" / "training")
+        RunFolder.open(RUNS / "format-5" / "training", COMM)
 
 
 def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:

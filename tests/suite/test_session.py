@@ -21,7 +21,7 @@ from suite.errors import Interrupted, RequestError, Unavailable
 from suite.plan import Resolved
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import Settings, TrainingSession
+from suite.session.resumable import Session, Settings
 from suite.worker.messages import Hello, Phase
 from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
 
@@ -189,7 +189,7 @@ def test_a_case_that_cannot_run_is_a_row_and_the_rest_goes_on(folder):
     other = case(batch=3)
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(other, None, "")]
     listener = Listener()
-    outcomes = TrainingSession(folder, resolved, {}, listener, SETTINGS).run()
+    outcomes = Session(folder, resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [(case().id, "unsupported", "not today")]
     assert outcomes == {"ok": 2, "unsupported": 1}
     assert [entry.outcome for entry in folder.cases] == ["unsupported", None]
@@ -200,7 +200,7 @@ def test_when_nothing_can_run_the_reasons_are_told(folder):
     resolved = [Resolved(case(), "unsupported", "not today"), Resolved(many, "unavailable", "no mpiexec")]
     listener = Listener()
     with pytest.raises(Unavailable, match=r"nothing that was asked for can run here:\n  no mpiexec\n  not today"):
-        TrainingSession(folder, resolved, {}, listener, SETTINGS).run()
+        Session(folder, resolved, {}, listener, SETTINGS).run()
     assert listener.refusals == [], "the message tells all of them"
 
 

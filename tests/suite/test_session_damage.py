@@ -19,8 +19,8 @@ from suite.results.collect import collect
 from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session import patience
-from suite.session.training import Settings, TrainingSession
+from suite.session import patience, resumable
+from suite.session.resumable import Settings
 from suite.worker import messages
 from tests.suite.measuring import SETTINGS, Listener, case, run
 
@@ -80,15 +80,15 @@ def test_a_disk_that_fails_where_no_one_looked_is_one_message(folder, moment):
 
 def test_what_a_rank_reports_and_is_no_figure_is_a_crash_by_name(folder, monkeypatch):
     """And no end of the run: the other cases are measured."""
-    whole = TrainingSession.reports
+    whole = resumable.rank_of
 
-    def reports(self, attempt):
-        native = next((each for each in attempt.messages[0] if isinstance(each, messages.Pass)), None)
+    def rank_of(rank, sent):
+        native = next((each for each in sent if isinstance(each, messages.Pass)), None)
         if native and native.samples == 2 * len(native.step_s):  # of the case of batch 2
-            attempt.messages[0].append(native._replace(step_s=[math.nan] * len(native.step_s)))
-        return whole(self, attempt)
+            sent = [*sent, native._replace(step_s=[math.nan] * len(native.step_s))]
+        return whole(rank, sent)
 
-    monkeypatch.setattr(TrainingSession, "reports", reports)
+    monkeypatch.setattr(resumable, "rank_of", rank_of)
     assert run(folder, [case(), case(batch=3)]) == {"crash": 2, "ok": 2}
     broken = folder.record(case().id, 0)
     assert broken.reason.startswith("what its ranks reported cannot be kept: ")

@@ -12,7 +12,7 @@ from suite.contracts.case import Placement
 from suite.files import cache_folder
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
-from suite.session.training import Settings
+from suite.session.resumable import Settings
 from suite.worker.messages import Hello, decode, of_type
 from tests.suite.measuring import BRIEF, Listener, case, run
 

@@ -1,17 +1,15 @@
 """Cases that will be compared stand side by side and measure in turns."""
 
 import sys
-from dataclasses import replace
 
 import pytest
 
 from suite.analysis.stats import ratio
 from suite.analysis.summary import summarise
 from suite.errors import Interrupted
-from suite.session.resumable import Runnable
-from suite.session.training import TrainingSession
+from suite.session.cases import Runnable, turn_groups
 from suite.worker.messages import Progress
-from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
+from tests.suite.measuring import BRIEF, Listener, case, run
 
 LONG = BRIEF._replace(seconds=1.2, processes=1)  # two parts and more
 
@@ -52,7 +50,7 @@ def test_cases_that_will_be_compared_take_turns(folder):
 
 def test_default_and_tuned_of_a_network_take_turns(folder):
     """What an ordinary user's script loses is a ratio of the two."""
-    twice = replace(LONG, processes=2)
+    twice = LONG._replace(processes=2)
     one, other = long(sampling=twice, tuning="default"), long(sampling=twice, tuning="tuned")
     run(folder, [one, other])
     assert [folder.record(each.id, 0).turns_with for each in (one, other)] == [(other.id,), (one.id,)]
@@ -61,10 +59,9 @@ def test_default_and_tuned_of_a_network_take_turns(folder):
 
 
 @pytest.mark.parametrize("frameworks", [4, 5])
-def test_default_and_tuned_stand_together_if_all_of_them_may(folder, frameworks):
+def test_default_and_tuned_stand_together_if_all_of_them_may(frameworks):
     cases = [case(seed=seed, tuning=tuning) for seed in range(frameworks) for tuning in ("tuned", "default")]
-    session = TrainingSession(folder, [], {}, Listener(), SETTINGS)
-    groups = session.turn_groups([Runnable(each, None) for each in cases])
+    groups = turn_groups([Runnable(each, None) for each in cases])
     assert [len(group) for group in groups] == ([8] if frameworks == 4 else [5, 5])
     tunings = [item.case.tuning for group in groups for item in group]
     assert tunings == ["tuned"] * frameworks + ["default"] * frameworks

@@ -19,7 +19,7 @@ from suite.processes import bundle, launch, watchdog
 from suite.processes.attempt import Attempt, Limits, run
 from suite.processes.evidence import Evidence
 from suite.processes.outcome import judge
-from suite.session.training import launch_of_case
+from suite.session.cases import launch_of_case
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""

@@ -10,7 +10,7 @@ from suite.analysis.exchange import Slowed, crossover, gains, stragglers, time_t
 from suite.analysis.learning import Learnt
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case, Placement
-from suite.session.training import slowed
+from suite.session.cases import slowed
 from tests.reports import made_experiments
 
 

@@ -41,7 +41,7 @@ EVERY = [
     Behave(8, 2),
     Look(),
     Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
-    Communicate("adapters.x.comm:X", "all-reduce", [], [], 0.5, 0.0, [7, 9]),
+    Communicate("adapters.x.comm:X", "all-reduce", [7, 9], [], 0.5, 0.0, True),
 ]
 JOB = Job("/out", jobs.ranks(knobs={"bucket": 25}), jobs.measure())
 

@@ -11,8 +11,9 @@ import pytest
 from cluster.lab.build import processes
 from cluster.lab.network import switch_link
 from cluster.logins import AGENT
-from suite.comm.records import CommFolder, ExchangeTimes
+from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
+from suite.worker.messages import ExchangeTimes
 from workloads.networks.mnist import mnist_small
 
 PLAN = """
@@ -108,8 +109,8 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     (link,) = json.loads(done.stdout)["links"]
     assert link["outcome"] == ("crash" if shared else "ok"), link["reason"]
     assert ("messages of " in link["reason"] and "did not take the wire" in link["reason"]) == shared
-    (record,) = CommFolder.open(tmp_path / "run").records()
-    moved = sum(row.bytes * len(row.sample_s) for row in record.ranks[0].rows if isinstance(row, ExchangeTimes))
+    (record,) = RunFolder.open(tmp_path / "run", COMM).records()
+    moved = sum(row.bytes * len(row.sample_s) for row in record.ranks[0].exchanges if isinstance(row, ExchangeTimes))
     assert all((rank.wire["eth0"].sent_bytes > moved / 2) == (not shared) for rank in record.ranks)
 
 

@@ -17,7 +17,7 @@ from suite.errors import Unavailable
 from suite.plugins import adapters, launchers
 from suite.processes.launch import Launch
 from suite.proofs.wanted import Wanted, cases_to_verify
-from suite.session.training import launch_of_case
+from suite.session.cases import launch_of_case
 from suite.worker.case_parts import Sampling
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.3, steps=3, seconds=0.1, processes=1, quick=True)

@@ -7,15 +7,16 @@ import pytest
 
 from stagebench_conformance.base import DEVICES, Conformance
 from suite.analysis.links import Link, links
-from suite.comm.cases import Asked, CommCase, cases
-from suite.comm.offers import Offer
-from suite.comm.records import KIND, CommFolder
-from suite.comm.session import CommSession
-from suite.contracts.adapter import DTYPES, FLOAT32, OPERATIONS, Backend
+from suite.contracts.adapter import Backend
+from suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
 from suite.errors import Unavailable
+from suite.plan import Resolved
+from suite.plan.collectives import Asked, Offer, collectives
 from suite.plugins import adapters, workloads
-from suite.results.records import About
+from suite.results.records import COMM, About
+from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
+from suite.session.resumable import Session, Settings
 
 SIZES = (4, 256, 65536)  # bytes; the last one is measured beside computation, too
 TENSORS = "mnist_small"
@@ -32,7 +33,7 @@ class Communicating(Conformance):
             metafunc.parametrize("backend", found, ids=lambda backend: str(backend.name))
 
     def test_every_backend_declares_operations_and_a_strategy_that_there_are(self) -> None:
-        """Names of `suite.contracts.adapter.OPERATIONS`; a distributed strategy of this adapter."""
+        """Names of `suite.contracts.case.OPERATIONS`; a distributed strategy of this adapter."""
         for backend in self.it().backends:
             assert backend.operations, f"{backend.name} declares no operation"
             assert set(backend.operations) <= set(OPERATIONS), f"{backend.name}: {', '.join(backend.operations)}"
@@ -51,24 +52,24 @@ class Communicating(Conformance):
         offer = Offer(self.it(), backend)
         asked = Asked(backend.operations, SIZES, (TENSORS,) * ("all-reduce" in backend.operations), 0.0, DEVICES)
         small = replace(asked, operations=backend.operations[:1], workloads=(), dtypes=backend.dtypes[1:])
-        for case in (*cases(asked, offer, workloads()), *cases(small, offer, workloads())):
-            link = self._measured(case, offer, tmp_path / case.id)
+        for resolved in (*collectives(asked, offer, workloads()), *collectives(small, offer, workloads())):
+            link = self._measured(resolved, backend, tmp_path / resolved.case.id)
             assert link.outcome == "ok", link.reason
-            if case.workload:
+            if link.network:
                 assert {"single", "row"} <= {point.kind for point in link.points}
             else:
                 assert [point.bytes for point in link.points][1:] == list(SIZES[1:])  # the least: a number a rank
 
-    def _measured(self, case: CommCase, offer: Offer, path: Path) -> Link:
-        folder = CommFolder(path)
-        folder.create(About(kind=KIND))
+    def _measured(self, resolved: Resolved, backend: Backend, path: Path) -> Link:
+        folder = RunFolder(path)
+        folder.create(About(kind=COMM))
         try:
-            CommSession(folder, [(case, offer)], {}, Observer()).run()
+            Session(folder, [resolved], {}, Observer(), Settings()).run()
         except Unavailable as error:
-            self._absent(str(error), offer.backend)
+            self._absent(str(error), backend)
         (link,) = links(folder)
         if link.outcome == "unavailable":
-            self._absent(link.reason, offer.backend)
+            self._absent(link.reason, backend)
         return link
 
     def _absent(self, reason: str, backend: Backend) -> None:

@@ -20,7 +20,7 @@ from suite.results.rank_report import Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
-from suite.session.training import Settings, TrainingSession
+from suite.session.resumable import Session, Settings
 from suite.worker.case_parts import Schedule, Training
 from suite.worker.job import Behave
 from suite.worker.messages import Behaviour, HostUse, of_type
@@ -66,7 +66,7 @@ def run(cases: list[Case], folder: Path, proofs: bool) -> RunFolder:
     """One session over the cases, as `stagebench run` has it."""
     found = RunFolder(folder)
     found.create(About())
-    TrainingSession(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
+    Session(found, [Resolved(case, None, "") for case in cases], {}, Observer(), Settings(proofs=proofs)).run()
     return found
 
 

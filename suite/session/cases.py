@@ -1,0 +1,116 @@
+"""A case of a session: its launch, what its adapter declares, and the cases with which it takes turns."""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from suite.contracts import knobs
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case
+from suite.plan.collectives import offers
+from suite.plugin_errors import ask
+from suite.processes.attempt import Attempt, Limits
+from suite.processes.interpreters import find
+from suite.processes.launch import Launch, launch_of
+from suite.results.records import Declared
+from suite.session.turns import MOST
+from suite.text import grouped
+from suite.worker.messages import Kernels, Notes, Pass, Phase, Training, of_type
+from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, TRAIN
+
+LIMITS = {"time": "time_limit", "silence": "silence_limit"}  # by the reason of a watchdog
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A case with its launch."""
+
+    case: Case
+    launch: Launch
+
+
+def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path) -> Launch:
+    """Return the launch of a case, within its own limits; Unavailable if this machine lacks something."""
+    limits, interpreter = Limits(case.time_limit, case.silence_limit), None
+    if case.collective:  # a backend may have an environment of its own
+        interpreter = find(offers()[case.collective.backend], interpreters)
+    return launch_of(case, limits, interpreters, bundle_folder, interpreter)
+
+
+def declared_of(case: Case, adapter: Adapter) -> Declared:
+    """Return what an adapter declares for a case."""
+    able = adapter.capabilities
+    strategy = able.strategy(case.strategy)
+    return Declared(
+        knob_defaults=knobs.values(able.knobs),
+        synchronous=ask(adapter, "synchronous", case),
+        separable=strategy.separable if strategy else (),
+        model_parallel_size=ask(adapter, "model_parallel_size", case),
+        microbatches=ask(adapter, "microbatches", case),
+    )
+
+
+def turn_key(item: Runnable) -> Hashable:
+    """Return what the cases of one comparison share; None if a waiting case would take time from the others."""
+    case, place, adapter = item.case, item.case.placement, item.launch.adapter
+    if NATIVE not in case.passes:
+        return None
+    working = ask(adapter, "sidecars", case) or not ask(adapter, "synchronous", case)
+    busy = working or case.straggler or place.device != "cpu"
+    if busy or not item.launch.here or case.input.page_cache == "cold":
+        return None
+    return case.workload, case.data, case.batch, case.precision, place.device_count, place.threads
+
+
+def turn_groups(items: list[Runnable]) -> list[list[Runnable]]:
+    """Join both tunings if they are few enough; else split them, since comparisons within a tuning come first."""
+    by_tuning = list(grouped(items, lambda item: item.case.tuning).values())
+    return [list(chain(*by_tuning))] if len(items) <= MOST else by_tuning
+
+
+def slowed(case: Case, attempt: Attempt) -> str:
+    """Return the addition to the reason of a straggler's case that passed a limit; "" for any other case."""
+    stopped = attempt.evidence["stopped"] or {}
+    limit = LIMITS.get(stopped.get("why", ""))
+    if not case.straggler or limit is None:
+        return ""
+    rank, share = case.placement.ranks - 1, case.straggler
+    return (
+        f"; rank {rank} is a straggler that lost {share:.0%} of its time, as the plan asks: raise {limit} = "
+        f"{getattr(case, limit):g} or lower straggler = {share:g}"
+    )
+
+
+def pass_ends(attempt: Attempt) -> dict[str, str]:
+    """Return the outcome of each pass that began, in order: "ok" once every rank has sent its result.
+
+    A pass that an adapter could not measure has a note instead of an outcome.
+    """
+    begun: dict[str, None] = {}
+    finished, noted = Counter[str](), set[str]()
+    for sent in attempt.messages.values():
+        begun |= dict.fromkeys(phase.name for phase in of_type(Phase, sent) if phase.name in BY_NAME)
+        names = {each.name for each in of_type(Pass, sent)}
+        finished.update(names | {KERNELS for _ in of_type(Kernels, sent)} | {TRAIN for _ in of_type(Training, sent)})
+        noted |= {name for each in of_type(Notes, sent) for name in each.notes}
+    ranks, ends = len(attempt.messages), dict[str, str]()
+    for name in begun:
+        if finished[name] == ranks:
+            ends[name] = "ok"
+        elif name not in noted:
+            ends[name] = attempt.outcome
+    if attempt.outcome == "diverged" and ends:  # a pass is sent before its loss is judged
+        ends[next(reversed(ends))] = "diverged"
+    return ends
+
+
+def kept(attempt: Attempt) -> str:
+    """Return the addition to the reason of an attempt that ended badly after its speed was measured; else ""."""
+    ends = pass_ends(attempt)
+    if attempt.outcome in ("ok", "diverged") or ends.get(NATIVE) != "ok":
+        return ""
+    broken = [name for name, end in ends.items() if end != "ok"]
+    place = f"in the pass {broken[0]}" if broken else "after the last pass"
+    return f"; it happened {place}: the speed, measured before, is kept"
