@@ -92,7 +92,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
 
 def fed_alike(case: Case) -> Case:
     """Return the case with everything about its input removed."""
-    return replace(case, data="", input=Input(), readers=0, passes=())
+    return case.on(data="", input=Input(), readers=0, passes=())
 
 
 def _ahead(row: Row, synthetic: Rates | None) -> Interval | None:
@@ -111,13 +111,12 @@ def unhindered(row: Row, end: str = "value") -> Rates:
     `end`: `low` or `high` for the least or the most waiting that a lone process leaves possible.
     """
     # Only some processes run the pass that measures the wait.
-    known = [process for process in row.measured if process.input_wait and process.input_wait.share is not None]
+    known = [process for process in row.measured if process.input_wait and process.input_wait.interval]
     steps = {}
     for process in known or row.measured:
-        wait = process.input_wait
-        share = (wait.share or 0.0) if wait else 0.0
-        if wait and wait.interval and len(known) == 1:
-            share = getattr(wait.interval, end)
+        wait, share = process.input_wait, 0.0
+        if wait and wait.interval:
+            share = getattr(wait.interval, end) if len(known) == 1 else wait.share or 0.0
         steps[process.round] = process.step_seconds * (1.0 - min(share, 0.99))
     rates = rates_of(steps, row.case.global_batch)
     assert rates is not None

@@ -4,19 +4,17 @@ Weak scaling: every device has the batch of the one. Strong scaling: all devices
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 
 from suite.analysis.rows import Row, Scaling
 from suite.analysis.stats import ratio
 from suite.contracts.case import Case, Placement
 from suite.text import grouped
 
-Key = tuple[str, ...]
-
 # What a case and its one-device baseline share. Not among it: ranks, devices, strategy, launcher and binding, which are
 # the question; the learning rate, which follows the global batch; and for how long it was measured.
-SHARED = (
+SHARED = attrgetter(
     "adapter",
     "workload",
     "batch",
@@ -32,6 +30,8 @@ SHARED = (
     "input",
     "knobs",
     "graph_digest",
+    "placement.device",
+    "placement.threads",
 )
 # Knobs of how devices hold one network together; one device holds it whole.
 OF_PARTS = ("microbatches", "schedule", "stages")
@@ -48,18 +48,18 @@ def over_devices(rows: Sequence[Row]) -> dict[str, Scaling]:
 def over_nodes(rows: Sequence[Row]) -> dict[str, Scaling]:
     """Return speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
 
-    def within_node(case: Case) -> Key:
-        return (*shared(case), case.strategy, str(case.placement.ranks_per_node), str(case.placement.devices))
+    def within_node(case: Case) -> str:
+        return str((shared(case), case.strategy, case.placement.ranks_per_node, case.placement.devices))
 
     return _scaled(rows, lambda row: row.case, within_node, lambda place: place.nodes)
 
 
 def _scaled(
-    rows: Sequence[Row], case_of: Callable[[Row], Case], key: Callable[[Case], Key], count: Callable[[Placement], int]
+    rows: Sequence[Row], case_of: Callable[[Row], Case], key: Callable[[Case], str], count: Callable[[Placement], int]
 ) -> dict[str, Scaling]:
     measured = [(row, case_of(row)) for row in rows if row.rates]
     kinds = {case.scaling for _, case in measured if count(case.placement) > 1}
-    baselines: dict[tuple[str, Key], Row] = {}
+    baselines: dict[tuple[str, str], Row] = {}
     for row, case in sorted(measured, key=lambda each: each[0].speed):  # the fastest last
         if count(case.placement) == 1:
             baselines |= {(kind, key(_batched(case, kind))): row for kind in kinds}
@@ -75,25 +75,23 @@ def _scaled(
 
 def _batched(case: Case, kind: str) -> Case:
     """Return the case with the batch that sizes share: in strong scaling that of all devices together."""
-    return replace(case, batch=case.global_batch) if kind == "strong" else case
+    return case.on(batch=case.global_batch) if kind == "strong" else case
 
 
-def shared(case: Case) -> Key:
+def shared(case: Case) -> str:
     """Return the key by which a one-device case is a baseline."""
-    values = [str(getattr(case, name)) for name in SHARED]
-    return (*values, case.placement.device, str(case.placement.threads))
+    return str(SHARED(case))
 
 
-def alike(case: Case) -> Key:
+def alike(case: Case) -> str:
     """Return the key that a training shares with itself on one device."""
     return shared(_batched(case, case.scaling))
 
 
-def placed(case: Case) -> Key:
+def placed(case: Case) -> str:
     """Return what sizes of a training share in addition to `alike`, on several devices; over nodes those of each."""
     place = case.placement
-    node = place.devices_per_node if place.nodes > 1 else 0
-    return case.scaling, place.launcher, place.binding, str(node)
+    return str((case.scaling, place.launcher, place.binding, place.nodes > 1 and place.devices_per_node))
 
 
 def in_parts(row: Row) -> bool:
@@ -110,7 +108,7 @@ def held_whole(row: Row) -> Case:
         return row.case
     defaults = row.declared.knob_defaults
     knobs = {name: defaults.get(name) if name in OF_PARTS else value for name, value in row.case.knobs.items()}
-    return replace(row.case, knobs={name: value for name, value in knobs.items() if value is not None})
+    return row.case.on(knobs={name: value for name, value in knobs.items() if value is not None})
 
 
 def trainings(rows: Iterable[Row]) -> list[list[Row]]:
