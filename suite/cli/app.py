@@ -56,23 +56,18 @@ def build() -> typer.Typer:
     app.command()(collect)
     app.command("new-adapter")(new_adapter)
     for _, whose in call(manager(), "stagebench_commands", app=app):
-        _refuse_twice(app, whose)
-    return app
-
-
-def _refuse_twice(app: typer.Typer, whose: str) -> None:
-    """Raise RequestError if a plugin has just brought a command that exists: it would replace the other one."""
-    named = [
-        command.name or get_command_name(command.callback.__name__)
-        for command in app.registered_commands
-        if command.callback
-    ]
-    named += [group.name for group in app.registered_groups if isinstance(group.name, str)]
-    for name, times in Counter(named).items():
-        if times > 1:
+        called = [
+            command.name or get_command_name(command.callback.__name__)
+            for command in app.registered_commands
+            if command.callback
+        ]
+        called += [group.name for group in app.registered_groups if isinstance(group.name, str)]
+        twice = [name for name, times in Counter(called).items() if times > 1]
+        if twice:  # the plugin's command would replace the other one
             raise RequestError(
-                f"{whose} brings the command {name!r}, which is there already; rename it, or uninstall it"
+                f"{whose} brings the command {twice[0]!r}, which is there already; rename it, or uninstall it"
             )
+    return app
 
 
 def show_version(asked: bool) -> None:

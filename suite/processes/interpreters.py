@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, Unavailable
@@ -124,8 +124,7 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     for candidate in candidates(adapter, settings or {}):
         answer = _checked(adapter, candidate)
         if isinstance(answer, Probe):
-            path = candidate.path
-            missing = ask(adapter, "missing", path) if isinstance(adapter, Adapter) else adapter.missing(path)
+            missing = ask(cast(Adapter, adapter), "missing", candidate.path)
             if missing is not None:
                 raise MissingRequirement(f"{adapter.name}: {missing}")
             return Interpreter(candidate.path, candidate.origin, answer.version, answer.packages)

@@ -48,6 +48,16 @@ def test_doctor_uses_the_real_finders(startable: SimpleNamespace) -> None:
     assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
 
 
+def test_doctor_names_a_plugin_that_fails_and_goes_on(stagebench: Run, startable: SimpleNamespace) -> None:
+    vars(startable.adapters["alpha"])["missing"] = lambda interpreter: 1 / 0
+    vars(startable.launchers["local"])["missing"] = lambda placement, interpreter: ["mpiexec"]
+    found = json.loads(stagebench("doctor", "--json").out)
+    alpha, beta = found["adapters"]
+    assert (alpha["ready"], beta["ready"]) == (False, True)
+    assert alpha["missing"].startswith("the adapter 'alpha' fails at missing: ZeroDivisionError")
+    assert found["launchers"][0]["remedy"].startswith("the launcher 'local' fails at missing: TypeError")
+
+
 def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stagebench: Run) -> None:
     startable.adapters["alpha"].trainer = "toy:NoSuchTrainer"
     state = doctor.adapter_state(startable.adapters["alpha"], [])
