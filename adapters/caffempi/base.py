@@ -1,22 +1,25 @@
 """The base of Caffe-MPI's trainers: a net of layers, Caffe's solver, `caffe time`'s table, and no rank but this one."""
 
 from functools import partial
-from typing import Any, Dict, Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import numpy as np
 import torch
 
-from adapters.caffempi.arena import Arena, Group, Span, exported
-from adapters.caffempi.input import Database, DatabaseReader, pack, pinned
+from adapters.caffempi.input import Database, ReadingThreads, pack
 from adapters.caffempi.lower import CODE, attempt, lower
+from adapters.caffempi.net import Arena, Group, Span, exported
 from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
-from adapters.pytorch.candidates import by_way, choose
-from adapters.pytorch.precision import stored
+from adapters.pytorch.candidates import Ways, by_way, choose
+from adapters.pytorch.input import TensorReader
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, chosen, dropout_seed
 from suite.worker.feed import synthetic
 from suite.worker.layers import LayerClock
-from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
+from suite.worker.packed_set import Record, RecordSource
+from suite.worker.threaded import Reader
+from suite.worker.trainer import Arrays, Notes
+from suite.worker.view import View
 from workloads.graph import Graph
 
 
@@ -35,15 +38,18 @@ class GroupClock(LayerClock):
 
 
 class CaffeMPITrainer(machine.DeviceTrainer):
-    """A rank that trains alone; strategies add the exchange of its gradients."""
+    """A rank that trains alone; strategies add the exchange of its gradients.
+
+    On the device a batch's images are tensors (samples, channels, height, width), its labels int64 (samples,).
+    """
 
     def __init__(self, setup: Setup) -> None:
         """Resolve what the memory format's knob leaves open."""
         super().__init__(setup)
         self._layout = chosen(setup, "memory_format", default="contiguous", tuned="channels_last")
-        self._dtype = stored(setup.precision)
-        self._database: Any = None
-        self._ways: Dict[str, str] = {}  # `candidates.choose` fills it when the net is built
+        self._dtype = machine.stored(setup.precision)
+        self._database: Optional[Database] = None
+        self._ways: Ways = {}  # `candidates.choose` fills it when the net is built
 
     # --- life ---------------------------------------------------------------
 
@@ -52,43 +58,40 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         self.open_device()
         return Joined(self.setup.rank, self.setup.world, "none", machine.versions(self.setup.device))
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
+        setup = self.setup
         channels_last = self._layout == "channels_last"
-        samples = self.setup.tuned_batch or self.setup.batch
+        samples = setup.tuned_batch or setup.batch
         tried = partial(attempt, channels_last, samples=samples)
-        self._ways = choose(self.setup, self.group, graph, samples, "caffempi, " + self._layout, tried, CODE)
+        self._ways = choose(setup, self.group, graph, samples, "caffempi, " + self._layout, tried, CODE)
         self._graph = graph
-        self._net = lower(graph, channels_last, self.setup.world, self._dtype, self._device, self._ways)
-        self._arena, self._clock = self._net.arena, self.new_clock()
+        self._net = lower(graph, channels_last, setup.world, self._dtype, self._device, self._ways)
+        self._arena = self._net.arena
+        self._clock = self.new_clock()
         self._arena.load(weights)
-        self._solver = solver_of(self._arena, self.setup.optimiser)
+        self._solver = solver_of(self._arena, setup.optimiser)
         self._all = Span(0, len(self._arena.gradients))
-        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank))
+        torch.manual_seed(dropout_seed(setup.seed, setup.rank))
 
     # --- data ---------------------------------------------------------------
 
-    def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
+    def pack(self, form: str, samples: Iterator[Record], folder: str) -> None:
         pack(samples, folder)
 
-    def open_records(self, records: Any) -> Any:
-        """Samples by number: the reading threads take them from the mapped environments."""
+    def open_records(self, records: RecordSource) -> Database:
+        """Return samples by number: the reading threads take them from the mapped environments."""
         self._database = Database(records)
         return self._database
 
-    def make_reader(self, source: Any) -> Reader:
-        """Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
-        packed = self._database is not None and source.arrays is None
-        if not (packed or self._on_cuda):
-            return super().make_reader(source)
-        kind: Any = ThreadedReader if source.arrays is None else GatheringReader
-        about = [source, self.setup]
-        if packed:
-            kind, about = DatabaseReader, [source, self._database, self.setup]
-        return (pinned(kind) if self._on_cuda else kind)(*about)
+    def make_reader(self, source: View) -> Reader:
+        """Return Caffe-MPI's parallel reading threads, over files or a database; what lies in memory needs none."""
+        if source.arrays is None:
+            return ReadingThreads(source, self.setup, self._database)
+        return TensorReader(source, self.setup) if self._on_cuda else super().make_reader(source)
 
     def to_device(self, batch: Batch) -> Batch:
-        images, labels = (torch.as_tensor(part).to(self._device, non_blocking=True) for part in batch)
-        images = images.to(self._dtype)
+        images = torch.as_tensor(batch.images).to(self._device, non_blocking=True).to(self._dtype)
+        labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
         if self._layout == "channels_last":
             images = images.contiguous(memory_format=torch.channels_last)
         return Batch(images, labels)
@@ -100,7 +103,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         self._net.forward(batch.images, batch.labels, self._clock.forward)
 
     def backward(self) -> None:
-        """Layer by layer, timed, without any exchange."""
+        """Compute layer by layer, timed, without any exchange."""
         self._clock.begin()
         self._net.backward(self._clock.backward)
 
@@ -130,11 +133,11 @@ class CaffeMPITrainer(machine.DeviceTrainer):
     def predict(self, batch: Batch) -> np.ndarray:
         return exported(self._net.predict(batch.images))
 
-    def gradients(self) -> Dict[str, np.ndarray]:
-        """Averaged after `communicate`; before it, this rank's share of the average."""
+    def gradients(self) -> Arrays:
+        """Return them averaged after `communicate`; before it, this rank's share of the average."""
         return self._arena.export(self._arena.gradients)
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         found = self._arena.export(self._arena.parameters)
         found.update((name, exported(buffer)) for name, buffer in self._net.buffers().items())
         return found
@@ -144,7 +147,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return self._arena.size
 
     def macs(self) -> int:
-        """Counted on the layers after a forward pass."""
+        """Count on the layers after a forward pass."""
         if not self._net.losses or self._net.losses[0][1].logits is None:
             self.run_trial(2, 1, self.new_clock())
         return self._net.macs()
@@ -153,7 +156,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return GroupClock(self, self._graph, self._net.arena)
 
     def run_trial(self, samples: int, times: int, clock: GroupClock) -> None:
-        """Forward and backward on generated data; all but the gradients is as before."""
+        """Run forward and backward on generated data; all but the gradients is as before."""
         kept = {name: buffer.clone() for name, buffer in self._net.buffers().items()}
         batch = self.to_device(synthetic(self._graph, samples, self.setup.seed))
         with torch.random.fork_rng(devices=[self._device.index] if self._on_cuda else []):
@@ -165,13 +168,13 @@ class CaffeMPITrainer(machine.DeviceTrainer):
             buffer.copy_(kept[name])
 
     def layer_times(self, batch: Batch) -> List[LayerTimes]:
-        """Caffe's table, of the staged pass itself."""
+        """Return Caffe's table, of the staged pass itself."""
         return self._clock.rows()
 
     def forget_layer_times(self) -> None:
         self._clock.forget()
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(super().notes(), memory_format=self._layout, layer_kernels=by_way(self._ways))
 
 

@@ -80,7 +80,8 @@ class Collective(Exchange):
         """`number` is the type of `count` numbers in NumPy, `mpi` in MPI."""
         sizes = {ALL: count, SHARE: count // comm.size}
         self._given = self._taken = np.zeros(sizes[call.given], number)
-        self._call, self._start = getattr(comm, call.blocking), getattr(comm, call.starting)
+        self._call = getattr(comm, call.blocking)
+        self._start = getattr(comm, call.starting)
         # Written out once: to look at an array anew costs mpi4py a microsecond a call.
         self._arguments: List[Any] = [[self._given, sizes[call.counted], mpi], 0]
         if call.taken:
@@ -115,7 +116,9 @@ class PointToPoint(Collective):
     def __init__(self, comm: Any, count: int, number: Any, mpi: Any) -> None:
         super().__init__(Call("Send", "Isend"), comm, count, number, mpi)
         self._receive = comm.Recv
-        self._first, self._last, self._other = comm.rank == 0, comm.rank == comm.size - 1, comm.size - 1
+        self._first = comm.rank == 0
+        self._last = comm.rank == comm.size - 1
+        self._other = comm.size - 1
         # What the last rank sends back is what came.
         self._out = [self._given if self._first else self._taken, count, mpi]
         self._in = [self._taken, count, mpi]

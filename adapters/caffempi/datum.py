@@ -42,7 +42,8 @@ class Datum(NamedTuple):
 def parsed(message: Any) -> Datum:
     """The sample in a message (bytes or memoryview); its data are a view, not a copy. ValueError: not a Datum."""
     found = {DATA: message[:0], FLOATS: message[:0]}
-    at, end = 0, len(message)
+    at = 0
+    end = len(message)
     try:
         while at < end:
             tag, at = varint(message, at)

@@ -1,18 +1,18 @@
 """The base of Caffe-MPI's trainers of several ranks: the MPI group and the plan of messages."""
 
 from abc import abstractmethod
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
 import mpi4py
-import numpy as np
 
-from adapters.caffempi.arena import Group
 from adapters.caffempi.base import CaffeMPITrainer
 from adapters.caffempi.exchange import FAR, NEAR, Exchange, Pace
-from adapters.caffempi.memory import Host, check, memory_of
+from adapters.caffempi.memory import Device, Host, Pinned, check
 from adapters.caffempi.merge import Link, Plan, plan_for
+from adapters.caffempi.net import Flat, Group
 from adapters.caffempi.transfer import Ranks, Transfer
 from suite.worker.contract import Joined, Setup, chosen
+from suite.worker.trainer import Arrays, Notes
 from workloads.graph import Graph
 
 TRIALS = 3  # iterations that show the merge rule when each layer's gradient is ready
@@ -21,16 +21,17 @@ TRIALS = 3  # iterations that show the merge rule when each layer's gradient is 
 class DistributedTrainer(CaffeMPITrainer):
     """A rank of an MPI group, whose gradients leave in groups of layers; strategies say how a message travels."""
 
+    _exchange: Exchange
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._overlap: str = chosen(setup, "overlap", default="layerwise", tuned="merged")
         self._staging: str = chosen(setup, "staging", default="pinned")
         self._plan: Optional[Plan] = None  # there is one while an exchange can take place
-        self._exchange: Exchange
 
     @abstractmethod
     def transfer(self) -> Transfer:
-        """How a piece of the gradient travels to all ranks and back."""
+        """Return how a piece of the gradient travels to all ranks and back."""
 
     def start(self) -> Joined:
         joined = super().start()
@@ -39,25 +40,30 @@ class DistributedTrainer(CaffeMPITrainer):
         versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=self.group.library)
         return Joined(self.group.rank, self.group.size, "mpi: " + self.group.library, versions)
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        """The net, and the plan of its messages; all ranks come here."""
+    def build(self, graph: Graph, weights: Arrays) -> None:
+        """Make the net, and the plan of its messages; all ranks come here."""
         self.end_exchange()
         super().build(graph, weights)
-        self._pace, spans = self._chosen_pace(), self._arena.spans
+        # Within a machine a core copies what is sent: a thread could only take turns with the one that computes.
+        progress = chosen(self.setup, "progress", default="thread" if self.group.nodes > 1 else "layers")
+        self._pace = FAR if progress == "thread" else NEAR
         link = Link(self.group.comm, self.transfer(), self._pace, self._device, self.memory)
-        self._plan = plan_for(self._overlap, spans, link, self._ready_s, self._arena.gradients.element_size())
+        itemsize = self._arena.gradients.element_size()
+        self._plan = plan_for(self._overlap, self._arena.spans, link, self._ready_s, itemsize)
         self.open_exchange(self._plan.groups, self._pace)
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
         self._gradients = self.memory(self._arena.gradients)
         self._exchange = Exchange(self._gradients, groups, self.transfer(), pace)
 
-    def memory(self, flat: Any, returns: bool = True) -> Host:
-        """From where MPI sends a flat buffer; `returns`: what arrives is wanted in the buffer."""
-        return memory_of(flat, self._staging, returns)
+    def memory(self, flat: Flat, returns: bool = True) -> Host:
+        """Return where MPI sends a buffer from; `returns`: what arrives is wanted in the buffer."""
+        if not flat.is_cuda:
+            return Host(flat)
+        return Device(flat) if self._staging == "none" else Pinned(flat, returns)
 
     def exchanged(self) -> List[Host]:
-        """The buffers that an exchange sends or receives."""
+        """Return the buffers that an exchange sends or receives."""
         return [self._gradients]
 
     def end_exchange(self) -> None:
@@ -74,31 +80,24 @@ class DistributedTrainer(CaffeMPITrainer):
         self.end_exchange()
         super().close()
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         """Name the choices, and the measurements behind them."""
-        found, plan = super().notes(), self._plan
-        if plan is None:
+        found = super().notes()
+        if self._plan is None:
             return found
         pace = self._pace
         names = [slot.layer.name for slot in self._net.slots]
-        found.update(
-            overlap=self._overlap,
-            groups=[[names[index] for index in group.layers] for group in plan.groups],
-            nodes=self.group.nodes,
-            progress="between layers" if pace.poll_s is None else "a thread, every %g ms" % (1e3 * pace.poll_s),
-            in_flight_bytes=pace.piece * pace.window * self._arena.gradients.element_size(),
-        )
-        if plan.cost is not None:
-            found.update(plan.cost._asdict())
+        found["overlap"] = self._overlap
+        found["groups"] = [[names[index] for index in group.layers] for group in self._plan.groups]
+        found["nodes"] = self.group.nodes
+        found["progress"] = "between layers" if pace.poll_s is None else "a thread, every %g ms" % (1e3 * pace.poll_s)
+        found["in_flight_bytes"] = pace.piece * pace.window * self._arena.gradients.element_size()
+        if self._plan.cost is not None:
+            found.update(self._plan.cost._asdict())
         if self._gradients.words:
             found["exchange"] = self._gradients.words
             found["staging_s"] = sum(memory.copying_s() for memory in self.exchanged())
         return found
-
-    def _chosen_pace(self) -> Pace:
-        """Within a machine a core copies what is sent: a thread could only take turns with the one that computes."""
-        progress = chosen(self.setup, "progress", default="thread" if self.group.nodes > 1 else "layers")
-        return FAR if progress == "thread" else NEAR
 
     def _ready_s(self) -> List[float]:
         clock = self.new_clock()

@@ -13,8 +13,8 @@ from collections import deque
 from queue import Queue
 from typing import Any, Callable, Deque, Iterator, List, NamedTuple, Optional, Tuple
 
-from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.memory import Host
+from adapters.caffempi.net import Group, Span
 from adapters.caffempi.transfer import InFlight, Transfer
 
 # Elements of a piece, pieces on their way at once, and how often a thread of its own looks after them
@@ -34,9 +34,12 @@ class Exchange:
 
     def __init__(self, gradients: Host, groups: List[Group], transfer: Transfer, pace: Pace = NEAR) -> None:
         """`gradients` are all of them; `groups` are the same on every rank, in the order of backward."""
-        self.groups, self.pace, self._transfer = groups, pace, transfer
+        self.groups = groups
+        self.pace = pace
+        self._transfer = transfer
         self._pieces = [pieces(group.span, pace.piece) for group in groups]
-        self._gradients, self._values = gradients, gradients.values
+        self._gradients = gradients
+        self._values = gradients.values
         self._by_trigger = {group.trigger: number for number, group in enumerate(groups)}
         self._waiting: Deque[Tuple[int, Span]] = deque()
         self._in_flight: List[Tuple[int, Span, InFlight]] = []
@@ -91,7 +94,14 @@ class Exchange:
 
     def _next_arrived(self) -> Tuple[int, Span]:
         if self._driver is None:
-            self._push_on()
+            crowded = False
+            while self._arrived.empty() and self._advance():
+                if crowded:
+                    time.sleep(PAUSE_S)
+                    continue
+                begin = time.perf_counter()
+                os.sched_yield()
+                crowded = time.perf_counter() - begin > CROWDED_S
             return self._arrived.get()  # type: ignore[no-any-return]
         self._driver.awaited = True
         found = self._arrived.get()
@@ -99,16 +109,6 @@ class Exchange:
         if isinstance(found, BaseException):
             raise found
         return found  # type: ignore[no-any-return]
-
-    def _push_on(self) -> None:
-        crowded = False
-        while self._arrived.empty() and self._advance():
-            if crowded:
-                time.sleep(PAUSE_S)
-                continue
-            begin = time.perf_counter()
-            os.sched_yield()
-            crowded = time.perf_counter() - begin > CROWDED_S
 
     def _advance(self) -> bool:
         """Start what waits, in the order of all ranks, and test what is on its way; False when all has arrived."""
@@ -148,12 +148,13 @@ class Driver:
 
     def __init__(self, advance: Callable[[], bool], poll_s: float, failed: Callable[[BaseException], Any]) -> None:
         """Start asleep; woken, call `advance` while it returns True. `failed` gets what it raised, once and for all."""
-        self._advance, self._poll_s, self._failed = advance, poll_s, failed
+        self._advance = advance
+        self._poll_s = poll_s
+        self._failed = failed
         self.awaited = False  # whether the training thread waits
         self._work = threading.Event()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="progress")
-        self._thread.daemon = True
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:

@@ -9,7 +9,7 @@ the values under a key of their own: a quarter of the size, the same floats.
 import os
 import struct
 import threading
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import lmdb
 import numpy as np
@@ -20,7 +20,7 @@ from suite.worker.contract import Batch, Setup
 from suite.worker.packed_set import Record, RecordSource
 from suite.worker.photographs import Photographs
 from suite.worker.sources import Source
-from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
+from suite.worker.threaded import ThreadedReader
 from suite.worker.view import View
 
 KEY = struct.Struct(">Q")
@@ -42,9 +42,14 @@ class Writer:
         if sample.encoded is not None:
             datum = Datum(sample.label, (0, 0, 0), sample.encoded, (), True)
         else:
-            levels = self._as_levels(sample.image)
-            floats = () if len(levels) else sample.image.reshape(-1)
-            datum = Datum(sample.label, sample.image.shape, levels, floats, False)
+            values, places = np.unique(sample.image, return_inverse=True)
+            fresh = [value for value in values.tolist() if value not in self._levels]
+            datum = Datum(sample.label, sample.image.shape, b"", sample.image.reshape(-1), False)
+            if len(self._levels) + len(fresh) <= LEVELS:  # else there are more values than bytes can tell
+                for value in fresh:
+                    self._levels[value] = len(self._levels)
+                table = np.array([self._levels[value] for value in values.tolist()], dtype=np.uint8)
+                datum = datum._replace(data=table[places.reshape(-1)].tobytes(), floats=())
         self._waiting.append((KEY.pack(sample.number), datum.to_bytes()))
         if len(self._waiting) == AT_ONCE:
             self._flush()
@@ -57,17 +62,6 @@ class Writer:
         self._flush()
         self._environment.sync(True)
         self._environment.close()
-
-    def _as_levels(self, image: np.ndarray) -> bytes:
-        """A byte a pixel; empty where there are more values than bytes can tell."""
-        values, places = np.unique(image, return_inverse=True)
-        fresh = [value for value in values.tolist() if value not in self._levels]
-        if len(self._levels) + len(fresh) > LEVELS:
-            return b""
-        for value in fresh:
-            self._levels[value] = len(self._levels)
-        table = np.array([self._levels[value] for value in values.tolist()], dtype=np.uint8)
-        return bytes(table[places.reshape(-1)].tobytes())
 
     def _flush(self) -> None:
         while True:
@@ -135,7 +129,8 @@ class Database(Source):
 
     def __init__(self, records: RecordSource) -> None:
         """Open every part; OSError names one that is broken."""
-        self.name, self.classes, self._kind = records.name, records.classes, records.kind
+        self.name = records.name
+        self.classes = records.classes
         self.photographs = Photographs(records.how, records.input_shape[1]) if records.kind == "folder" else None
         parts = [Part(folder) for folder in records.parts]
         self._places = sorted((key, part) for part, each in enumerate(parts) for key in each.keys)
@@ -143,7 +138,7 @@ class Database(Source):
             problem = "%s should hold %d samples and holds %d; pack it again"
             raise OSError(problem % (records.path, len(records), len(self._places)))
         self._parts = parts
-        layouts = {part.layout() for part in parts} if self._kind == "arrays" else set()
+        layouts = {part.layout() for part in parts} if records.kind == "arrays" else set()
         self._layout = layouts.pop() if len(layouts) == 1 else None
         # What the levels of all parts stand for, one table after the other.
         self._values = np.zeros(len(parts) * LEVELS, dtype=np.float32)
@@ -173,7 +168,10 @@ class Database(Source):
         if self._layout is None:
             return None
         shape, before, end = self._layout
-        begin, rows, labels, tables = len(before), [], [], []
+        begin = len(before)
+        rows = []
+        labels = []
+        tables = []
         for index in indices:
             key, part = self._places[index]
             message = self._parts[part].get(key)
@@ -200,55 +198,34 @@ class Database(Source):
             raise OSError("cannot read the record %s: %s; pack it again" % (name, error))
 
 
-class DatabaseReader(ThreadedReader):
-    """Photographs are decoded one by one; arrays, where a sample takes microseconds, are taken a batch at a time."""
+class ReadingThreads(ThreadedReader):
+    """Caffe-MPI's parallel reading threads, over files or a database; for a GPU they copy batches to pinned memory.
 
-    def __init__(self, view: View, database: Database, setup: Setup) -> None:
-        self._view, self._database = view, database
-        # The database itself below the view: not a part of it (a subset), nor decoded into memory before.
-        self._whole = view.source is database and not view.random
+    Photographs are decoded one by one; arrays in a database, where a sample takes microseconds, a batch at a time.
+    """
+
+    def __init__(self, view: View, setup: Setup, database: Optional[Database] = None) -> None:
+        self._view = view
+        # The database itself below the view: not a part of it (a subset).
+        self._whole = database if view.source is database and not view.random else None
+        self._pins = setup.device == "cuda"
         super().__init__(view, setup)
-        self.words += ", LMDB, memory-mapped"
+        if database is not None:
+            self.words += ", LMDB, memory-mapped"
 
     def _read(self, indices: List[int]) -> Batch:
-        found = self._database.taken([self._view.index(at) for at in indices]) if self._whole else None
-        return super()._read(indices) if found is None else found
-
-
-def pinned(kind: Type[Reader]) -> Type[Reader]:
-    """The reader of that kind, a ThreadedReader or a GatheringReader."""
-    if issubclass(kind, ThreadedReader):
-        return type("Pinned" + kind.__name__, (Copying, kind), {})
-    return Gathering
-
-
-class Copying(ThreadedReader):
-    """The threads that read a batch copy it there."""
-
-    def _read(self, indices: List[int]) -> Batch:
-        parts = [torch.from_numpy(part) for part in super()._read(indices)]
-        found = Batch(*(room(part.shape, part.dtype) for part in parts))
-        for there, here in zip(found, parts):
-            np.copyto(there.numpy(), here.numpy())  # torch would take threads of its own for it
-        return found
-
-
-class Gathering(GatheringReader):
-    """Batches are taken out of memory into it."""
-
-    def __init__(self, source: Source, setup: Setup) -> None:
-        super().__init__(source, setup)
-        self._images, self._labels = torch.from_numpy(self._images), torch.from_numpy(self._labels)
-
-    def next_batch(self) -> Batch:
-        indices = torch.tensor([self._source.index(position) for position in next(self._indices)])
-        return Batch(*(self._taken(part, indices) for part in (self._images, self._labels)))
-
-    def _taken(self, whole: Any, indices: Any) -> Any:
-        found = room((len(indices),) + tuple(whole.shape[1:]), whole.dtype)
-        return torch.index_select(whole, 0, indices, out=found)
-
-
-def room(shape: Any, dtype: Any) -> Any:
-    """Pinned where there is a GPU; torch gives a block out again only when the copy from it is done."""
-    return torch.empty(shape, dtype=dtype, pin_memory=torch.cuda.is_available())
+        found = None
+        if self._whole is not None:
+            found = self._whole.taken([self._view.index(position) for position in indices])
+        if found is None:
+            found = super()._read(indices)
+        if not self._pins:
+            return found
+        parts = []
+        for part in found:
+            # torch gives a pinned block out again only when the copy from it is done.
+            dtype = torch.from_numpy(part).dtype
+            room = torch.empty(part.shape, dtype=dtype, pin_memory=torch.cuda.is_available())
+            np.copyto(room.numpy(), part)  # torch would take threads of its own for it
+            parts.append(room)
+        return Batch(*parts)

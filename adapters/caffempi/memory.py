@@ -14,7 +14,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Tuple
 
 import torch
 
-from adapters.caffempi.arena import Span
+from adapters.caffempi.net import Flat, Span
 from adapters.caffempi.transfer import MPI
 from suite.worker.contract import Unavailable
 from suite.worker.layers import middle
@@ -30,7 +30,7 @@ class Host:
 
     words = ""  # for the record's notes, where the buffer lies on a device
 
-    def __init__(self, flat: Any) -> None:
+    def __init__(self, flat: Flat) -> None:
         """`flat` is a one-dimensional tensor."""
         self.values: Any = flat.numpy()
 
@@ -52,7 +52,8 @@ class Lane:
     """Copies one after the other on a CUDA stream of their own, next to the stream that computes."""
 
     def __init__(self, device: Any) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
 
     def follow(self) -> None:
         """Copies from now on come after all that the device has been asked to compute so far."""
@@ -84,12 +85,15 @@ class Pinned(Host):
 
     words = "staged through pinned host memory"
 
-    def __init__(self, flat: Any, returns: bool = True, lanes: Any = None) -> None:
+    def __init__(self, flat: Flat, returns: bool = True, lanes: Any = None) -> None:
         """`returns`: whether what arrives is copied back. `lanes`: the ways out and back, two Lanes by default."""
-        self._flat, self._returns = flat, returns
+        self._flat = flat
+        self._returns = returns
         self._mirror = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=flat.is_cuda)
         self.values = self._mirror.numpy()
-        self._out, self._back = lanes or (Lane(flat.device), Lane(flat.device))  # type: Any, Any
+        self._out: Any
+        self._back: Any
+        self._out, self._back = lanes or (Lane(flat.device), Lane(flat.device))
         self._leaving: Dict[int, Copy] = {}  # the last one, by the span's begin
         self._recent: Dict[Tuple[Any, int], Deque[Copy]] = {}
 
@@ -124,8 +128,9 @@ class Device(Host):
 
     words = "device memory, handed to MPI"
 
-    def __init__(self, flat: Any) -> None:
-        self.values, self._device = flat, flat.device
+    def __init__(self, flat: Flat) -> None:
+        self.values = flat
+        self._device = flat.device
         self._written: Dict[int, Any] = {}  # events, by the span's begin
 
     def leave(self, spans: List[Span]) -> None:
@@ -142,13 +147,6 @@ def reached(event: Any, device: Any) -> bool:
     # A thread that no device was chosen in makes its queries on the first one, and would begin a context there.
     with torch.cuda.device(device):
         return bool(event.query())
-
-
-def memory_of(flat: Any, staging: str, returns: bool = True) -> Host:
-    """The one of these that a buffer wants; `staging` is "pinned" or "none"."""
-    if not flat.is_cuda:
-        return Host(flat)
-    return Device(flat) if staging == "none" else Pinned(flat, returns)
 
 
 def check(staging: str) -> None:

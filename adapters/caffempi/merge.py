@@ -17,9 +17,9 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.exchange import Exchange, Pace
 from adapters.caffempi.memory import Host
+from adapters.caffempi.net import Flat, Group, Span
 from adapters.caffempi.transfer import Transfer
 
 SMALL, LARGE = 1024, 1048576  # elements of the two test messages: 4 kB and 4 MB in float32
@@ -36,13 +36,13 @@ class Link(NamedTuple):
     transfer: Transfer
     pace: Pace
     device: Any = "cpu"  # where gradients lie
-    memory: Callable[[Any], Host] = Host  # of a flat buffer there
+    memory: Callable[[Flat], Host] = Host  # of a buffer there
 
 
 def plan_for(
     overlap: str, spans: List[Span], link: Link, ready_s: Callable[[], List[float]], itemsize: int = 4
 ) -> Plan:
-    """The groups of layers whose gradients leave together, in the order of backward; all ranks come here.
+    """Return the groups of layers whose gradients leave together, in the order of backward; all ranks come here.
 
     `overlap` is the knob's value. `ready_s` measures when each layer's backward ends; it is asked only where needed.
     Rank 0 decides for all, as the measured times differ from rank to rank.
@@ -50,37 +50,36 @@ def plan_for(
     layers = [index for index in range(len(spans) - 1, -1, -1) if spans[index].begin < spans[index].end]
     cost = None
     if overlap == "none":
-        indices = [layers]
+        groups = [layers]
     elif overlap == "layerwise":
-        indices = [[index] for index in layers]
+        groups = [[index] for index in layers]
     else:
-        cost = measured_cost(link)
+        cost = fitted(4 * SMALL, exchange_seconds(link, SMALL), 4 * LARGE, exchange_seconds(link, LARGE))
         times = ready_s()
         sizes = [itemsize * (spans[index].end - spans[index].begin) for index in layers]
-        grouped = merged([times[index] for index in layers], sizes, cost, itemsize * link.pace.piece)
-        indices, cost = link.comm.bcast(([[layers[member] for member in group] for group in grouped], cost))
-    return Plan([group_of(group, spans) for group in indices], cost)
+        places = merged([times[index] for index in layers], sizes, cost, itemsize * link.pace.piece)
+        groups = [[layers[place] for place in group] for group in places]
+        groups, cost = link.comm.bcast((groups, cost))
+    return Plan([group_of(group, spans) for group in groups], cost)
 
 
 def merged(ready_s: Sequence[float], sizes: Sequence[int], cost: Cost, piece: float = float("inf")) -> List[List[int]]:
-    """Groups of layers 0, 1, ... in the order of backward, for the least time by the paper's rule.
+    """Return groups of layers 0, 1, ... in the order of backward, for the least time by the paper's rule.
 
     `ready_s`: seconds after backward began at which each layer's gradient is complete;
     `sizes`: bytes of each gradient; `piece`: bytes at which a group is large enough.
     """
-    groups: List[List[int]] = []
-    current = [0]
+    groups = [[0]]
     free = 0.0  # when the wire has finished the groups before
     for layer in range(1, len(sizes)):
         begin = max(free, ready_s[layer - 1])
-        whole = sum(sizes[member] for member in current)
+        whole = sum(sizes[member] for member in groups[-1])
         if whole < piece and ready_s[layer] - begin < cost.startup_s:
-            current.append(layer)
-            continue
-        free = begin + cost.startup_s + cost.seconds_per_byte * whole
-        groups.append(current)
-        current = [layer]
-    return groups + [current]
+            groups[-1].append(layer)
+        else:
+            free = begin + cost.startup_s + cost.seconds_per_byte * whole
+            groups.append([layer])
+    return groups
 
 
 def group_of(layers: Sequence[int], spans: Sequence[Span]) -> Group:
@@ -89,20 +88,15 @@ def group_of(layers: Sequence[int], spans: Sequence[Span]) -> Group:
 
 
 def fitted(small: int, small_s: float, large: int, large_s: float) -> Cost:
-    """Start-up and seconds per byte from two messages' bytes and times; never below zero."""
+    """Return start-up and seconds per byte from two messages' bytes and times; never below zero."""
     slope = max(0.0, (large_s - small_s) / (large - small))
     return Cost(max(0.0, small_s - slope * small), slope)
 
 
-def measured_cost(link: Link) -> Cost:
-    return fitted(4 * SMALL, exchange_seconds(link, SMALL), 4 * LARGE, exchange_seconds(link, LARGE))
-
-
 def exchange_seconds(link: Link, elements: int) -> float:
     """Return the seconds of the fastest of some exchanges of float32, posted and waited for as in training."""
-    groups = [Group(0, [0], Span(0, elements))]
     memory = link.memory(torch.zeros(elements, dtype=torch.float32, device=link.device))
-    exchange = Exchange(memory, groups, link.transfer, link.pace)
+    exchange = Exchange(memory, [Group(0, [0], Span(0, elements))], link.transfer, link.pace)
     found = []
     for _ in range(REPEATS):
         link.comm.Barrier()

@@ -1,16 +1,76 @@
-"""The net: layers in order, run forward and then backward, without any record of operations."""
+"""The net: its flat buffers, and its layers, run forward and then backward without any record of operations."""
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from adapters.caffempi.arena import Arena
-from adapters.caffempi.layers.base import Layer, SoftmaxLoss, Tensor
+from adapters.caffempi.layers.base import Layer, Roles, SoftmaxLoss
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph, size
+from workloads.graph import Layer as Node
 
+ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
+
+Span = NamedTuple("Span", [("begin", int), ("end", int)])  # elements of the flat buffers
+# Neighbouring layers whose gradients leave together. `trigger` is the one whose backward completes the group: the
+# first of `layers`, in the graph's order.
+Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", Span)])
 # A layer's place in the net: the layer, the blobs that it reads, those that no later layer reads.
 # Blob 0 is the input, blob i + 1 the output of layer i.
 Slot = NamedTuple("Slot", [("layer", Layer), ("inputs", Tuple[int, ...]), ("last_read", Tuple[int, ...])])
 Lap = Optional[Callable[[int], None]]  # called with a layer's index when it is done
+Flat = Any  # a one-dimensional tensor over the parameters of all layers
+
+
+class Arena:
+    """All parameters, all gradients and all velocities, each kind in one flat buffer in forward order.
+
+    Layers hold views. Neighbouring layers' gradients are neighbours in memory, so that fusing their messages needs no
+    copy, and one update runs over as much as one likes.
+    """
+
+    def __init__(self, graph: Graph, channels_last: bool, dtype: torch.dtype, device: Any = "cpu") -> None:
+        """Fill with zeros; four-dimensional tensors are laid out channels-last where asked."""
+        self._channels_last = channels_last
+        self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
+        self.spans: List[Span] = []  # a span a layer of the graph, empty for those without parameters
+        offset = 0
+        for layer in graph.layers:
+            begin = offset
+            for parameter in layer.parameters:
+                self._places[parameter.name] = offset, parameter.shape
+                offset += -(-size(parameter.shape) // ALIGNMENT) * ALIGNMENT
+            self.spans.append(Span(begin, offset))
+        self.parameters = torch.zeros(offset, dtype=dtype, device=device)
+        self.gradients = torch.zeros_like(self.parameters)
+        self.velocities = torch.zeros_like(self.parameters)
+
+    @property
+    def size(self) -> int:
+        return sum(size(shape) for _, shape in self._places.values())
+
+    def view(self, flat: Flat, name: str) -> Tensor:
+        offset, shape = self._places[name]
+        piece = flat[offset : offset + size(shape)]
+        if self._channels_last and len(shape) == 4:
+            out, channels, height, width = shape
+            return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+        return piece.view(shape)
+
+    def of(self, flat: Flat, layer: Node) -> Roles:
+        """Return a layer's views."""
+        return {parameter.name.rpartition(".")[2]: self.view(flat, parameter.name) for parameter in layer.parameters}
+
+    def load(self, weights: Arrays) -> None:
+        """Copy weights in and stop: the velocity is zero again; KeyError names a missing tensor."""
+        for name in self._places:
+            self.view(self.parameters, name).copy_(torch.from_numpy(np.ascontiguousarray(weights[name])))
+        self.velocities.zero_()
+
+    def export(self, flat: Flat) -> Arrays:
+        return {name: exported(self.view(flat, name)) for name in self._places}
 
 
 class Net:
@@ -18,12 +78,14 @@ class Net:
 
     def __init__(self, slots: List[Slot], losses: List[Tuple[int, SoftmaxLoss]], arena: Arena) -> None:
         """`losses` are (blob of the logits, loss)."""
-        self.slots, self.losses, self.arena = slots, losses, arena
+        self.slots = slots
+        self.losses = losses
+        self.arena = arena
         self._loss_inputs = {blob for blob, _ in losses}
 
     @torch.inference_mode()
     def forward(self, images: Tensor, labels: Tensor, lap: Lap = None) -> None:
-        """Activations and losses; after the layers, `lap` gets one index more for the losses."""
+        """Compute activations and losses; after the layers, `lap` gets one index more for the losses."""
         blobs = self._blobs(images, lap)
         for blob, loss in self.losses:
             loss.forward(blobs[blob], labels)
@@ -32,14 +94,14 @@ class Net:
 
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
-        return self._blobs(images, training=False)[self.losses[-1][0]]  # type: ignore[no-any-return]
+        return self._blobs(images, training=False)[self.losses[-1][0]]
 
     def _blobs(self, images: Tensor, lap: Lap = None, training: bool = True) -> List[Any]:
-        """The input and every layer's output, as far as a loss reads it."""
+        """Return the input and every layer's output, as far as a loss reads it."""
         blobs: List[Any] = [images]
         for index, slot in enumerate(self.slots):
             compute = slot.layer.forward if training else slot.layer.predict
-            blobs.append(compute([blobs[i] for i in slot.inputs]))
+            blobs.append(compute([blobs[blob] for blob in slot.inputs]))
             for blob in slot.last_read:
                 if blob not in self._loss_inputs:
                     blobs[blob] = None  # layers keep what they need; the memory of the rest serves again
@@ -49,8 +111,8 @@ class Net:
 
     @torch.inference_mode()
     def backward(self, lap: Lap = None) -> None:
-        """Gradients into the arena, from the losses to the first layer; `lap` as in forward, losses first."""
-        pending: Dict[int, Tuple[Any, bool]] = {}  # blob -> gradient so far, whether it is ours to overwrite
+        """Write gradients into the arena, from the losses to the first layer; `lap` as in forward, losses first."""
+        pending: Dict[int, Tuple[Tensor, bool]] = {}  # blob -> gradient so far, whether it is ours to overwrite
         for blob, loss in self.losses:
             accumulate(pending, blob, loss.backward(), True)
         if lap:
@@ -71,18 +133,18 @@ class Net:
         return sum(loss.value() for _, loss in self.losses)
 
     def macs(self) -> int:
-        """Multiply-accumulates of one sample, counted on the last forward's layers."""
+        """Return one sample's multiply-accumulates, counted on the last forward's layers."""
         return sum(slot.layer.macs() for slot in self.slots)
 
     def buffers(self) -> Dict[str, Tensor]:
-        return {
-            "%s.%s" % (slot.layer.name, role): tensor
-            for slot in self.slots
-            for role, tensor in slot.layer.buffers().items()
-        }
+        found = {}
+        for slot in self.slots:
+            for role, tensor in slot.layer.buffers().items():
+                found["%s.%s" % (slot.layer.name, role)] = tensor
+        return found
 
 
-def accumulate(pending: Dict[int, Tuple[Any, bool]], blob: int, gradient: Tensor, owned: bool) -> None:
+def accumulate(pending: Dict[int, Tuple[Tensor, bool]], blob: int, gradient: Tensor, owned: bool) -> None:
     """Add a consumer's gradient to what a blob has received, in memory that may be overwritten."""
     if blob not in pending:
         pending[blob] = gradient, owned
@@ -94,3 +156,8 @@ def accumulate(pending: Dict[int, Tuple[Any, bool]], blob: int, gradient: Tensor
         pending[blob] = gradient.add_(sofar), True
     else:
         pending[blob] = sofar + gradient, True
+
+
+def exported(tensor: Tensor) -> np.ndarray:
+    """Return a copy in the host's memory."""
+    return np.array(tensor.cpu().numpy(), order="C", copy=True)

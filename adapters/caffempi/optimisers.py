@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from adapters.caffempi.arena import Arena, Span
-from suite.worker.contract import SGD, Adam, Optimiser
+from adapters.caffempi.net import Span
+from suite.worker.contract import Adam, Optimiser
 
 
 class Momentum:
-    """SGD."""
+    """SGD, of an Arena or whatever has its three buffers: they are updated in place."""
 
-    def __init__(self, arena: Arena, rule: SGD) -> None:
-        """The arena's buffers are updated in place."""
-        self._arena, self._rule = arena, rule
+    def __init__(self, arena: Any, rule: Any) -> None:
+        self._arena = arena
+        self._rule = rule
 
     def begin(self) -> None:
-        """No update differs from the last."""
+        """All spans that are updated from now on belong to the next update."""
 
     def set_rate(self, rate: float) -> None:
         self._rule = self._rule._replace(lr=rate)
@@ -32,7 +32,9 @@ class Momentum:
         """Update a span of all parameters from its gradients."""
         if span.begin == span.end:
             return
-        arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)
+        arena = self._arena
+        rule = self._rule
+        part = slice(span.begin, span.end)
         torch._fused_sgd_(
             [arena.parameters[part]],
             [arena.gradients[part]],
@@ -47,32 +49,30 @@ class Momentum:
         )
 
 
-class AdamSolver:
+class AdamSolver(Momentum):
     """Adam; the arena's velocities are its first moments, the second ones are its own."""
 
-    def __init__(self, arena: Arena, rule: Adam) -> None:
-        self._arena, self._rule = arena, rule
+    def __init__(self, arena: Any, rule: Adam) -> None:
+        super().__init__(arena, rule)
         self._squares = torch.zeros_like(arena.velocities)
         # Counted here, and where the operator reads it: its own type, exact up to 2^24.
-        self._update, self._updates = 0, torch.zeros((), dtype=torch.float32, device=arena.velocities.device)
+        self._update = 0
+        self._updates = torch.zeros((), dtype=torch.float32, device=arena.velocities.device)
         self._epsilon = 0.0
 
     def begin(self) -> None:
-        """All spans that are updated from now on belong to the next update."""
         self._update += 1
         self._updates += 1
         # The operator adds its epsilon to sqrt(v) / sqrt(1 - beta2^t), the rule to sqrt(v).
         self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._update)
 
-    def set_rate(self, rate: float) -> None:
-        self._rule = self._rule._replace(lr=rate)
-
     @torch.inference_mode()
     def update(self, span: Span) -> None:
-        """Update a span of all parameters from its gradients."""
         if span.begin == span.end:
             return
-        arena, rule, part = self._arena, self._rule, slice(span.begin, span.end)
+        arena = self._arena
+        rule = self._rule
+        part = slice(span.begin, span.end)
         torch._fused_adam_(
             [arena.parameters[part]],
             [arena.gradients[part]],
@@ -90,6 +90,6 @@ class AdamSolver:
         )
 
 
-def solver_of(arena: Any, rule: Optimiser) -> Any:
-    """The solver of a rule, for an Arena or whatever has its three buffers."""
+def solver_of(arena: Any, rule: Optimiser) -> Momentum:
+    """Return the solver of a rule."""
     return AdamSolver(arena, rule) if isinstance(rule, Adam) else Momentum(arena, rule)

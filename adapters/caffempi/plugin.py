@@ -138,7 +138,8 @@ class CaffeMPI(Adapter):
     requires = ("torch", "mpi4py", "lmdb")
     builds_on = ("adapters.pytorch",)  # its operators, and how they are chosen
     optional = PyTorch.optional
-    arithmetic_variables, other_variables = PyTorch.arithmetic_variables, PyTorch.other_variables
+    arithmetic_variables = PyTorch.arithmetic_variables
+    other_variables = PyTorch.other_variables
     out_of_memory = PyTorch.out_of_memory
     environment = "caffempi"
     remedy = "tox run -e caffempi"
@@ -159,8 +160,9 @@ class CaffeMPI(Adapter):
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
         """All give way while they wait; tuned runs also keep the memory they were given."""
-        found = {**GIVE_WAY, **(KEEP_MEMORY if case.tuning == "tuned" else {}), **huge_pages(case)}
-        return {**found, **FIXED_WORKSPACE} if case.knobs.get("deterministic") == "on" else found
+        kept = KEEP_MEMORY if case.tuning == "tuned" else {}
+        alike = FIXED_WORKSPACE if case.knobs.get("deterministic") == "on" else {}
+        return {**GIVE_WAY, **kept, **huge_pages(case), **alike}
 
 
 @hookimpl

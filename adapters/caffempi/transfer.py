@@ -34,7 +34,8 @@ class Ranks(Group):
 
     def __init__(self, node_ranks: Optional[int] = None) -> None:
         """`node_ranks`: how many ranks in a row make a node; None: those that share memory."""
-        self.rank, self.size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+        self.rank = MPI.COMM_WORLD.Get_rank()
+        self.size = MPI.COMM_WORLD.Get_size()
         self.comm = MPI.COMM_WORLD.Dup()
         if node_ranks:
             self.node = self.comm.Split(self.rank // node_ranks, self.rank)
@@ -92,10 +93,8 @@ def waiting_all_reduce(comm: Any, piece: Any, number: int) -> Steps:
 
 def all_reduce(comm: Any, piece: np.ndarray, number: int) -> Steps:
     """Summed in place over all ranks, whose memory is not shared."""
-    if piece.nbytes < SMALL:
-        yield from library_all_reduce(comm, piece, number)
-    else:
-        yield from ring(comm, piece, number)
+    way = library_all_reduce if piece.nbytes < SMALL else ring
+    return way(comm, piece, number)
 
 
 def ring(comm: Any, piece: np.ndarray, number: int) -> Steps:
@@ -104,17 +103,22 @@ def ring(comm: Any, piece: np.ndarray, number: int) -> Steps:
     P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
     workstations", 2009.
     """
-    size, rank, tag = comm.size, comm.rank, number % TAGS
-    before, after = (rank - 1) % size, (rank + 1) % size
+    size = comm.size
+    rank = comm.rank
+    tag = number % TAGS
+    before = (rank - 1) % size
+    after = (rank + 1) % size
     parts = np.array_split(piece, size)
     inbox = np.empty_like(parts[0])
     for step in range(size - 1):
-        given, taken = parts[(rank - step) % size], parts[(rank - step - 1) % size]
+        given = parts[(rank - step) % size]
+        taken = parts[(rank - step - 1) % size]
         box = inbox[: len(taken)]
         yield [comm.Irecv(box, before, tag), comm.Isend(given, after, tag)]
         taken += box
     for step in range(size - 1):
-        given, taken = parts[(rank + 1 - step) % size], parts[(rank - step) % size]
+        given = parts[(rank + 1 - step) % size]
+        taken = parts[(rank - step) % size]
         yield [comm.Irecv(taken, before, tag), comm.Isend(given, after, tag)]
 
 
@@ -122,7 +126,7 @@ def star(comm: Any, piece: np.ndarray, number: int, between: Optional[Steps] = N
     """Push to rank 0, which sums in rank order, takes the steps `between`, and sends the result back.
 
     Rank 0 holds the server's role and its worker's, as MXNet's `dist_sync` key-value
-        store does with `update_on_kvstore=False`: the server aggregates, workers update.
+    store does with `update_on_kvstore=False`: the server aggregates, workers update.
     """
     tag = number % TAGS
     if comm.rank:

@@ -144,7 +144,8 @@ def settings(engine: str) -> Dict[str, str]:
 
 def gpus() -> Tuple[Optional[Gpus], str]:
     """Return the parts for GPUs; None if PyTorch has no CUDA, or with the reason if a part is missing."""
-    of_torch, wheels = cuda_of_torch(), Path(sysconfig.get_paths()["platlib"]) / "nvidia"
+    of_torch = cuda_of_torch()
+    wheels = Path(sysconfig.get_paths()["platlib"]) / "nvidia"
     if not of_torch:
         return None, ""
     nvcc = compiler(wheels)
@@ -173,7 +174,8 @@ def cuda_of_torch() -> str:
 
 def compiler(wheels: Path) -> Optional[Path]:
     """Return nvcc: CUDA_HOME's, the one on PATH, or one of NVIDIA's wheels, which share a folder."""
-    named, on_path = os.environ.get("CUDA_HOME"), shutil.which("nvcc")
+    named = os.environ.get("CUDA_HOME")
+    on_path = shutil.which("nvcc")
     found = [Path(named) / "bin" / "nvcc"] if named else []
     found += [Path(on_path)] if on_path else []
     found += sorted(wheels.glob("cu*/bin/nvcc"))

@@ -36,7 +36,8 @@ class AllReduce(MXNetTrainer):
         if self.setup.world > 1:
             self._exchange_by(Summing(), range(len(self._parameters)))
         if not self.setup.tuned:
-            parameters, rule = dict(self._net.trainable()), self.setup.optimiser
+            parameters = dict(self._net.trainable())
+            rule = self.setup.optimiser
             self._trainer = hvd.DistributedTrainer(parameters, name_of(rule), settings(rule), prefix="native.")
             self._trainer_batch = self.setup.batch  # this rank's: Horovod divides by the ranks itself
 
@@ -70,7 +71,8 @@ class RingCommunicator(Communicator):
     """A rank of Horovod's ring."""
 
     def start(self) -> Joined:
-        self.group, self._made = Ring(hvd, self.setup), 0
+        self.group = Ring(hvd, self.setup)
+        self._made = 0
         return self.group.joined({"mxnet": mx.__version__})
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
@@ -92,7 +94,8 @@ class Collective(ArrayExchange):
     def __init__(self, call: Callable[[Any, str], Any], name: str, given: int, dtype: str) -> None:
         array = mx.nd.zeros((given,), dtype=dtype)
         super().__init__(array, array)
-        self._call, self._name = call, name
+        self._call = call
+        self._name = name
 
     def run(self) -> None:
         self.begin().wait()

@@ -29,6 +29,7 @@ class AllReduce(ReplicaTrainer):
     """A replica per rank."""
 
     grouped = False  # Horovod's ring is the group
+    contiguous_weights = True  # and so gradients, which Horovod accepts in no other format
     _averages: Any = None  # stays None on a single rank
 
     def start(self) -> Joined:
@@ -69,9 +70,6 @@ class AllReduce(ReplicaTrainer):
     def _wrap(self) -> None:
         if self.setup.world > 1:
             self._averages = Averages(list(self._net.named_parameters()))
-
-    def _weights_format(self) -> Any:
-        return torch.contiguous_format  # the only one that Horovod accepts of gradients, which have their weight's
 
     def _release(self) -> None:
         self._averages = None

@@ -25,7 +25,9 @@ class AllReduce(Replicas):
 
     def join(self) -> None:
         self.group = ring = Ring(hvd, self.setup)
-        self.rank, self.world, self.transport = ring.rank, ring.world, ring.transport
+        self.rank = ring.rank
+        self.world = ring.world
+        self.transport = ring.transport
 
     def average(self, gradients: Tensors) -> Tensors:
         """All-reduce each gradient under a name that is equal on all ranks."""

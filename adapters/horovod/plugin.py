@@ -65,7 +65,8 @@ class Horovod(Adapter):
 
     def __init__(self, engine: Adapter, backends: tuple[Backend, ...] = (), on_gpus: bool = False) -> None:
         """`on_gpus`: Horovod is built for GPUs too, over NCCL."""
-        self._engine, self.backends = engine, backends
+        self._engine = engine
+        self.backends = backends
         trainer = f"adapters.horovod.over_{engine.name}:AllReduce"
         self._capabilities = Capabilities(
             strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True),),
@@ -77,7 +78,8 @@ class Horovod(Adapter):
         self.name = self.environment = f"horovod-{engine.name}"
         self.title = f"Horovod over {engine.title}"
         self.package = f"adapters.horovod.over_{engine.name}"
-        self.requires, self.optional = ("horovod", *engine.requires), engine.optional
+        self.requires = ("horovod", *engine.requires)
+        self.optional = engine.optional
         self.builds_on = ("adapters.horovod.ranks", f"adapters.{engine.name}")
         self.out_of_memory = engine.out_of_memory
         self.arithmetic_variables = engine.arithmetic_variables

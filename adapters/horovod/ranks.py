@@ -33,7 +33,8 @@ class Ring(Group):
         self._hvd = hvd
         place = meeting_place("Horovod's ranks") if setup.world > 1 else ("127.0.0.1", 0)
         self._meeting = Meeting(setup.rank, setup.world, place)
-        self._controller, self._knobs = controller(setup), setup.knobs
+        self._controller = controller(setup)
+        self._knobs = setup.knobs
         os.environ.update(settings(self._knobs, self._controller))
         if self._controller == "gloo":
             self._start_over_gloo(setup)
@@ -43,7 +44,8 @@ class Ring(Group):
             self.transport = "mpi: " + loaded(MPI)
         if setup.device == "cuda":
             self.transport = "nccl"
-        self.rank, self.world = hvd.rank(), hvd.size()
+        self.rank = hvd.rank()
+        self.world = hvd.size()
 
     def joined(self, versions: Dict[str, str]) -> Joined:
         """Return what Horovod connected; `versions` are the framework's."""

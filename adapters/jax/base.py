@@ -1,6 +1,6 @@
 """The trainer of JAX: jitted functions of a training's state, with donated buffers; here on one device."""
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, List, Optional
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +8,20 @@ import numpy as np
 
 from adapters.jax import machine
 from adapters.jax.kernel_times import kernel_times
-from adapters.jax.net import JittedNodes, Net, canonical, macs_of, native
+from adapters.jax.lower import Array
+from adapters.jax.net import JittedNodes, Net, Tensors, canonical, macs_of, native
 from adapters.jax.optimisers import Scaled, Solver, solver_of
-from adapters.jax.precision import choices_of
-from adapters.jax.programs import Programs
+from adapters.jax.programs import Program, Programs, State
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.messages import Kernels
 from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Iteration, Notes, Trainer
 from workloads.graph import Graph
+
+DeviceBatch = Batch  # jax.Array: images (samples, height, width, channels), labels int32 (samples,); cut over devices
+Mark = Any  # of `StepEnds`
 
 # Steps in flight: if the host waits between two steps of a small network, each takes 1 to 2 % longer on two cores.
 # But each step in flight keeps its batch.
@@ -32,12 +35,12 @@ class JaxTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._choices = choices_of(setup)
+        self._choices = machine.choices_of(setup)
         self._dtype = np.dtype(self._choices.arithmetic.stored)
         self._device_arranges = setup.device != "cpu"  # a GPU transposes images at once, and its host has other work
-        self._state: Any = None  # a `programs.State`
-        self._pull = self._local = self._gradients = self._loss = self._logits = None  # type: Any
-        self._placed: Any = None
+        self._state: Any = None  # a `State`
+        self._forget()
+        self._placed: Optional[DeviceBatch] = None
         self._ends = step_ends(MIN_STEPS)
 
     # --- life ---------------------------------------------------------------
@@ -46,34 +49,45 @@ class JaxTrainer(Trainer):
         self._devices = machine.prepare(self.setup)
         return Joined(0, 1, self.transport, machine.versions(self._devices), len(self._devices))
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
-        self._state = self._pull = self._local = self._gradients = self._loss = self._logits = None
+    def build(self, graph: Graph, weights: Arrays) -> None:
+        self._state = None
+        self._forget()
         batch_bytes = self.setup.batch * int(np.prod(graph.input_shape)) * self._dtype.itemsize
         self._ends = step_ends(min(MAX_STEPS, max(MIN_STEPS, KEPT_BYTES // batch_bytes)))
         self._net = Net(graph, self._choices)
         rule = solver_of(self.setup.optimiser)
-        self._solver = solver = Scaled(rule) if self._choices.arithmetic.scaled else rule
-        self._programs = self.programs(solver)
+        self._solver = Scaled(rule) if self._choices.arithmetic.scaled else rule
+        self._programs = self.programs(self._solver)
         params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
         seed = dropout_seed(self.setup.seed, 0)  # one process: its devices' keys are made from this one
         key = jax.random.key(seed, impl="rbg" if self.setup.tuned else "threefry2x32")
-        everywhere, split = self._programs.everywhere, self._programs.split
-        self._state = jax.device_put(
-            (params, solver.zeros(params), self.for_every_device(stats), key),
-            (everywhere, everywhere, split, everywhere),
-        )
+        state = State(params, self._solver.zeros(params), self.for_every_device(stats), key)
+        everywhere = self._programs.everywhere
+        self._state = jax.device_put(state, State(everywhere, everywhere, self._programs.split, everywhere))
+
+    def _forget(self) -> None:
+        """Forget the results of iterations."""
+        self._pull: Any = None  # a vector-Jacobian product
+        self._local: Optional[Tensors] = None  # each device's own gradients
+        self._gradients: Any = None  # of canonical names
+        self._loss: Any = None
+        self._logits: Any = None
 
     def programs(self, solver: Solver) -> Programs:
         return Programs(self._net, solver, self._devices)
 
-    def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def for_every_device(self, stats: Arrays) -> Arrays:
         """Return the first running statistics, one set per device."""
         return stats
 
-    def first_device(self, tensor: Any) -> Any:
+    def first_device(self, tensor: Array) -> Array:
         """Return the first device's part of a result that each device has."""
         return tensor
+
+    def exchanged(self, results: Any) -> Any:
+        """Return the results of a program with an exchange, of which there is none on one device."""
+        return results
 
     def synchronize(self) -> None:
         self._ends.settle()
@@ -81,46 +95,49 @@ class JaxTrainer(Trainer):
 
     # --- data ---------------------------------------------------------------
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Batch) -> DeviceBatch:
         """Place images, channels last, and labels: each device gets its samples."""
-        images, labels = np.asarray(batch.images), np.asarray(batch.labels, np.int32)
+        images = np.asarray(batch.images)
         if not self._device_arranges:
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1), self._dtype)
-        images, labels = jax.device_put((images, labels), self._programs.split)
-        self._placed = Batch(self._programs.arrange(images) if self._device_arranges else images, labels)
+        images, labels = jax.device_put((images, np.asarray(batch.labels, np.int32)), self._programs.split)
+        self._placed = DeviceBatch(self._programs.arrange(images) if self._device_arranges else images, labels)
         return self._placed
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Batch) -> None:
+    def forward(self, batch: DeviceBatch) -> None:
         """Run a program that returns what the backward needs."""
-        params, moments, stats, key = self._state
-        self._loss, self._logits, stats, key, self._pull = self._programs.forward(params, stats, key, tuple(batch))
-        self._state = (params, moments, stats, key)
+        state = self._state
+        made = self._programs.forward(state.params, state.stats, state.key, tuple(batch))
+        self._loss, self._logits, stats, key, self._pull = made
+        self._state = state._replace(stats=stats, key=key)
 
     def backward(self) -> None:
         """Compute every device's own gradients, and free what the forward kept."""
-        scale = self._solver.scale(self._state[1])
+        scale = self._solver.scale(self._state.moments)
         self._local = self._gradients = self._programs.backward(self._pull, scale)
         self._pull = None
 
     def update(self) -> None:
-        params, moments, stats, key = self._state
-        params, moments = self._programs.update(params, moments, self._gradients)
-        self._state, self._local, self._gradients = (params, moments, stats, key), None, None
+        params, moments = self._programs.update(self._state.params, self._state.moments, self._gradients)
+        self._state = self._state._replace(params=params, moments=moments)
+        self._local = self._gradients = None
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: DeviceBatch) -> None:
         """Run one program, which reuses the state's buffers."""
-        *state, self._loss = self._programs.step(*self._state, tuple(batch))
-        self._state = tuple(state)
+        self._run(self._programs.step, batch)
+
+    def _run(self, program: Program, batch: DeviceBatch) -> None:
+        *state, self._loss = self.exchanged(program(*self._state, tuple(batch)))
+        self._state = State(*state)
         self._ends.asked(self._loss)
 
     def set_learning_rate(self, rate: float) -> None:
-        params, moments, stats, key = self._state
         number = jax.device_put(np.asarray(rate, self._dtype), self._programs.everywhere)
-        self._state = (params, self._solver.with_rate(moments, number), stats, key)
+        self._state = self._state._replace(moments=self._solver.with_rate(self._state.moments, number))
 
     # --- evidence -----------------------------------------------------------
 
@@ -130,85 +147,81 @@ class JaxTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return np.asarray(self._logits, np.float32)
 
-    def predict(self, batch: Batch) -> np.ndarray:
+    def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Return all samples' logits, in the devices' order."""
-        params, _, stats, _ = self._state
-        return np.asarray(self._programs.predict(params, stats, batch.images), np.float32)
+        logits = self._programs.predict(self._state.params, self._state.stats, batch.images)
+        return np.asarray(logits, np.float32)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return the first device's; after `communicate` they are equal on all devices."""
         return {name: canonical(self.first_device(tensor)) for name, tensor in self._gradients.items()}
 
-    def parameters(self) -> Dict[str, np.ndarray]:
-        params, _, stats, _ = self._state
-        found = {name: canonical(tensor.addressable_data(0)) for name, tensor in params.items()}
-        found.update((name, canonical(self.first_device(tensor))) for name, tensor in stats.items())
+    def parameters(self) -> Arrays:
+        found = {name: canonical(tensor.addressable_data(0)) for name, tensor in self._state.params.items()}
+        found.update((name, canonical(self.first_device(tensor))) for name, tensor in self._state.stats.items())
         return found
 
     def parameter_count(self) -> int:
         """Count the tree that is differentiated."""
-        return sum(int(leaf.size) for leaf in jax.tree_util.tree_leaves(self._state[0]))
+        return sum(int(leaf.size) for leaf in jax.tree.leaves(self._state.params))
 
     def macs(self) -> int:
         """Count on the jaxpr of one sample's forward pass."""
         channels, height, width = self._net.graph.input_shape
         sample = jax.ShapeDtypeStruct((1, height, width, channels), self._dtype)
-        params, _, stats, key = self._state
-        bare = {name: jax.ShapeDtypeStruct(tensor.shape[-1:], tensor.dtype) for name, tensor in stats.items()}
-        return macs_of(jax.make_jaxpr(self._net.forward)(params, bare, sample, key).jaxpr)
+        state = self._state
+        bare = {name: jax.ShapeDtypeStruct(tensor.shape[-1:], tensor.dtype) for name, tensor in state.stats.items()}
+        return macs_of(jax.make_jaxpr(self._net.forward)(state.params, bare, sample, state.key).jaxpr)
 
     # --- what the measuring loop needs ----------------------------------------
 
-    def mark(self) -> Any:
+    def mark(self) -> Mark:
         """Mark the end of the last step: JAX has no device events."""
         return self._ends.mark()
 
-    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+    def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         """Time layers on the first device. XLA does not report when a gradient is complete."""
-        params, _, _, key = self._state
-        here = {name: tensor.addressable_data(0) for name, tensor in params.items()}
-        nodes = JittedNodes(self._net, here, key.addressable_data(0))
+        here = {name: tensor.addressable_data(0) for name, tensor in self._state.params.items()}
+        nodes = JittedNodes(self._net, here, self._state.key.addressable_data(0))
         images, labels = (part.addressable_data(0) for part in batch)
         return node_by_node(self, self._net.graph, nodes, images, labels, in_order=False)
 
-    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+    def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
         """Profile all devices together."""
         return kernel_times(self, iteration, trace)
 
     def peak_device_bytes(self) -> Optional[int]:
         """Return None on CPUs, whose allocator keeps no statistics."""
         found = [device.memory_stats() for device in self._devices]
-        return sum(each["peak_bytes_in_use"] for each in found) if all(found) else None
+        return sum(stats["peak_bytes_in_use"] for stats in found) if all(found) else None
 
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self._devices)
 
-    def notes(self) -> Dict[str, Any]:
-        on_cpu, behind = self.setup.device == "cpu", self._ends.behind
+    def notes(self) -> Notes:
         notes = super().notes()
         if "reader" in notes:
             notes["reader"] += " (JAX has no reader of its own)"
-        if on_cpu:
-            threads = "NPROC %d" % (self.setup.threads * self.setup.devices)
-            notes["threads"] = "%s, %s" % (threads, machine.SERIAL) if self.setup.threads == 1 else threads
+        if self.setup.device == "cpu":
+            notes["threads"] = "NPROC %d" % (self.setup.threads * self.setup.devices)
+            if self.setup.threads == 1:
+                notes["threads"] += ", " + machine.SERIAL
         else:
             notes["input"] = "copied as it is, images transposed on the device"
-        return {
-            **notes,
-            "layout": "NHWC, HWIO, (in, out)",
-            "lowering": "%s, %s keys" % (self._choices.words, "rbg" if self.setup.tuned else "threefry"),
-            "step": "one jitted function, state donated",
-            "precision": self._precision_words(),
-            "marks": "noted by the host, at most %d steps behind: JAX has no device events; while it waits, "
-            "%d more steps are under way" % (behind, behind + 1 - max(1, behind // 2)),
-            "stages": "the host's clock; it waits for the device at every border",
-        }
-
-    def _precision_words(self) -> str:
-        """Describe the precision, with the present scale of the loss."""
-        words = self._choices.arithmetic.words
-        scale = None if self._state is None else self._solver.scale(self._state[1])
-        return words if scale is None else "%s, now %g" % (words, float(scale))
+        notes["layout"] = "NHWC, HWIO, (in, out)"
+        notes["lowering"] = "%s, %s keys" % (self._choices.words, "rbg" if self.setup.tuned else "threefry")
+        notes["step"] = "one jitted function, state donated"
+        notes["precision"] = self._choices.arithmetic.words
+        scale = None if self._state is None else self._solver.scale(self._state.moments)
+        if scale is not None:
+            notes["precision"] += ", now %g" % float(scale)
+        behind = self._ends.behind
+        notes["marks"] = (
+            "noted by the host, at most %d steps behind: JAX has no device events; while it waits, "
+            "%d more steps are under way" % (behind, behind + 1 - max(1, behind // 2))
+        )
+        notes["stages"] = "the host's clock; it waits for the device at every border"
+        return notes
 
 
 def step_ends(behind: int) -> StepEnds:

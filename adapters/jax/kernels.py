@@ -18,25 +18,23 @@ from jax import lax
 
 Images = Any  # jax.Array (samples, height, width, channels)
 Kernels = Any  # jax.Array (height, width, channels in / groups, channels out)
+Exactness = Any  # lax.Precision
 
 FEW = 16  # channels: below it, as in a first layer, the product per place is thin and XLA's own is as fast
 
 
-def convolution(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision, groups: int) -> Images:
+def convolution(x: Images, w: Kernels, stride: int, pad: int, exactness: Exactness, groups: int) -> Images:
     if groups > 1:
         parts = zip(jnp.split(x, groups, axis=3), jnp.split(w, groups, axis=3))
         return jnp.concatenate([convolution(a, b, stride, pad, exactness, 1) for a, b in parts], axis=3)
     if w.shape[:2] == (1, 1) and pad == 0:
-        return pointwise(x[:, ::stride, ::stride], w, exactness)
+        x = x[:, ::stride, ::stride]
+        flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=exactness)
+        return flat.reshape(x.shape[:3] + w.shape[3:])
     return (plain if w.shape[2] < FEW else convolve)(x, w, stride, pad, exactness)
 
 
-def pointwise(x: Images, w: Kernels, exactness: lax.Precision) -> Images:
-    flat = jnp.matmul(x.reshape(-1, x.shape[3]), w.reshape(w.shape[2:]), precision=exactness)
-    return flat.reshape(x.shape[:3] + w.shape[3:])
-
-
-def plain(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision, groups: int = 1) -> Images:
+def plain(x: Images, w: Kernels, stride: int, pad: int, exactness: Exactness, groups: int = 1) -> Images:
     """Convolve by XLA's own operation: on a GPU cuDNN's."""
     return lax.conv_general_dilated(
         x,
@@ -53,35 +51,34 @@ def plain(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def convolve(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision) -> Any:
+def convolve(x: Images, w: Kernels, stride: int, pad: int, exactness: Exactness) -> Images:
     """Convolve with XLA's forward, and a weights' gradient of our own."""
     return plain(x, w, stride, pad, exactness)
 
 
-def _forward(x: Images, w: Kernels, stride: int, pad: int, exactness: lax.Precision) -> Any:
+def _forward(x: Images, w: Kernels, stride: int, pad: int, exactness: Exactness) -> Tuple[Images, Any]:
     return plain(x, w, stride, pad, exactness), (x, w)
 
 
-def _backward(stride: int, pad: int, exactness: lax.Precision, kept: Tuple[Any, Any], gradient: Any) -> Tuple[Any, Any]:
+def _backward(stride: int, pad: int, exactness: Exactness, kept: Any, gradient: Images) -> Tuple[Images, Kernels]:
     x, w = kept
     (by_input,) = jax.vjp(lambda values: plain(values, w, stride, pad, exactness), x)[1](gradient)
-    flat = gradient.reshape(-1, gradient.shape[3])
-    rows = strided(padded(x, ((pad, pad), (pad, pad)), 0.0), 1, w.shape[0], stride, gradient.shape[1])
-    by_place = [
-        [product(cell, flat, exactness) for cell in strided(row, 2, w.shape[1], stride, gradient.shape[2])]
-        for row in rows
-    ]
-    return by_input, jnp.stack([jnp.stack(row) for row in by_place]).astype(w.dtype)
+    _, height, width, channels = gradient.shape
+    flat = gradient.reshape(-1, channels)
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    places = []
+    for row in strided(padded(x, ((pad, pad), (pad, pad)), 0.0), 1, w.shape[0], stride, height):
+        products = []
+        for cell in strided(row, 2, w.shape[1], stride, width):
+            # (channels in, channels out), summed over samples and places, in float32 at least
+            left = cell.reshape(-1, cell.shape[3])
+            over = (((0,), (0,)), ((), ()))
+            products.append(lax.dot_general(left, flat, over, precision=exactness, preferred_element_type=wide))
+        places.append(jnp.stack(products))
+    return by_input, jnp.stack(places).astype(w.dtype)
 
 
 convolve.defvjp(_forward, _backward)
-
-
-def product(cell: Any, flat: Any, exactness: lax.Precision) -> Any:
-    """Return (channels in, channels out), summed over samples and places, in float32 at least."""
-    left, kept = cell.reshape(-1, cell.shape[3]), jnp.promote_types(cell.dtype, jnp.float32)
-    dimensions = (((0,), (0,)), ((), ()))
-    return lax.dot_general(left, flat, dimensions, precision=exactness, preferred_element_type=kept)
 
 
 def max_pool(x: Images, kernel: int, stride: int, around: Sequence[Tuple[int, int]]) -> Images:
@@ -91,7 +88,7 @@ def max_pool(x: Images, kernel: int, stride: int, around: Sequence[Tuple[int, in
     return largest(strided(largest(strided(x, 1, kernel, stride, rows)), 2, kernel, stride, columns))
 
 
-def largest(values: List[Any]) -> Any:
+def largest(values: List[Images]) -> Images:
     """Return the first of the largest, element by element: it alone gets the gradient."""
     best = values[0]
     for value in values[1:]:

@@ -1,25 +1,95 @@
-"""Device, threads, precision, versions: everything that must be set before XLA's client is made.
+"""Device, threads, types of numbers, versions; how operations are chosen.
 
 XLA sizes its pool of worker threads by NPROC, else by the cores that the process may use, and its own switch
 `intra_op_parallelism_threads` reaches no pool of the CPU client; both it and XLA_FLAGS are read when the client is
 made, at the first look at the devices.
+
+Types and exactness by precision are decided here alone:
+
+* `lax.Precision` matters for float32 alone, and XLA's libraries on GPUs differ in it: cuDNN's convolutions and cuBLAS's
+  products take TF32 unless it is HIGHEST, Triton's products take it with DEFAULT only. So TF32 is DEFAULT.
+* Mixed precision does what torch.autocast does: convolutions and matrix products have their inputs cast and return
+  that type, and layers between keep it. Sums over many numbers, powers and the loss are computed in float32, in
+  which parameters, gradients, running statistics and the optimiser's state are stored.
 """
 
 import contextlib
 import importlib.util
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import jaxlib
+from jax import lax
 
-from adapters.jax.precision import BY_NAME
 from suite.worker.contract import Setup, Unavailable
 from suite.worker.gpus import no_cuda, own_devices, uuids
 from suite.worker.peaks import Yardstick, on_devices
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 SERIAL = "--xla_cpu_multi_thread_eigen=false"  # no pool inside an operation: one thread for each device
+
+
+class Arithmetic(NamedTuple):
+    """The types and the exactness of one precision."""
+
+    words: str
+    stored: str = "float32"  # the type of parameters, gradients, statistics, images and loss
+    product: str = "float32"  # the type that convolutions and products of matrices take and give
+    exactness: lax.Precision = lax.Precision.DEFAULT
+    scaled: bool = False  # gradients would vanish in the type of the products, so the loss is scaled
+
+    def cast(self, tensor: Any) -> Any:
+        """Cast a tensor to the type of a product's inputs."""
+        return tensor.astype(self.product)
+
+
+BY_NAME: Dict[str, Arithmetic] = {
+    "float32": Arithmetic("lax.Precision.HIGHEST", exactness=lax.Precision.HIGHEST),
+    "float64": Arithmetic("lax.Precision.HIGHEST", "float64", "float64", lax.Precision.HIGHEST),
+    "tf32": Arithmetic("lax.Precision.DEFAULT of float32: TF32 where the device has it"),
+    "bfloat16": Arithmetic(
+        "mixed: convolutions and products in bfloat16, the rest stored in float32", product="bfloat16"
+    ),
+    "float16": Arithmetic(
+        "mixed: convolutions and products in float16, the rest stored in float32; dynamic loss scaling",
+        product="float16",
+        scaled=True,
+    ),
+}
+
+
+def wide(tensor: Any) -> Any:
+    """Cast to float32 at least: half precision has too few digits for sums and powers."""
+    return tensor.astype(jnp.promote_types(tensor.dtype, jnp.float32))
+
+
+class Choices(NamedTuple):
+    """The choices that `lower` knows."""
+
+    arithmetic: Arithmetic = BY_NAME["float32"]
+    for_cpus: bool = False  # everything in `kernels`: it was measured on CPUs, and GPUs have cuDNN
+    compared: bool = False  # max pooling by comparisons
+
+    @property
+    def words(self) -> str:
+        """The lowering in words, for a record's notes."""
+        if self.for_cpus:
+            return "products of matrices where faster, groups one by one, pooling by comparisons"
+        pooling = "lax.reduce_window" + (", max pooling by comparisons" if self.compared else "")
+        return "lax.conv_general_dilated, " + pooling
+
+
+def choices_of(setup: Setup) -> Choices:
+    """Return the choices of a setup: `tuned` on a CPU takes everything in `kernels`.
+
+    XLA adds up the gradients of max pooling by a scatter with atomics. It refuses to make that deterministic, or (since
+    jaxlib 0.11) makes it a slow loop; comparisons are deterministic anyway.
+    """
+    for_cpus = setup.tuned and setup.device == "cpu"
+    deterministic = setup.knobs.get("deterministic") == "on"
+    return Choices(BY_NAME[setup.precision], for_cpus, for_cpus or deterministic)
 
 
 def prepare(setup: Setup) -> List[Any]:
@@ -55,7 +125,9 @@ def cuda(setup: Setup) -> List[Any]:
         there = any(importlib.util.find_spec(plugin) for plugin in PLUGINS)
         remedy = "see whether nvidia-smi lists a device and its driver" if there else "install its plugin (jax[cuda13])"
         raise no_cuda("JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]), remedy)
-    return found if len(found) == setup.devices else [found[number] for number in own_devices(setup, len(found))]
+    if len(found) == setup.devices:
+        return found
+    return [found[number] for number in own_devices(setup, len(found))]
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
@@ -63,13 +135,11 @@ def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
     arithmetic = BY_NAME[setup.precision]
 
     def put(array: Any, dtype: str, device: Any) -> Any:
-        return jax.device_put(array.astype(jax.numpy.dtype(dtype)), device)
+        return jax.device_put(array.astype(jnp.dtype(dtype)), device)
 
-    def product(value: Any) -> Any:
-        return jax.lax.dot(value, value, precision=arithmetic.exactness)
-
-    name, copy, wait = "JAX " + jax.__version__, jax.jit(jax.numpy.invert), jax.block_until_ready
-    return on_devices(name, arithmetic.product, devices, put, jax.jit(product), copy, wait)
+    product = jax.jit(lambda value: lax.dot(value, value, precision=arithmetic.exactness))
+    copy = jax.jit(jnp.invert)
+    return on_devices("JAX " + jax.__version__, arithmetic.product, devices, put, product, copy, jax.block_until_ready)
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:

@@ -7,15 +7,16 @@ and that update is skipped; after many updates without an overflow it is doubled
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Dict, Tuple
+from typing import Any, Optional, Tuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adapters.jax.lower import Array
+from adapters.jax.net import Tensors
 from suite.worker.contract import SGD, Adam, Optimiser
 
-Tensors = Dict[str, Any]  # jax.Array by canonical name; HWIO, (in, out)
 Moments = Any  # a rule's state: a tree of jax.Array
 
 
@@ -30,11 +31,11 @@ class Solver(ABC):
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         """Return (parameters, moments) after one update."""
 
-    def scale(self, moments: Moments) -> Any:
+    def scale(self, moments: Moments) -> Optional[Array]:
         """Return the factor of the loss from which gradients are taken; None for 1."""
         return None
 
-    def with_rate(self, moments: Moments, rate: Any) -> Moments:
+    def with_rate(self, moments: Moments, rate: Array) -> Moments:
         """Return the moments with another learning rate."""
         return (*moments[:-1], rate)
 
@@ -50,7 +51,8 @@ class Momentum(Solver):
         return zeros_like(params), number_like(params, self._rule.lr)
 
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
-        (velocities, lr), (_, momentum, decay) = moments, self._rule
+        velocities, lr = moments
+        _, momentum, decay = self._rule
         velocities = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocities, gradients, params)
         return jax.tree.map(lambda w, v: w - lr * v, params, velocities), (velocities, lr)
 
@@ -66,7 +68,8 @@ class AdamSolver(Solver):
         return zeros_like(params), zeros_like(params), np.zeros((), np.int32), number_like(params, self._rule.lr)
 
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
-        rule, (first, second, updates, lr) = self._rule, moments
+        rule = self._rule
+        first, second, updates, lr = moments
         updates = updates + 1
         gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
@@ -107,7 +110,7 @@ class Scaled(Solver):
     def zeros(self, params: Tensors) -> Moments:
         return np.asarray(FIRST_SCALE, np.float32), np.zeros((), np.int32), self._rule.zeros(params)
 
-    def scale(self, moments: Moments) -> Any:
+    def scale(self, moments: Moments) -> Array:
         return moments[0]
 
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
@@ -121,6 +124,6 @@ class Scaled(Solver):
         scale = jnp.where(finite, jnp.where(long, 2 * scale, scale), scale / 2)
         return params, (scale, jnp.where(long, 0, good), own)
 
-    def with_rate(self, moments: Moments, rate: Any) -> Moments:
+    def with_rate(self, moments: Moments, rate: Array) -> Moments:
         scale, good, own = moments
         return scale, good, self._rule.with_rate(own, rate)

@@ -1,26 +1,31 @@
 """The compiled programs of a training: one for the whole step, one for each stage; here `jax.jit` on one device."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as Spec
 from jax.sharding import SingleDeviceSharding
 
-from adapters.jax.net import Net
-from adapters.jax.optimisers import Solver
+from adapters.jax.lower import Array, Key
+from adapters.jax.net import Batch, Logits, Net, Tensors
+from adapters.jax.optimisers import Moments, Solver
 
 # Trees of jax.Array, as one device sees them; a mesh stacks each device's along a first axis (`stacked`, `bare`).
-Tensors = Dict[str, Any]  # parameters or gradients by canonical name; HWIO, (in, out)
-Stats = Dict[str, Any]  # running statistics by canonical name, (channels,)
-Moments = Any  # the solver's own tree
-Key = Any  # a key of jax.random
-Loss = Any  # ()
-Logits = Any  # (samples, classes)
-Images = Any  # (samples, height, width, channels)
-Batch = Tuple[Images, Any]  # labels are int32 (samples,)
-Scale = Optional[Any]  # (): the loss is multiplied by it before its gradients are taken
-State = Tuple[Tensors, Moments, Stats, Key]
+Stats = Tensors  # running statistics, (channels,)
+Loss = Array  # ()
+Scale = Optional[Array]  # (): the loss is multiplied by it before its gradients are taken
+Program = Callable[..., Any]
+
+
+class State(NamedTuple):
+    """A training's state, donated to its programs."""
+
+    params: Tensors
+    moments: Moments
+    stats: Stats
+    key: Key
+
 
 AXIS = "devices"
 ALL, OWN = Spec(), Spec(AXIS)  # on a mesh: replicated; cut along the first axis, one part per device
@@ -36,16 +41,19 @@ class Programs:
     """
 
     def __init__(self, net: Net, solver: Solver, devices: List[Any]) -> None:
-        self._net, self._solver = net, solver
+        self._net = net
+        self._solver = solver
         self.everywhere, self.split = self.shardings(devices)
         self.step = self.step_program(self.mean)
         self.forward = self.program(self._forward, (ALL, OWN, ALL, OWN), (OWN, OWN, OWN, ALL, OWN), donate=(1, 2))
         self.backward = self.program(self._backward, (OWN, ALL), OWN)
         self.predict = self.program(self._predict, (ALL, OWN, OWN), OWN)
         self.update = self.program(self._update, (ALL, ALL, OWN), (ALL, ALL), donate=(0, 1))
-        self.arrange = self.program(self._arrange, (OWN,), OWN)
+        # Images (samples, channels, height, width) in the network's layout and type.
+        stored = net.choices.arithmetic.stored
+        self.arrange = self.program(lambda images: jnp.transpose(images, (0, 2, 3, 1)).astype(stored), (OWN,), OWN)
 
-    def step_program(self, exchange: Callable[[Tensors], Tensors]) -> Callable[..., Tuple[Any, ...]]:
+    def step_program(self, exchange: Callable[[Tensors], Tensors]) -> Program:
         """Compile a whole step whose gradients go through `exchange`: (*State, Batch) -> (*State, Loss)."""
 
         def step(params: Tensors, moments: Moments, stats: Stats, key: Key, batch: Batch) -> Tuple[Any, ...]:
@@ -73,17 +81,12 @@ class Programs:
 
     def _backward(self, pull: Any, scale: Scale) -> Tensors:
         (gradients,) = self.bare(pull)(jnp.ones(()) if scale is None else scale)
-        stacked: Tensors = self.stacked(unscaled(gradients, scale))
-        return stacked
+        return self.stacked(unscaled(gradients, scale))  # type: ignore[no-any-return]
 
     def _update(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         return self._solver.moved(params, moments, self.bare(gradients))
 
-    def _arrange(self, images: Any) -> Images:
-        """Images (samples, channels, height, width) in the network's layout and type."""
-        return jnp.transpose(images, (0, 2, 3, 1)).astype(self._net.choices.arithmetic.stored)
-
-    def _predict(self, params: Tensors, stats: Stats, images: Images) -> Logits:
+    def _predict(self, params: Tensors, stats: Stats, images: Array) -> Logits:
         heads, _ = self._net.forward(params, self.bare(stats), images, None)
         return heads[-1]
 
@@ -96,12 +99,9 @@ class Programs:
 
     # --- what a mesh overrides ----------------------------------------------
 
-    def program(
-        self, body: Callable[..., Any], inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()
-    ) -> Callable[..., Any]:
+    def program(self, body: Program, inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()) -> Program:
         """Compile a body; `inputs` and `outputs` are ALL or OWN for each argument and result."""
-        compiled: Callable[..., Any] = jax.jit(body, donate_argnums=donate)
-        return compiled
+        return jax.jit(body, donate_argnums=donate)  # type: ignore[no-any-return]
 
     def shardings(self, devices: List[Any]) -> Tuple[Any, Any]:
         """Return the shardings of ALL and of OWN."""

@@ -2,13 +2,14 @@
 
 import gc
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from adapters.pytorch import machine, precision
-from adapters.pytorch.candidates import by_way, choose
+from adapters.pytorch import machine
+from adapters.pytorch.candidates import Ways, by_way, choose
 from adapters.pytorch.comm import ProcessGroup
 from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
 from adapters.pytorch.input import reader_of
@@ -17,15 +18,23 @@ from adapters.pytorch.machine import Copies
 from adapters.pytorch.optimisers import described
 from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.threaded import Reader
+from suite.worker.trainer import Notes
+from suite.worker.view import View
 from workloads.graph import Graph
 
 
 class TorchTrainer(machine.DeviceTrainer):
-    """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one."""
+    """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one.
+
+    A batch's images are tensors (samples, channels, height, width), or uint8 (samples, height, width, 3) until
+    `to_device` normalises them; its labels are int64 (samples,).
+    """
 
     grouped = True  # whether its ranks join a process group
     places_images = True  # whether this rank's share of the network sees the images
     has_candidates = True  # whether its layers may be computed in other ways than torch's own
+    contiguous = False  # whether its images must be; else the knob `memory_format` says
+    pieces = 1  # of a batch, one forward each
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -33,12 +42,12 @@ class TorchTrainer(machine.DeviceTrainer):
         self._compiled = chosen(setup, "compile", default=False)  # or a mode of torch.compile
         self._normalise: Any = None
         self._decoder: Any = None  # where the device decodes: of photographs, a `Decoder`
-        self._dtype = precision.stored(setup.precision)
-        self._scaler = precision.scaler(setup)
+        self._dtype = machine.stored(setup.precision)
+        self._crosses = machine.multiplied(setup.precision)  # the type of activations where ranks exchange them
         self._copies: Optional[Copies] = None
         self._loss: Any = None
         self._optimiser: Any = None
-        self._ways: Dict[str, str] = {}  # `candidates.choose` fills it when the network is built
+        self._ways: Ways = {}  # `candidates.choose` fills it when the network is built
 
     # --- life ---------------------------------------------------------------
 
@@ -64,7 +73,7 @@ class TorchTrainer(machine.DeviceTrainer):
 
     # --- data ---------------------------------------------------------------
 
-    def make_reader(self, source: Any) -> Reader:
+    def make_reader(self, source: View) -> Reader:
         if source.records is not None:
             raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
         about = source.source.photographs
@@ -83,15 +92,16 @@ class TorchTrainer(machine.DeviceTrainer):
             return Batch(None, labels.to(self._device, non_blocking=True))
         images = torch.as_tensor(batch.images)
         if self._copies is None or images.is_cuda:  # what was decoded there is there
-            images, labels = (part.to(self._device, non_blocking=True) for part in (images, labels))
-            return Batch(self._normalised(images).to(memory_format=self._layout), labels)
+            images = self._normalised(images.to(self._device, non_blocking=True))
+            labels = labels.to(self._device, non_blocking=True)
+            return Batch(images.to(memory_format=self._layout), labels)
         place, labels = self._copies.batch(images, labels)
         images = self._normalised(place).to(memory_format=self._layout)
         # A resident batch stays, while the next one is copied to the same place.
         return Batch(images.clone() if images.data_ptr() == place.data_ptr() else images, labels.clone())
 
-    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
-        """In the type of the network's input; bytes are levels that the data set says how to scale."""
+    def _normalised(self, images: Tensor) -> Tensor:
+        """Return images in the type of the network's input; bytes are levels that the data set says how to scale."""
         return (self._normalise(images) if images.dtype == torch.uint8 else images).to(self._dtype)
 
     # --- training -----------------------------------------------------------
@@ -107,7 +117,7 @@ class TorchTrainer(machine.DeviceTrainer):
         for group in self._optimiser.param_groups:
             group["lr"] = rate
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(
             super().notes(),
             memory_format=str(self._layout).replace("torch.", ""),
@@ -121,11 +131,6 @@ class TorchTrainer(machine.DeviceTrainer):
 
     # --- for the subclasses ---------------------------------------------------
 
-    @property
-    def _crosses(self) -> Any:
-        """The type of activations where ranks exchange them."""
-        return precision.multiplied(self.setup.precision)
-
     def _optimise(self) -> None:
         self._scaler.step(self._optimiser)
         self._scaler.update()
@@ -134,34 +139,30 @@ class TorchTrainer(machine.DeviceTrainer):
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format and each layer's way."""
         self._release()
-        self._scaler = precision.scaler(self.setup)
-        torch.manual_seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
+        setup = self.setup
+        # In other precisions than float16, whose gradients would vanish, it does nothing.
+        self._scaler = torch.amp.GradScaler(setup.device, machine.FIRST_SCALE, enabled=setup.precision == "float16")
+        torch.manual_seed(dropout_seed(setup.seed, setup.rank * setup.devices))
         self._shape = graph.input_shape
         self._head_weights = [head.weight for head in graph.heads]
-        self._layout = self._memory_format(graph)
+        convolutional = any(layer.kind == "conv" for layer in graph.layers)
+        fast = "channels_last" if convolutional else "contiguous"
+        self._layout = torch.contiguous_format
+        if chosen(setup, "memory_format", default="contiguous", tuned=fast) == "channels_last" and not self.contiguous:
+            self._layout = torch.channels_last
         self._ways = {}
         if self.has_candidates and not self._compiled:
-            samples, about = self._samples_at_once(), "pytorch, %s" % self._layout
+            samples = (setup.tuned_batch or setup.batch) // setup.devices // self.pieces
             tried = partial(attempt, self._layout, samples=samples)
-            self._ways = choose(self.setup, self.group, graph, samples, about, tried, CODE)
-
-    def _samples_at_once(self) -> int:
-        """Return how many samples a forward of the measured case takes."""
-        return (self.setup.tuned_batch or self.setup.batch) // self.setup.devices
+            self._ways = choose(setup, self.group, graph, samples, "pytorch, %s" % self._layout, tried, CODE)
 
     def _release(self) -> None:
         """Let go of what was built; DDP is in a reference cycle."""
         self._loss = self._optimiser = None
         gc.collect()
 
-    def _memory_format(self, graph: Graph) -> Any:
-        convolutional = any(layer.kind == "conv" for layer in graph.layers)
-        fast = "channels_last" if convolutional else "contiguous"
-        wanted = chosen(self.setup, "memory_format", default="contiguous", tuned=fast)
-        return torch.channels_last if wanted == "channels_last" else torch.contiguous_format
 
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A copy, contiguous in the canonical layout; float32, or float64 where it was computed so."""
-    wanted = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    return tensor.detach().to("cpu", wanted, copy=True, memory_format=torch.contiguous_format).numpy()
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Return a copy, contiguous in the canonical layout; float32, or float64 where it was computed so."""
+    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return tensor.detach().to("cpu", wide, copy=True, memory_format=torch.contiguous_format).numpy()

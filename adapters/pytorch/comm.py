@@ -12,6 +12,7 @@ import torch.distributed as dist
 # Before any group exists: the defaults of its functions name the group of the moment, and
 # DDP, which imports it when first used, would tie the group to them for ever.
 import torch.distributed.nn
+from torch import Tensor
 
 from adapters.pytorch import machine
 from suite.worker.communicator import Communicator, Exchange, Pending
@@ -31,30 +32,31 @@ class ProcessGroup(Group):
         """Join at `meeting_place`; ValueError when the launcher has not set it."""
         address, port = meeting_place("PyTorch's ranks")
         store = dist.TCPStore(address, port, setup.world, setup.rank == 0, MEET)
-        backend = "nccl" if setup.device == "cuda" and not shared_gpus(store, setup) else "gloo"
-        name_interface(store, setup.rank, setup.world, address)
+        backend = "nccl" if setup.device == "cuda" else "gloo"
+        if setup.device == "cuda" and setup.share_devices:
+            # Where ranks drive the same GPU, NCCL refuses them.
+            devices = from_all(store, setup, "gpus", ",".join(driven(setup)))
+            if "" in devices or len(set(devices)) < len(devices):
+                backend = "gloo"
+        name_interface(store, setup, address)
         dist.init_process_group(backend, store=store, rank=setup.rank, world_size=setup.world)
-        self.rank, self.world, self.transport = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
+        self.rank = dist.get_rank()
+        self.world = dist.get_world_size()
+        self.transport = str(dist.get_backend())
         # The loop's questions are about host numbers: they must not touch the device's queue.
         self._host: Any = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
         self._groups: Dict[str, Any] = {}
 
-    def pipeline(self, stages: int) -> Any:
-        """The group of the ranks that hold one network with this one; all ranks must ask."""
-        return self._subgroup("pipeline", self._pipelines(stages), None)
-
-    def pipeline_on_hosts(self, stages: int) -> Any:
-        """Return the group of the pipeline's ranks over gloo; all ranks must ask."""
-        return self._subgroup("pipeline on hosts", self._pipelines(stages), "gloo")
+    def pipeline(self, stages: int, backend: Optional[str] = None) -> Any:
+        """Return the group of the ranks that hold one network with this one; all ranks must ask."""
+        ranks = [list(range(first, first + stages)) for first in range(0, self.world, stages)]
+        return self._subgroup("pipeline, %s" % backend, ranks, backend)
 
     def same_stage(self, stages: int) -> Any:
-        """The group of the ranks that hold the same stage of other networks; all ranks must ask."""
+        """Return the group of the ranks that hold the same stage of other networks; all ranks must ask."""
         return self._subgroup("stage", [list(range(stage, self.world, stages)) for stage in range(stages)], None)
 
-    def _pipelines(self, stages: int) -> List[List[int]]:
-        return [list(range(first, first + stages)) for first in range(0, self.world, stages)]
-
-    def _subgroup(self, name: str, ranks: List[List[int]], backend: Any) -> Any:
+    def _subgroup(self, name: str, ranks: List[List[int]], backend: Optional[str]) -> Any:
         if name not in self._groups:
             self._groups[name] = dist.new_subgroups_by_enumeration(ranks, backend=backend)[0]
         return self._groups[name]
@@ -70,21 +72,19 @@ class ProcessGroup(Group):
 
     def close(self) -> None:
         """Leave together: the first to go may host the store that the others still ask."""
-        dist.barrier(group=self._host)
-        self._host, self._groups = None, {}
+        self.barrier()
+        self._host = None
+        self._groups = {}
         dist.destroy_process_group()
 
 
-def shared_gpus(store: Any, setup: Setup) -> bool:
-    """Return whether ranks drive the same GPU, where that is allowed: NCCL refuses them. All ranks must come here."""
-    if not setup.share_devices:
-        return False
-    store.set("gpus/%d" % setup.rank, ",".join(driven(setup)))
-    known = [store.get("gpus/%d" % each).decode() for each in range(setup.world)]
-    return "" in known or len(set(known)) < len(known)
+def from_all(store: Any, setup: Setup, key: str, value: str) -> List[str]:
+    """Return every rank's value; all ranks must come here."""
+    store.set("%s/%d" % (key, setup.rank), value)
+    return [store.get("%s/%d" % (key, rank)).decode() for rank in range(setup.world)]
 
 
-def name_interface(store: Any, rank: int, world: int, master: str) -> None:
+def name_interface(store: Any, setup: Setup, master: str) -> None:
     """Set gloo's interface to the one on the way to rank 0, where it is not set: gloo takes what the host's name means.
 
     On Debian that is 127.0.1.1, which no other host reaches. Rank 0's host may know MASTER_ADDR so,
@@ -94,14 +94,11 @@ def name_interface(store: Any, rank: int, world: int, master: str) -> None:
     with contextlib.suppress(OSError):  # a name that only the others know
         own = address_towards(master)
     outward = "" if own.startswith("127.") else own
-    store.set("address/%d" % rank, outward)
-    known = [store.get("address/%d" % each).decode() for each in range(world)]
-    elsewhere = next((each for each in known if each), "")
-    if not elsewhere or os.environ.get(GLOO_INTERFACE):
-        return
-    name = interface_of(outward or address_towards(elsewhere))
-    if name:
-        os.environ[GLOO_INTERFACE] = name
+    elsewhere = next(filter(None, from_all(store, setup, "address", outward)), "")
+    if elsewhere and not os.environ.get(GLOO_INTERFACE):
+        name = interface_of(outward or address_towards(elsewhere))
+        if name:
+            os.environ[GLOO_INTERFACE] = name
 
 
 class TorchCommunicator(Communicator):
@@ -125,7 +122,7 @@ class TorchCommunicator(Communicator):
         return torch.cuda.max_memory_allocated() if self._device.type == "cuda" else None
 
     def compute(self) -> None:
-        """On a GPU a product of matrices, queued."""
+        """Queue a product of matrices on a GPU."""
         if self._device.type == "cuda":
             torch.mm(self._matrix, self._matrix)
         else:
@@ -150,7 +147,7 @@ class Working(Pending):
 class Call(NamedTuple):
     """An operation's function, and whether a rank gives and takes all of the numbers, or its part of them."""
 
-    run: Callable[[Any, Any, bool], Any]  # (given, taken, whether only to begin) -> torch's Work
+    run: Callable[[Tensor, Tensor, bool], Any]  # (given, taken, whether only to begin) -> torch's Work
     in_place: bool = False
     gives_share: bool = False
     takes_share: bool = False
@@ -159,32 +156,34 @@ class Call(NamedTuple):
 class Collective(Exchange):
     """A call of torch.distributed on tensors of its own."""
 
-    def __init__(self, call: Call, count: int, device: Any, dtype: Any) -> None:
-        share, options = count // dist.get_world_size(), {"device": device, "dtype": dtype}
+    def __init__(self, call: Call, count: int, device: torch.device, dtype: torch.dtype) -> None:
+        share = count // dist.get_world_size()
         self._call = call.run
-        self._given = torch.zeros(share if call.gives_share else count, **options)
-        self._taken = self._given if call.in_place else torch.zeros(share if call.takes_share else count, **options)
+        self._given = torch.zeros(share if call.gives_share else count, device=device, dtype=dtype)
+        self._taken = self._given
+        if not call.in_place:
+            self._taken = torch.zeros(share if call.takes_share else count, device=device, dtype=dtype)
 
     def fill(self, values: np.ndarray) -> None:
         self._given.copy_(torch.from_numpy(values))
 
     def result(self) -> np.ndarray:
-        found: np.ndarray = self._taken.float().cpu().numpy()
-        return found
+        return self._taken.float().cpu().numpy()  # type: ignore[no-any-return]
 
     def run(self) -> None:
-        """Waited for; on a GPU: queued."""
+        """Wait for the call; on a GPU queue it."""
         self._call(self._given, self._taken, False)
 
     def begin(self) -> Pending:
         return Working(self._call(self._given, self._taken, True))
 
 
-def there_and_back(given: Any, taken: Any, begin: bool) -> None:
-    """Between rank 0 and the last one: what came goes back."""
+def there_and_back(given: Tensor, taken: Tensor, begin: bool) -> None:
+    """Send between rank 0 and the last one: what came goes back."""
     if begin:
         raise Unsupported("a message there and back waits for its first half")
-    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    rank = dist.get_rank()
+    last = dist.get_world_size() - 1
     if last == 0:
         taken.copy_(given)
     elif rank == 0:

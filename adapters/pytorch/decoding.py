@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import get_worker_info
 
@@ -29,7 +30,7 @@ TOGETHER = 1 << 26  # pixels decoded and scaled at once: 18 bytes of memory each
 STATUS = re.compile(r": (\d+)$")  # how torchvision's errors end, with what nvJPEG answered
 # Of nvjpegStatus_t: a bad JPEG, of a kind that it does not decode (twice), one that is cut short; no memory.
 OF_A_FILE, FULL = ("3", "4", "9", "10"), "5"
-Decode = Callable[[List[torch.Tensor]], List[torch.Tensor]]  # files' bytes to uint8 (3, height, width) on the device
+Decode = Callable[[List[Tensor]], List[Tensor]]  # files' bytes to uint8 (3, height, width) on the device
 REMEDY = "install the torchvision that goes with torch %s, or use decode = 'host'"
 
 
@@ -39,8 +40,10 @@ class ImageFiles(Source):
     def __init__(self, source: Source) -> None:
         assert source.files is not None
         assert source.photographs is not None
-        self._files, self._photographs = source.files, source.photographs
-        self.name, self.classes = source.name, source.classes
+        self._files = source.files
+        self._photographs = source.photographs
+        self.name = source.name
+        self.classes = source.classes
 
     def __len__(self) -> int:
         return len(self._files)
@@ -74,7 +77,9 @@ class Cut(NamedTuple):
 
 def cut_of(size: Tuple[int, int], box: Box, crop: int) -> Cut:
     """For an image of (width, height) and its `Preprocessing.centre` box."""
-    across, down = (box[2] - box[0]) / crop, (box[3] - box[1]) / crop  # pixels of the image for one of the crop
+    # pixels of the image for one of the crop
+    across = (box[2] - box[0]) / crop
+    down = (box[3] - box[1]) / crop
     whole = int(round(size[1] / down)), int(round(size[0] / across))
     return Cut(*whole, int(round(box[1] / down)), int(round(box[0] / across)))
 
@@ -84,7 +89,7 @@ def wasteful(cut: Cut, crop: int) -> bool:
     return cut.width * cut.height > LARGEST * crop * crop
 
 
-def centre(photographs: Photographs, file: Any) -> torch.Tensor:
+def centre(photographs: Photographs, file: Any) -> Tensor:
     """The centre crop: the whole image is scaled, then cut at whole pixels."""
     crop = photographs.crop
     image, box = photographs.opened(file, partial(photographs.how.centre, crop=crop))
@@ -104,7 +109,7 @@ class Normalise:
         self._mean = torch.tensor(how.mean, dtype=torch.float32, device=device).repeat(crop)
         self._deviation = torch.tensor(how.deviation, dtype=torch.float32, device=device).repeat(crop)
 
-    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+    def __call__(self, pixels: Tensor) -> Tensor:
         """With the same roundings as the plain source's."""
         samples, height, width, channels = pixels.shape
         lines = pixels.reshape(samples, height, width * channels).to(torch.float32)
@@ -114,18 +119,18 @@ class Normalise:
 class File(NamedTuple):
     """An image file, not decoded."""
 
-    content: torch.Tensor  # uint8, its bytes
+    content: Tensor  # uint8, its bytes
     size: Tuple[int, int]  # width and height, as its header has them
     path: str
 
 
-Sample = Union[File, torch.Tensor]  # or the crop, uint8 (height, width, 3)
+Sample = Union[File, Tensor]  # or the crop, uint8 (height, width, 3)
 
 
 class Encoded(NamedTuple):
     """A batch of images, one after the other in one tensor: few things to pass on."""
 
-    content: torch.Tensor  # uint8
+    content: Tensor  # uint8
     lengths: List[int]
     sizes: List[Optional[Tuple[int, int]]]  # None of a crop
     paths: List[str]  # "" of a crop
@@ -136,25 +141,23 @@ class Files(ImageFiles):
 
     def sample(self, index: int) -> Tuple[Any, int]:
         """A `File`, or the crop of one that the device's decoder does not take; OSError names an unreadable one."""
-        path, label = self._files[index]
-        with naming(path):
-            return self._file(path) or centre(self._photographs, path), label
-
-    def _file(self, path: str) -> Optional[File]:
-        """None for what the decoder does not take, as far as a header tells."""
         from PIL import Image  # here: sources of arrays need no decoder
 
+        path, label = self._files[index]
         crop = self._photographs.crop
-        with Within(path) as stream, Image.open(stream) as opened:
-            size, fits = opened.size, opened.format == "JPEG" and opened.mode in ("RGB", "L")
-            fits = fits and opened.info.get("adobe_transform") != 0  # red, green and blue as they are: decoders differ
-            stream.seek(0)
-            content = bytearray(stream.read())
-            refuse_huge(opened, len(content))
-        box = self._photographs.how.centre(*size, crop=crop)
-        if not fits or wasteful(cut_of(size, box, crop), crop):
-            return None
-        return File(torch.frombuffer(content, dtype=torch.uint8), size, path)
+        with naming(path):
+            with Within(path) as stream, Image.open(stream) as opened:
+                size = opened.size
+                fits = opened.format == "JPEG" and opened.mode in ("RGB", "L")
+                # Red, green and blue as they are: decoders differ.
+                fits = fits and opened.info.get("adobe_transform") != 0
+                stream.seek(0)
+                content = bytearray(stream.read())
+                refuse_huge(opened, len(content))
+            box = self._photographs.how.centre(*size, crop=crop)
+            if not fits or wasteful(cut_of(size, box, crop), crop):
+                return centre(self._photographs, path), label
+        return File(torch.frombuffer(content, dtype=torch.uint8), size, path), label
 
 
 def packed(images: Sequence[Sample]) -> Encoded:
@@ -164,12 +167,9 @@ def packed(images: Sequence[Sample]) -> Encoded:
     if get_worker_info() is not None:
         # Else the thread that hands batches over would, and a process that ends during that aborts.
         content.share_memory_()
-    return Encoded(
-        content,
-        [len(content) for content in contents],
-        [image.size if isinstance(image, File) else None for image in images],
-        [image.path if isinstance(image, File) else "" for image in images],
-    )
+    sizes = [image.size if isinstance(image, File) else None for image in images]
+    paths = [image.path if isinstance(image, File) else "" for image in images]
+    return Encoded(content, [len(content) for content in contents], sizes, paths)
 
 
 def decoder_on(device: torch.device) -> Decode:
@@ -181,10 +181,7 @@ def decoder_on(device: torch.device) -> Decode:
     try:
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        def decode(files: List[torch.Tensor]) -> List[torch.Tensor]:
-            found: List[torch.Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
-            return found
-
+        decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
         decode([torch.frombuffer(bytearray(tiny.getvalue()), dtype=torch.uint8)])
     except ImportError as error:
         raise Unavailable("decode = 'gpu' wants torchvision: %s; %s" % (error, REMEDY % torch.__version__))
@@ -198,11 +195,13 @@ class Decoder:
     """Batches of files to batches of centre crops, for one device; on a GPU during the step that computes there."""
 
     def __init__(self, photographs: Photographs, decode: Decode, device: torch.device) -> None:
-        self._photographs, self._decode, self._device = photographs, decode, device
+        self._photographs = photographs
+        self._decode = decode
+        self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._before: Any = None  # an event, reached when the step before the last batch's is done
 
-    def __call__(self, batch: Encoded) -> torch.Tensor:
+    def __call__(self, batch: Encoded) -> Tensor:
         """uint8 (samples, crop, crop, 3), for what is queued next; OSError names a file that cannot be decoded."""
         if self._stream is None:
             return self._crops(batch)
@@ -216,8 +215,9 @@ class Decoder:
         crops.record_stream(computing)
         return crops
 
-    def _crops(self, batch: Encoded) -> torch.Tensor:
-        contents, crop = batch.content.split(batch.lengths), self._photographs.crop
+    def _crops(self, batch: Encoded) -> Tensor:
+        contents = batch.content.split(batch.lengths)
+        crop = self._photographs.crop
         order = [place for place, size in enumerate(batch.sizes) if size is None]
         found = [contents[place].view(1, crop, crop, 3).to(self._device) for place in order]
         for places in pieces(batch.sizes):
@@ -231,7 +231,7 @@ class Decoder:
         back = torch.tensor(order).argsort()
         return torch.cat(found).index_select(0, back.to(self._device))
 
-    def _decoded(self, files: List[torch.Tensor], paths: List[str]) -> List[torch.Tensor]:
+    def _decoded(self, files: List[Tensor], paths: List[str]) -> List[Tensor]:
         if self._stream is not None:
             # nvJPEG writes on a stream that waits for no other, into memory that is free on the current one: what still
             # runs there may use it. On this stream little does; on the one that computes, a step.
@@ -240,13 +240,18 @@ class Decoder:
             return self._with_memory(files)
         except torch.cuda.OutOfMemoryError:
             raise
-        except RuntimeError:  # of a whole batch: whose is it?
-            for file, path in zip(files, paths):
-                self._named(file, path)
-            raise
+        except RuntimeError as error:
+            if len(files) > 1:  # whose is it?
+                for file, path in zip(files, paths):
+                    self._decoded([file], [path])
+                raise
+            words = "cannot decode %s: %s" % (paths[0], first_line(error))
+            if status(error) not in (None, *OF_A_FILE):
+                raise RuntimeError(words)
+            raise OSError(words + "; replace it, move it out of the set, or use decode = 'host'")
 
-    def _with_memory(self, files: List[torch.Tensor]) -> List[torch.Tensor]:
-        """Decoded; nvJPEG has memory of its own, and knows nothing of what PyTorch holds and does not use."""
+    def _with_memory(self, files: List[Tensor]) -> List[Tensor]:
+        """Decode; nvJPEG has memory of its own, and knows nothing of what PyTorch holds and does not use."""
         try:
             return self._decode(files)
         except RuntimeError as error:
@@ -260,21 +265,10 @@ class Decoder:
                 raise
             raise torch.cuda.OutOfMemoryError("nvJPEG is out of memory: %s" % first_line(error))
 
-    def _named(self, file: torch.Tensor, path: str) -> None:
-        """OSError for a file that cannot be decoded."""
-        try:
-            self._with_memory([file])
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            words = "cannot decode %s: %s" % (path, first_line(error))
-            if status(error) not in (None, *OF_A_FILE):
-                raise RuntimeError(words)
-            raise OSError(words + "; replace it, move it out of the set, or use decode = 'host'")
-
-    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, images: Tensor) -> Tensor:
         """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""
-        crop, (height, width) = self._photographs.crop, images.shape[2:]
+        crop = self._photographs.crop
+        (height, width) = images.shape[2:]
         cut = cut_of((width, height), self._photographs.how.centre(width, height, crop), crop)
         size = cut.height, cut.width
         scaled = functional.interpolate(images.to(torch.float32), size, mode="bilinear", antialias=True)
@@ -301,7 +295,8 @@ def pieces(sizes: Sequence[Optional[Tuple[int, int]]]) -> Iterator[List[int]]:
             continue
         if piece and pixels + size[0] * size[1] > TOGETHER:
             yield piece
-            piece, pixels = [], 0
+            piece = []
+            pixels = 0
         piece.append(place)
         pixels += size[0] * size[1]
     if piece:

@@ -12,13 +12,14 @@ import multiprocessing
 import os
 import threading
 from functools import partial
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from adapters.pytorch.decoding import Decoder, Encoded, Files, Pixels, packed
+from adapters.pytorch.decoding import Decoder, Encoded, Files, ImageFiles, Pixels, packed
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.photographs import Photographs
 from suite.worker.sources import Source
@@ -26,8 +27,7 @@ from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
-Samples = NamedTuple("Samples", [("images", Union[torch.Tensor, Encoded]), ("labels", List[int])])
-Read = Union[str, Samples]  # or why they cannot be read
+Samples = NamedTuple("Samples", [("images", Union[Tensor, Encoded]), ("labels", List[int])])
 DecoderOf = Callable[[Photographs], Decoder]
 
 
@@ -39,33 +39,26 @@ class SourceDataset(Dataset):
         self._source = source
 
     def __getitems__(self, indices: List[int]) -> Any:
-        """A batch's samples. An error travels as its text: DataLoader would bury it in a traceback."""
+        """Return a batch's samples. An error travels as its text: DataLoader would bury it in a traceback."""
         try:
             return [self._source.sample(index) for index in indices]
         except OSError as error:
             return str(error)
 
 
-def collated(read: Any, joined: Callable[[List[Any]], Any] = default_collate) -> Read:
-    """A batch of images that are `joined`; torch's own way makes it in shared memory inside a worker."""
+def collated(read: Any, joined: Callable[[List[Any]], Any] = default_collate) -> Union[str, Samples]:
+    """Return a batch of images that are `joined`, or why they cannot be read.
+
+    torch's own way makes it in shared memory inside a worker.
+    """
     if isinstance(read, str):
         return read
     images, labels = zip(*read)
     return Samples(joined(list(images)), list(labels))
 
 
-class IndexBatches:
-    """The endless `batches_of_indices` of this rank, as DataLoader wants them."""
-
-    def __init__(self, source: Source, setup: Setup) -> None:
-        self._source, self._setup = source, setup
-
-    def __iter__(self) -> Iterator[List[int]]:
-        return batches_of_indices(self._source, self._setup)
-
-
 def end_with(trainer: Any, worker: int) -> None:
-    """In a worker: leave when the other end of this pipe, the trainer's, is gone."""
+    """Leave a worker when the other end of this pipe, the trainer's, is gone."""
 
     def watch() -> None:
         try:
@@ -81,7 +74,7 @@ class LoaderReader(Reader):
 
     def __init__(self, source: Source, setup: Setup, encoded: bool = False) -> None:
         """Begin to read at once; `encoded`: the images are files, not decoded."""
-        options: dict = {}
+        options: Dict[str, Any] = {}
         self.words = "DataLoader, %d processes" % setup.readers
         if setup.readers:
             watched, self._alive = multiprocessing.get_context("spawn").Pipe(duplex=False)
@@ -93,7 +86,7 @@ class LoaderReader(Reader):
             }
         loader = DataLoader(
             SourceDataset(source),
-            batch_sampler=IndexBatches(source, setup),
+            batch_sampler=batches_of_indices(source, setup),
             num_workers=setup.readers,  # each sets itself to one thread
             collate_fn=partial(collated, joined=packed) if encoded else collated,
             pin_memory=pinned(setup) and not encoded,  # a decoder reads on the host
@@ -120,9 +113,8 @@ class DecodingReader(Reader):
             raise Unsupported("decode = 'gpu' is for image files, and %s has none; use decode = 'host'" % view.name)
         self._decoder = decoder(view.source.photographs)
         self._files = LoaderReader(with_source(view, Files(view.source)), setup, encoded=True)
-        self.words = (
-            self._files.words + ", which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"
-        )
+        only = ", which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"
+        self.words = self._files.words + only
 
     def next_batch(self) -> Batch:
         batch = self._files.next_batch()
@@ -141,7 +133,8 @@ class TensorReader(GatheringReader):
     def __init__(self, source: Source, setup: Setup) -> None:
         super().__init__(source, setup)
         self.words = "index_select of tensors in memory"
-        self._images, self._labels = torch.from_numpy(self._images), torch.from_numpy(self._labels)
+        self._images = torch.from_numpy(self._images)
+        self._labels = torch.from_numpy(self._labels)
         self._pinned = pinned(setup)
 
     def next_batch(self) -> Batch:
@@ -149,7 +142,7 @@ class TensorReader(GatheringReader):
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
         # torch keeps pinned blocks and gives one out again only when the copy from it is done.
-        images = torch.empty((len(indices),) + self._images.shape[1:], pin_memory=True)
+        images = torch.empty((len(indices), *self._images.shape[1:]), pin_memory=True)
         labels = torch.empty(len(indices), dtype=torch.int64, pin_memory=True)
         torch.index_select(self._images, 0, indices, out=images)
         torch.index_select(self._labels, 0, indices, out=labels)
@@ -161,16 +154,8 @@ def pinned(setup: Setup) -> bool:
     return setup.device == "cuda" and torch.cuda.is_available()
 
 
-class Labels(Source):
+class Labels(ImageFiles):
     """Image files of which this rank needs no images: labels with an empty image."""
-
-    def __init__(self, source: Source) -> None:
-        assert source.files is not None
-        self._files = source.files
-        self.name, self.classes = source.name + ", labels alone", source.classes
-
-    def __len__(self) -> int:
-        return len(self._files)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """The file is not opened."""
@@ -181,7 +166,7 @@ class Labels(Source):
 
 
 def reader_of(view: View, setup: Setup, images: bool = True, decoder: Optional[DecoderOf] = None) -> Reader:
-    """The fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
+    """Return the fastest reader of a view; an ordinary user's has DataLoader decode and normalise by Pillow and NumPy.
 
     `images`: whether they are needed; files are opened all the same where unreadable ones are to be replaced.
     `decoder`: what decodes files on the device, instead of the readers.
@@ -200,7 +185,7 @@ def reader_of(view: View, setup: Setup, images: bool = True, decoder: Optional[D
 
 
 def with_source(view: View, source: Source) -> View:
-    """The view of another source of the same samples."""
+    """Return the view of another source of the same samples."""
     changed = copy.copy(view)
     changed.source = source
     return changed

@@ -1,97 +1,137 @@
-"""Kernels and copies on CUDA, operators on CPUs: torch's own profiler in staged iterations.
+"""Operations that are faster than torch's own, with equal values: local response normalisation, and products on CPUs.
 
-All of it is read from the trace that the profiler exports, the same that Perfetto shows: its events are the profiler's
-most stable interface. A stage is a range in it, "stage forward", at whose ends the device has done all that it was
-asked for. What runs on the device between its ends belongs to the stage, whichever thread has launched it (autograd's
-backward is another one's). On CPUs only the outermost operators count, of the thread that runs the stages: the others
-are inside of them.
+`torch.nn.functional.local_response_norm` averages by a 3-d pooling over a copy. Here the window's sum is made of
+shifted additions, in place and in either memory format, and the backward is written out:
+
+    s_i = k + alpha/n * sum over the window of x_j^2
+    y_i = x_i * s_i^-beta
+    dx_i = g_i * s_i^-beta - 2*alpha*beta/n * x_i * sum over the window of g_j * y_j / s_j
+
+(Krizhevsky 2012, section 3.3, with Caffe's alpha/n.) A window of even size has one more channel below than above, as in
+Caffe and torch; the backward's is mirrored.
+
+Products of float32 matrices are oneDNN's here, torch's own are MKL's. `adapters.pytorch.candidates` chooses.
+
+Images are (samples, channels, height, width), weights (out, in, ...).
 """
 
-import json
-import os
-import tempfile
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, Set
+from typing import Any, Optional, Tuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
-
-from suite.worker.contract import Unsupported
-from suite.worker.kernels import PROFILED, WARMUP, Activity, Ranges, keep, summed
-from suite.worker.messages import Kernels
-
-RANGE = "stage "
-ON_DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}  # categories of events, our words
-# On CPUs, by the begin of their names: what torch tells as a range and not as an operator. Collectives run in a thread
-# of their library's; to forget gradients gives their memory back, which takes long where they are large.
-RANGES = ("gloo:", "mpi:", "Optimizer.zero_grad#")
+from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 
-def kernel_times(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
-    """Profile, as the trainer's contract says of `kernel_times`."""
-    on_cuda = trainer.setup.device == "cuda"
-    written = _profiled(trainer, iteration, on_cuda)
-    try:
-        activities = list(read(json.loads(written.decode())["traceEvents"], on_cuda))
-    except Exception as error:  # of another version's trace: the other passes are measured
-        raise Unsupported("torch.profiler's trace is not understood: %s: %s" % (type(error).__name__, error)) from error
-    if not activities:
-        raise Unsupported(
-            "torch.profiler saw nothing on the device: is CUPTI there, and may this user profile?"
-            if on_cuda
-            else "torch.profiler saw no operators"
-        )
-    kept = bool(trace) and keep(written, trace)
-    profiler = "torch.profiler %s (%s)" % (torch.__version__, "CUPTI" if on_cuda else "operators on CPUs")
-    return summed(activities, profiler, os.path.basename(trace) if kept else "")
-
-
-def _profiled(trainer: Any, iteration: Callable[[Callable[[str], Any]], None], on_cuda: bool) -> bytes:
-    """The exported trace of PROFILED iterations."""
-
-    @contextmanager
-    def within(stage: str) -> Iterator[None]:
-        trainer.synchronize()
-        with record_function(RANGE + stage):
-            yield
-            trainer.synchronize()
-
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
-    steps = schedule(wait=0, warmup=WARMUP, active=PROFILED, repeat=1)
-    # Events of all cycles are kept: there is one, and torch warns of those that it would drop.
-    with profile(activities=activities, schedule=steps, acc_events=True) as profiler:
-        for _ in range(WARMUP + PROFILED):
-            iteration(within)
-            profiler.step()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "kernels.json")
-        profiler.export_chrome_trace(path)
-        with open(path, "rb") as stream:
-            return stream.read()
-
-
-def read(events: Iterable[Dict[str, Any]], on_cuda: bool) -> Iterator[Activity]:
-    """Chrome's trace events as activities: what runs outside of all stages is left out."""
-    timed = [each for each in events if each.get("ph") == "X"]
-    stages = [each for each in timed if each.get("cat") == "user_annotation" and each["name"].startswith(RANGE)]
-    ranges = Ranges((each["name"][len(RANGE) :], each["ts"], each["ts"] + each["dur"]) for each in stages)
-    if on_cuda:
-        found = [(each, ON_DEVICE[each["cat"]]) for each in timed if each.get("cat") in ON_DEVICE]
+def normalised(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tuple[Tensor, Tensor, Tensor]:
+    """Return y, and s^-beta and 1/s, which `normalised_backward` takes."""
+    square = x * x
+    scale = torch.mul(square, alpha / size).add_(k)
+    add_window(scale, square, size // 2, (size - 1) // 2, alpha / size)
+    if beta == 0.75:  # two square roots cost a fraction of a power
+        root = scale.rsqrt_()
+        power = root.sqrt().mul_(root)
+        inverse = root.mul_(root)
     else:
-        found = [(each, "operator") for each in _outermost(timed, {each["tid"] for each in stages})]
-    for each, kind in found:
-        stage, iteration = ranges.of(each["ts"], each["ts"] + each["dur"])
-        if stage:
-            begin = each["ts"] - ranges.begin  # a machine that is up for long has few digits left behind the seconds
-            yield Activity(stage, iteration, each["name"], kind, 1e-6 * begin, 1e-6 * (begin + each["dur"]))
+        power = scale.pow(-beta)
+        inverse = scale.reciprocal()
+    return x * power, power, inverse
 
 
-def _outermost(timed: Iterable[Dict[str, Any]], threads: Set[Any]) -> Iterator[Dict[str, Any]]:
-    """The operators that no other one has called, and RANGES."""
-    operators = [each for each in timed if each.get("cat") == "cpu_op" and each["tid"] in threads]
-    end = float("-inf")
-    for each in sorted(operators, key=lambda each: (each["ts"], -each["dur"])):
-        if each["ts"] >= end:
-            end = each["ts"] + each["dur"]
-            yield each
-    yield from (each for each in timed if each["name"].startswith(RANGES))
+def normalised_backward(
+    dy: Tensor, x: Tensor, power: Tensor, inverse: Tensor, size: int, alpha: float, beta: float
+) -> Tensor:
+    """Return the gradient of x."""
+    dx = dy * power
+    through = (dx * x).mul_(inverse)
+    total = through.clone(memory_format=torch.preserve_format)
+    add_window(total, through, (size - 1) // 2, size // 2, 1.0)
+    return dx.addcmul_(x, total, value=-2.0 * alpha / size * beta)
+
+
+def add_window(total: Tensor, x: Tensor, below: int, above: int, factor: float) -> None:
+    """Add factor * x of the channels up to `below` lower and `above` higher, in place."""
+    channels = x.shape[1]
+    for shift in range(1, min(below, channels - 1) + 1):
+        total[:, shift:].add_(x[:, :-shift], alpha=factor)
+    for shift in range(1, min(above, channels - 1) + 1):
+        total[:, :-shift].add_(x[:, shift:], alpha=factor)
+
+
+class Normalise(torch.autograd.Function):
+    """Local response normalisation, for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+        y, power, inverse = normalised(x, size, alpha, beta, k)
+        ctx.save_for_backward(x, power, inverse)
+        ctx.constants = (size, alpha, beta)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tuple[Any, ...]:
+        """Return the gradient of x, and none of the constants."""
+        return normalised_backward(dy, *ctx.saved_tensors, *ctx.constants), None, None, None, None
+
+
+class FastLRN(nn.Module):
+    """Local response normalisation across channels; `alpha` is divided by `size`, as in torch and Caffe."""
+
+    def __init__(self, size: int, alpha: float, beta: float, k: float) -> None:
+        super().__init__()
+        self.constants = (size, alpha, beta, k)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Normalise.apply(x, *self.constants)
+
+
+linear: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # None: this PyTorch has no oneDNN
+
+
+def by_onednn(x: Tensor, matrix: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """Multiply x (rows, in) by a matrix (out, in), transposed, and add the bias; neither needs to be contiguous."""
+    return linear(x, matrix, bias, "none", [], "")
+
+
+if linear is not None:
+
+    @register_flop_formula(linear)
+    def product_flops(x: Any, matrix: Any, *_: Any, **__: Any) -> int:
+        """Count a product's operations, for the check of multiply-accumulates."""
+        return 2 * x[0] * x[1] * matrix[0]
+
+
+class Product(torch.autograd.Function):
+    """`by_onednn` and its backward, two more products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        """Multiply x (rows, in) by a weight (out, in) or (out, in, 1, 1)."""
+        ctx.save_for_backward(x, weight)
+        return by_onednn(x, weight.view(len(weight), -1), bias)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """Return the gradients of x, weight and bias."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        dx = by_onednn(dy, weight.view(len(weight), -1).t()) if of_x else None
+        # With the weight's own strides: DDP would copy any other gradient into its buckets.
+        dw = by_onednn(dy.t(), x.t()).as_strided(weight.shape, weight.stride()) if of_weight else None
+        return dx, dw, dy.sum(0) if of_bias else None
+
+
+class Dense(nn.Linear):
+    """torch.nn.Linear by oneDNN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Product.apply(x, self.weight, self.bias)
+
+
+class Pointwise(nn.Conv2d):
+    """A 1x1 convolution as a product over pixels; without a copy where memory is channels-last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        samples, channels, height, width = x.shape
+        pixels = x.permute(0, 2, 3, 1).reshape(-1, channels)
+        y = Product.apply(pixels, self.weight, self.bias)
+        return y.view(samples, height, width, -1).permute(0, 3, 1, 2)

@@ -6,17 +6,19 @@ variance is the unbiased one; a ceil-mode window that begins beyond the input an
 left padding is dropped, as the graph says.
 """
 
-from typing import Any, Callable, Dict, FrozenSet, Sequence
+from typing import Any, Callable, Dict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from adapters.pytorch.candidates import Dense, Pointwise, random
-from adapters.pytorch.lrn import FastLRN
+from adapters.pytorch.candidates import Run, random
+from adapters.pytorch.kernels import Dense, FastLRN, Pointwise
 from suite.worker.contract import Unsupported
-from workloads.graph import Graph, Layer
+from workloads.graph import Layer
 
-Operation = Callable[..., torch.Tensor]
+Operation = Callable[
+    ..., Tensor
+]  # called with a layer's inputs: (samples, channels, height, width) or (samples, features)
 CODE = (__file__,)  # files besides candidates.py whose code decides how a layer is computed
 
 
@@ -30,20 +32,10 @@ def lower(layer: Layer, fast: bool, exclusive: bool, way: str = "torch") -> Oper
     return operation
 
 
-def overwritable(graph: Graph, readers: Dict[str, int]) -> FrozenSet[str]:
-    """Names of the layers whose output may be written over by their one reader."""
-    heads = {head.layer for head in graph.heads}
-    return frozenset(
-        layer.name
-        for layer in graph.layers
-        if layer.overwritable and readers.get(layer.name, 0) == 1 and layer.name not in heads
-    )
-
-
 class PaddedAverage(nn.AvgPool2d):
     """On CUDA its backward forgets the padding where memory is channels-last (pytorch/pytorch#188344, torch 2.11)."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Pool; on CUDA after a copy to contiguous memory."""
         return super().forward(input.contiguous() if input.is_cuda else input)
 
@@ -52,7 +44,11 @@ class Lowering:
     """A layer's operation, made by the method that bears the name of the layer's kind."""
 
     def __init__(self, layer: Layer, fast: bool, exclusive: bool, way: str) -> None:
-        self._layer, self._attrs, self._fast, self._exclusive, self._way = layer, layer.attrs, fast, exclusive, way
+        self._layer = layer
+        self._attrs = layer.attrs
+        self._fast = fast
+        self._exclusive = exclusive
+        self._way = way
         self._entering = layer.input_shapes[0][0]  # channels, or features
 
     def conv(self) -> Operation:
@@ -81,9 +77,8 @@ class Lowering:
         return kind(count_include_pad=self._attrs["count_padding"], **self._window())
 
     def lrn(self) -> Operation:
-        constants = [self._attrs[name] for name in ("size", "alpha", "beta", "k")]
-        # torch gives an even window one more channel to the left; only odd ones are written out.
-        return FastLRN(*constants) if self._fast and constants[0] % 2 else nn.LocalResponseNorm(*constants)
+        kind = FastLRN if self._fast else nn.LocalResponseNorm
+        return kind(*[self._attrs[name] for name in ("size", "alpha", "beta", "k")])
 
     def dropout(self) -> Operation:
         return nn.Dropout(self._attrs["rate"]) if self._attrs["rate"] else nn.Identity()
@@ -110,7 +105,7 @@ class Lowering:
         return {theirs: attrs[ours] for ours, theirs in names.items()}
 
 
-def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Callable[[], Sequence[torch.Tensor]]:
+def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Run:
     """Return what computes a layer forward and backward on random numbers, for `candidates.choose`."""
     module: Any = lower(layer, True, False, way)
     with torch.no_grad():
@@ -118,10 +113,10 @@ def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Callable[[], S
             parameter.copy_(random(parameter.shape, seed))
     module.to(memory_format=layout)
     x = random((samples, *layer.input_shapes[0]), 2, layout).requires_grad_()
-    gradient = random((samples, *layer.shape), 3, layout)
+    dy = random((samples, *layer.shape), 3, layout)
 
-    def run() -> Sequence[torch.Tensor]:
+    def run() -> Any:
         y = module(x)
-        return [y.detach(), *torch.autograd.grad(y, [x, *module.parameters()], gradient)]
+        return [y.detach(), *torch.autograd.grad(y, [x, *module.parameters()], dy)]
 
     return run

@@ -1,4 +1,4 @@
-"""Threads, devices, the way of batches to them, and versions."""
+"""Threads, devices, types of numbers, the way of batches to devices, and versions."""
 
 import os
 import re
@@ -8,14 +8,31 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
+from torch import Tensor
 
-from adapters.pytorch.precision import multiplied
 from suite.worker.contract import Setup, Unavailable, chosen
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick
 from suite.worker.trainer import Trainer
 
+Mark = Any  # a torch.cuda.Event; on a CPU seconds
+
 PLACES = 2  # of a batch on a GPU: one that a step computes with, one that is filled during the step
+
+# The narrow type that autocast computes convolutions and products in; parameters and gradients stay float32.
+MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# The scale of losses. torch begins with 65536, with which small batches' gradients overflow: first steps train nothing.
+FIRST_SCALE = 1024.0
+
+
+def stored(precision: str) -> torch.dtype:
+    """Return the type of parameters, gradients and images."""
+    return torch.float64 if precision == "float64" else torch.float32
+
+
+def multiplied(precision: str) -> torch.dtype:
+    """Return the type of what convolutions and products take; TF32 is float32 that the hardware rounds."""
+    return MIXED.get(precision, stored(precision))
 
 
 class DeviceTrainer(Trainer):
@@ -30,8 +47,8 @@ class DeviceTrainer(Trainer):
         if self._on_cuda:
             torch.cuda.synchronize()
 
-    def mark(self) -> Any:
-        """Return a CUDA event on the current stream; on a CPU the monotonic clock."""
+    def mark(self) -> Mark:
+        """Return an event on the current stream; on a CPU the monotonic clock."""
         if not self._on_cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -41,7 +58,7 @@ class DeviceTrainer(Trainer):
     def has_device_marks(self) -> bool:
         return self._on_cuda
 
-    def elapsed(self, begin: Any, end: Any) -> float:
+    def elapsed(self, begin: Mark, end: Mark) -> float:
         return float(begin.elapsed_time(end)) / 1e3 if self._on_cuda else super().elapsed(begin, end)
 
     def peak_device_bytes(self) -> Optional[int]:
@@ -62,7 +79,13 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
     if setup.device == "cuda":
         device = cuda(setup)
         if compiled:
-            compiler()
+            # Triton compiles in C what starts its kernels.
+            wants = "torch.compile on a GPU compiles its kernels' launchers in C and needs "
+            if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+                raise Unavailable(wants + "a C compiler: there is none; install gcc or set CC")
+            header = os.path.join(sysconfig.get_config_var("INCLUDEPY") or "", "Python.h")
+            if not os.path.isfile(header):
+                raise Unavailable(wants + "Python's header: there is no %s; install python3-dev or its like" % header)
         return device
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
@@ -70,22 +93,14 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
     return torch.device("cpu")
 
 
-def compiler() -> None:
-    """Unavailable where Triton, which compiles for GPUs, cannot compile in C what starts its kernels."""
-    wants = "torch.compile on a GPU compiles its kernels' launchers in C and needs "
-    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        raise Unavailable(wants + "a C compiler: there is none; install gcc or set CC")
-    header = os.path.join(sysconfig.get_config_var("INCLUDEPY") or "", "Python.h")
-    if not os.path.isfile(header):
-        raise Unavailable(wants + "Python's header: there is no %s; install python3-dev or its like" % header)
-
-
 def cuda(setup: Setup) -> torch.device:
     if not torch.cuda.is_available():
         if torch.version.cuda:
-            built, remedy = "for CUDA %s" % torch.version.cuda, "see whether nvidia-smi lists a device and its driver"
+            built = "for CUDA %s" % torch.version.cuda
+            remedy = "see whether nvidia-smi lists a device and its driver"
         else:
-            built, remedy = "without CUDA", "install a PyTorch that is built with it"
+            built = "without CUDA"
+            remedy = "install a PyTorch that is built with it"
         raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
     own = own_gpus(setup)
     torch.cuda.set_device(own[0])
@@ -101,7 +116,7 @@ def cuda(setup: Setup) -> torch.device:
 
 
 def own_gpus(setup: Setup) -> List[int]:
-    """Their numbers."""
+    """Return the numbers of this rank's GPUs."""
     return own_devices(setup, torch.cuda.device_count())
 
 
@@ -111,11 +126,11 @@ def yardstick(setup: Setup) -> Yardstick:
         devices = [torch.device("cuda", number) for number in own_gpus(setup)]
     dtype = multiplied(setup.precision)
 
-    def product(side: int) -> Callable[[], Any]:
+    def product(side: int) -> Callable[[], List[Tensor]]:
         matrices = [torch.rand(side, side, device=device).to(dtype) for device in devices]
         return lambda: [torch.mm(matrix, matrix) for matrix in matrices]
 
-    def copy(size: int) -> Callable[[], Any]:
+    def copy(size: int) -> Callable[[], List[Tensor]]:
         pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
         return lambda: [there.copy_(here) for there, here in pairs]
 
@@ -125,14 +140,15 @@ def yardstick(setup: Setup) -> Yardstick:
 def versions(device: str) -> Dict[str, str]:
     found = {"torch": str(torch.__version__)}  # a subclass of str until then
     patterns = {"onednn": r"MKL-DNN v([\d.]+)", "mkl": r"Math Kernel Library Version (\S+)", "openmp": r"OpenMP (\S+)"}
-    text = torch.__config__.show()
     for name, pattern in patterns.items():
-        match = re.search(pattern, text)
+        match = re.search(pattern, torch.__config__.show())
         if match:
             found[name] = match.group(1)
     if device == "cuda":
-        found.update(cuda=str(torch.version.cuda), cudnn=str(torch.backends.cudnn.version()))
-        found.update(nccl=".".join(map(str, torch.cuda.nccl.version())), gpu=torch.cuda.get_device_name())
+        found["cuda"] = str(torch.version.cuda)
+        found["cudnn"] = str(torch.backends.cudnn.version())
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["gpu"] = torch.cuda.get_device_name()
     else:
         found["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
     return found
@@ -146,29 +162,30 @@ class Copies:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
-        self._places: Dict[Any, List[torch.Tensor]] = {}
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._places: Dict[Any, List[Tensor]] = {}  # by a tensor's number, type and shape
         self._read: List[Any] = [None] * PLACES  # by place: an event, reached when no step reads it any more
         self._batches = 0
 
-    def batch(self, *hosts: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Its tensors on the device, for what is queued next: a later batch will lie in the same memory."""
-        computing, place = torch.cuda.current_stream(self._device), self._batches % PLACES
+    def batch(self, *hosts: Tensor) -> Sequence[Tensor]:
+        """Return its tensors on the device, for what is queued next: a later batch will lie in the same memory."""
+        computing = torch.cuda.current_stream(self._device)
+        place = self._batches % PLACES
         self._read[place - 1] = computing.record_event()  # what is queued so far reads the batch before, no later one
         if self._read[place] is not None:
             self._stream.wait_event(self._read[place])
-        there = [self._room(number, host)[place] for number, host in enumerate(hosts)]
+        there = []
+        for number, host in enumerate(hosts):
+            key = (number, host.dtype, tuple(host.shape))
+            if key not in self._places:
+                self._places[key] = [torch.empty_like(host, device=self._device) for _ in range(PLACES)]
+                # The memory may still be in use on the computing stream, for which it was given out.
+                self._stream.wait_stream(computing)
+            there.append(self._places[key][place])
         with torch.cuda.stream(self._stream):
             for room, host in zip(there, hosts):
                 room.copy_(host, non_blocking=True)
         computing.wait_stream(self._stream)
         self._batches += 1
         return there
-
-    def _room(self, number: int, host: torch.Tensor) -> List[torch.Tensor]:
-        key = (number, host.dtype, tuple(host.shape))
-        if key not in self._places:
-            self._places[key] = [torch.empty_like(host, device=self._device) for _ in range(PLACES)]
-            # The memory may still be in use on the computing stream, for which it was given out.
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        return self._places[key]

@@ -1,60 +1,70 @@
-"""A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order."""
+"""A graph, or a stage of one, as one nn.Module: a flat program of native layers, run in order; what it costs."""
 
+from collections import Counter
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
-from adapters.pytorch.lower import Operation, lower, overwritable
+from adapters.pytorch.candidates import Ways
+from adapters.pytorch.lower import Operation, lower
+from suite.worker.contract import LayerTimes
+from suite.worker.layers import LayerClock, repeated
 from suite.worker.pipeline_stages import Stage
+from suite.worker.trainer import Arrays, Trainer
 from workloads.graph import Graph
 
+Named = Iterator[Tuple[str, Tensor]]  # by canonical name
+Heads = List[Tensor]  # logits (samples, classes) of every head, the network's answer last
 # what to call, where its result goes, its first input, its other inputs (places in a list of values)
 Instruction = Tuple[Operation, int, int, Tuple[int, ...]]
 
 
 class Net(nn.Module):
-    """Runs a graph; `forward` gives the logits of every head, the network's answer last.
+    """Runs a graph, or a stage of it.
 
     Everything that depends on the graph is decided here, once: a call of `forward` costs
     a tuple and an index a layer beyond the layers themselves.
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        weights: Dict[str, np.ndarray],
-        fast: bool,
-        stage: Optional[Stage] = None,
-        ways: Optional[Dict[str, str]] = None,
+        self, graph: Graph, weights: Arrays, fast: bool, stage: Optional[Stage] = None, ways: Optional[Ways] = None
     ) -> None:
-        """Lower every layer (of a stage) and set its weights (canonical names); KeyError names a missing one.
-
-        `ways`: how `candidates.choose` has layers computed, by their names.
-        """
+        """Lower every layer (of a stage) and set its weights; KeyError names a missing one."""
         super().__init__()
         self.layers = nn.ModuleList()
-        self._states: List[Tuple[str, Any, str]] = []
+        self._states: List[Tuple[str, Any, str]] = []  # name, module, role
+        heads = tuple(head.layer for head in graph.heads)
         if stage is None:
-            stage = Stage(0, len(graph.layers), ("input",), tuple(head.layer for head in graph.heads))
-        # What another stage made may be read there again.
-        mine = overwritable(graph, read_counts(graph)) - set(stage.entering)
+            stage = Stage(0, len(graph.layers), ("input",), heads)
+        readers = Counter(name for layer in graph.layers for name in layer.inputs)
         places = Places(graph, stage)
         self._program: List[Instruction] = []
+        overwritable = set()  # layers of this stage whose output may be written over by its one reader
         for index in range(stage.begin, stage.end):
             layer = graph.layers[index]
-            operation = lower(layer, fast, layer.inputs[0] in mine, (ways or {}).get(layer.name, "torch"))
+            if layer.overwritable and readers[layer.name] == 1 and layer.name not in heads:
+                overwritable.add(layer.name)
+            way = (ways or {}).get(layer.name, "torch")
+            operation = lower(layer, fast, layer.inputs[0] in overwritable, way)
             if isinstance(operation, nn.Module):
-                self._keep(operation, layer.name)
-            inputs, output = places.of(index)
-            self._program.append((operation, output, inputs[0], inputs[1:]))
-        self._size, self._leaving = places.size, [places.now[name] for name in stage.leaving]
-        self._load(weights)
+                self.layers.append(operation)
+                for role in ("weight", "bias", "running_mean", "running_var"):
+                    if getattr(operation, role, None) is not None:
+                        self._states.append((layer.name + "." + role, operation, role))
+            (first, *rest), output = places.of(index)
+            self._program.append((operation, output, first, tuple(rest)))
+        self._size = places.size
+        self._leaving = [places.now[name] for name in stage.leaving]
+        with torch.no_grad():
+            for name, parameter in self.trainable():
+                parameter.copy_(torch.from_numpy(weights[name]))
 
-    def forward(self, *entering: torch.Tensor) -> List[torch.Tensor]:
-        """Logits (samples, classes) of every head, for images (samples, channels, height, width); or a stage's."""
+    def forward(self, *entering: Tensor) -> List[Tensor]:
+        """Return the heads, for images (samples, channels, height, width); of a stage the values that leave."""
         values: List[Any] = [*entering] + [None] * (self._size - len(entering))
         for operation, output, first, rest in self._program:
             if rest:
@@ -63,7 +73,7 @@ class Net(nn.Module):
                 values[output] = operation(values[first])
         return [values[place] for place in self._leaving]
 
-    def layer_by_layer(self, images: torch.Tensor, done: Callable[[int, torch.Tensor, bool], None]) -> List[Any]:
+    def layer_by_layer(self, images: Tensor, done: Callable[[int, Tensor, bool], None]) -> Heads:
         """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
         values: List[Any] = [images] + [None] * (self._size - 1)
         for index, (operation, output, first, rest) in enumerate(self._program):
@@ -72,24 +82,13 @@ class Net(nn.Module):
             done(index, made, made.grad_fn is not before)
         return [values[place] for place in self._leaving]
 
-    def trainable(self) -> Iterator[Tuple[str, nn.Parameter]]:
-        """(canonical name, parameter), in the graph's order."""
+    def trainable(self) -> Named:
+        """Yield the parameters, in the graph's order."""
         return ((name, tensor) for name, tensor in self.tensors() if isinstance(tensor, nn.Parameter))
 
-    def tensors(self) -> Iterator[Tuple[str, torch.Tensor]]:
-        """(canonical name, tensor) of parameters and running statistics."""
+    def tensors(self) -> Named:
+        """Yield parameters and running statistics."""
         return ((name, getattr(module, role)) for name, module, role in self._states)
-
-    def _keep(self, module: nn.Module, name: str) -> None:
-        self.layers.append(module)
-        for role in ("weight", "bias", "running_mean", "running_var"):
-            if getattr(module, role, None) is not None:
-                self._states.append((name + "." + role, module, role))
-
-    def _load(self, weights: Dict[str, np.ndarray]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.trainable():
-                parameter.copy_(torch.from_numpy(weights[name]))
 
 
 class Places:
@@ -101,17 +100,18 @@ class Places:
     def __init__(self, graph: Graph, stage: Stage) -> None:
         """Walk the stage's layers once with `of`, in order."""
         self._graph = graph
-        indices = range(stage.begin, stage.end)
-        self._last = {name: index for index in indices for name in graph.layers[index].inputs}
+        self._last: Dict[str, int] = {}
+        for index in range(stage.begin, stage.end):
+            self._last.update((name, index) for name in graph.layers[index].inputs)
         self._last.update((name, stage.end) for name in stage.leaving)
-        self.now: Dict[str, int] = {name: place for place, name in enumerate(stage.entering)}
+        self.now = {name: place for place, name in enumerate(stage.entering)}
         self._free: List[int] = []
         self.size = len(stage.entering)
 
-    def of(self, index: int) -> Tuple[Tuple[int, ...], int]:
-        """Places of a layer's inputs and of its output."""
+    def of(self, index: int) -> Tuple[List[int], int]:
+        """Return the places of a layer's inputs and of its output."""
         layer = self._graph.layers[index]
-        inputs = tuple(self.now[name] for name in layer.inputs)
+        inputs = [self.now[name] for name in layer.inputs]
         for name in set(layer.inputs):
             if self._last[name] == index:
                 self._free.append(self.now.pop(name))
@@ -126,21 +126,71 @@ class Places:
         return inputs, output
 
 
-def read_counts(graph: Graph) -> Dict[str, int]:
-    counts: Dict[str, int] = {}
-    for layer in graph.layers:
-        for name in layer.inputs:
-            counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def joint_loss(heads: List[torch.Tensor], shares: List[float], labels: torch.Tensor) -> torch.Tensor:
+def joint_loss(heads: Heads, shares: List[float], labels: Tensor) -> Tensor:
     """Sum over heads of share x mean softmax cross-entropy; in float32 at least."""
-    total: Optional[torch.Tensor] = None
+    total: Any = None
     for logits, share in zip(heads, shares):
         wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         loss = functional.cross_entropy(wide, labels)
         loss = loss if share == 1.0 else loss * share
         total = loss if total is None else total + loss
-    assert total is not None, "a graph has at least one head"
     return total
+
+
+def counted_macs(network: nn.Module, *samples: Tensor) -> int:
+    """Count a forward pass's multiply-accumulates, one being two of FlopCounterMode's operations."""
+    counter = FlopCounterMode(display=False)
+    network.eval()  # the running statistics stay as they are
+    with torch.no_grad(), counter:
+        network(*samples)
+    network.train()
+    return int(counter.get_total_flops()) // 2
+
+
+def layer_times(
+    trainer: Trainer, graph: Graph, net: Net, evaluate: Callable[[Any], Tuple[Heads, Tensor]]
+) -> List[LayerTimes]:
+    """Time each layer within a real forward and backward: laps between layers, and in autograd's hooks.
+
+    `evaluate(network)` gives the heads and the loss of a batch; gradients are dropped. Autograd works through the
+    forward's record in the opposite order, so a layer's backward lasts from the moment its output's gradient is there
+    until the next layer's is; sums over a value's readers are in the last one's.
+    """
+    clock = LayerClock(trainer, graph)
+    running = 0  # the row whose backward is running
+
+    def complete(index: int, parameter: Tensor) -> None:
+        clock.ready(index)
+
+    def reached(index: int, gradient: Tensor) -> None:
+        nonlocal running
+        clock.backward(running)
+        running = index
+
+    def done(index: int, output: Tensor, fresh: bool) -> None:
+        clock.forward(index)
+        if fresh and output.requires_grad:
+            output.register_hook(partial(reached, index))
+
+    def once() -> None:
+        nonlocal running
+        running = len(graph.layers)
+        clock.begin()
+        _, loss = evaluate(lambda images: net.layer_by_layer(images, done))
+        clock.forward(running)
+        clock.begin()
+        loss.backward()
+        clock.backward(running)
+        net.zero_grad(set_to_none=True)
+
+    handles = []
+    places = {layer.name: index for index, layer in enumerate(graph.layers)}
+    for name, parameter in net.trainable():
+        # After the accumulation, as DDP's and Horovod's own hooks.
+        hook = partial(complete, places[name.rpartition(".")[0]])
+        handles.append(parameter.register_post_accumulate_grad_hook(hook))
+    try:
+        return repeated(clock, once)
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,11 +1,13 @@
 """The contract's update rules by torch.optim."""
 
 import math
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
+from torch import Tensor
 
 from suite.worker.contract import Adam, Optimiser
+from suite.worker.trainer import Notes
 
 
 class KerasAdam(torch.optim.Adam):
@@ -15,9 +17,10 @@ class KerasAdam(torch.optim.Adam):
     sqrt(1 - beta2^t) that is (sqrt(v) + epsilon) / sqrt(1 - beta2^t), the contract's rule to the last bit or two.
     """
 
-    def __init__(self, parameters: List[torch.Tensor], rule: Adam, fused: Optional[bool]) -> None:
+    def __init__(self, parameters: List[Tensor], rule: Adam, fused: Optional[bool]) -> None:
         """Every constant is passed: torch has defaults of its own."""
-        self._rule, self._updates = rule, 0
+        self._rule = rule
+        self._updates = 0
         super().__init__(
             parameters,
             lr=rule.lr,
@@ -34,7 +37,7 @@ class KerasAdam(torch.optim.Adam):
         return super().step(closure)
 
 
-def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
+def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Notes]:
     """Return the optimiser's class and its arguments after the parameters.
 
     Fused is one pass over a parameter and its state instead of several.
@@ -45,8 +48,8 @@ def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Dict[str, Any]]:
     return torch.optim.SGD, dict(options, fused=fused or None)
 
 
-def make_optimiser(parameters: List[torch.Tensor], rule: Optimiser, fused: bool, skips: bool = False) -> Any:
-    """An optimiser of torch's that follows a rule over these parameters; `skips`: its first update may be left out.
+def make_optimiser(parameters: List[Tensor], rule: Optimiser, fused: bool, skips: bool = False) -> Any:
+    """Return torch's optimiser that follows a rule over these parameters; `skips`: its first update may be left out.
 
     The fused kernel makes velocities without filling them, and leaves them so where it skips: they begin at 0 then,
     from where the first update is the same.

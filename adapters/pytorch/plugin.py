@@ -33,7 +33,7 @@ STRATEGIES = (
     ),
     _strategy(
         "dp",
-        "adapters.pytorch.strategies.dp:DP",
+        "adapters.pytorch.replica:DP",
         "DataParallel: one process scatters the batch and the weights over its GPUs in every step.",
         distributed=False,
         several_devices=True,
@@ -47,7 +47,7 @@ STRATEGIES = (
     ),
     _strategy(
         "accumulate",
-        "adapters.pytorch.strategies.accumulate:Accumulate",
+        "adapters.pytorch.strategies.ddp:Accumulate",
         "DistributedDataParallel that takes its batch in pieces and exchanges with the last one (no_sync before); the "
         "staged pass runs all forwards first.",
         microbatches="microbatches",
@@ -60,7 +60,7 @@ STRATEGIES = (
     ),
     _strategy(
         "fsdp",
-        "adapters.pytorch.strategies.fsdp:FSDP",
+        "adapters.pytorch.strategies.sharded:FSDP",
         "FSDP2 (fully_shard): parameters, gradients and state in shares; groups of layers are gathered in the forward "
         "and the backward, which also sums up their gradients.",
         separable=NO_COMMUNICATION,
@@ -77,7 +77,7 @@ STRATEGIES = (
     ),
     _strategy(
         "tensor_parallel",
-        "adapters.pytorch.strategies.tensor_parallel:TensorParallel",
+        "adapters.pytorch.strategies.sharded:TensorParallel",
         "All ranks hold one network: every dense layer is cut over them (parallelize_module), the others are whole on "
         "each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
@@ -99,7 +99,7 @@ STRATEGIES = (
     ),
     _strategy(
         "hybrid",
-        "adapters.pytorch.strategies.hybrid:Hybrid",
+        "adapters.pytorch.strategies.pipeline:Hybrid",
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
         cut="layers where one value crosses",
@@ -116,7 +116,7 @@ STRATEGIES = (
     ),
     _strategy(
         "local_sgd",
-        "adapters.pytorch.strategies.local_sgd:LocalSGD",
+        "adapters.pytorch.strategies.ddp:LocalSGD",
         "Every rank trains alone; now and then, within the update, the models are averaged (PeriodicModelAverager).",
         synchronous=False,
         separable=NO_COMMUNICATION,
@@ -187,7 +187,8 @@ def _with_kernel_knobs(timed: Knob) -> Knob:
 
 def times_layers(case: Configuration) -> bool:
     """Return whether `adapters.pytorch.candidates.choose` may time layers, on the case's batch."""
-    place, knobs = case.placement, case.knobs
+    place = case.placement
+    knobs = case.knobs
     left_open = "auto" in (knobs.get(name, "auto") for name in TIMED)
     tuned = case.tuning == "tuned" and place.device == "cpu" and case.precision == "float32"
     return tuned and left_open and knobs.get("onednn") != "off"
@@ -349,7 +350,8 @@ class PyTorch(Adapter):
 
     def unsupported(self, case: Configuration) -> str | None:
         """Refuse by the number of ranks and by pairs of knobs; DDP on one rank is allowed: it shows DDP's own cost."""
-        backups, ranks = case.knobs["backups"], case.placement.ranks
+        backups = case.knobs["backups"]
+        ranks = case.placement.ranks
         if 1 < ranks <= backups:
             return f"backups = {backups} of {ranks} workers leave none to wait for; ask for fewer"
         place = case.placement
@@ -367,7 +369,9 @@ class PyTorch(Adapter):
             return "a CUDA graph repeats the rate and the epsilon that it was recorded with; use sgd at one rate"
         if case.knobs["decode"] == "gpu" and (problem := _on_the_host(case)):
             return f"{problem}, or decode = 'host'"
-        pieces, parts, strategy = self.microbatches(case), self.model_parallel_size(case), self.strategy(case)
+        pieces = self.microbatches(case)
+        parts = self.model_parallel_size(case)
+        strategy = self.strategy(case)
         if strategy.model_parallel and parts == 1:
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
         if case.knobs["schedule"] == "1f1b" and pieces < parts:

@@ -1,56 +1,60 @@
-"""A trainer that holds the whole network: what `single` is, and the data-parallel strategies build on."""
+"""Trainers that hold the whole network: `single`, `dp`, and the base of all data-parallel strategies."""
 
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
+from torch.nn.parallel import DataParallel
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.kernels import kernel_times
-from adapters.pytorch.net import Net, joint_loss
+from adapters.pytorch.kernel_times import kernel_times
+from adapters.pytorch.machine import MIXED, own_gpus
+from adapters.pytorch.net import Heads, Net, counted_macs, joint_loss, layer_times
 from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.precision import MIXED
-from adapters.pytorch.recorded import RecordedStep, state_of
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
-from suite.worker.layers import LayerClock, repeated
 from suite.worker.messages import Kernels
+from suite.worker.trainer import Arrays, Iteration, Notes
 from workloads.graph import Graph
+
+WARM = 3  # steps before a recording, in which cuDNN and the optimiser make what they keep
 
 
 class ReplicaTrainer(TorchTrainer):
     """Trains a lowered graph with torch.optim; a subclass adds the exchange."""
+
+    contiguous_weights = False  # whether parameters must be; else they have the images' memory format
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._net: Any = None
         self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
         self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
-        self._heads: List[torch.Tensor] = []
+        self._heads: Heads = []
         self._records = chosen(setup, "cuda_graph", default=False)
-        self._recorded: Optional[RecordedStep] = None
+        self._recorded: Optional["RecordedStep"] = None
 
     # --- life ---------------------------------------------------------------
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         self._begin_build(graph)
         self._graph = graph
         self._net = self._network(graph, weights)
-        self._net.to(self._device, self._dtype, memory_format=self._weights_format()).train()
-        self._staged_net = self._perhaps_compiled(self._net)
-        self._native_net = self._staged_net
+        layout = torch.contiguous_format if self.contiguous_weights else self._layout
+        self._net.to(self._device, self._dtype, memory_format=layout).train()
+        self._staged_net = self._native_net = self._perhaps_compiled(self._net)
         self._wrap()
         self._optimiser = self._make_optimiser(list(self._net.parameters()))
 
     # --- the staged iteration -----------------------------------------------
 
     def forward(self, batch: Batch) -> None:
-        """The network without its wrapping: nothing is exchanged."""
+        """Run the network without its wrapping: nothing is exchanged."""
         self._heads, self._loss = self._evaluate(self._staged_net, batch)
 
     def backward(self) -> None:
-        """Autograd; the gradients are this rank's own."""
+        """Run autograd; the gradients are this rank's own."""
         self._scaler.scale(self._loss).backward()
         self._loss = self._loss.detach()
 
@@ -59,15 +63,15 @@ class ReplicaTrainer(TorchTrainer):
     def step(self, batch: Batch) -> None:
         if self._records and self._recorded is None:
             self._heads = []  # a staged forward's: autograd's nodes behind them go by the stream they were made on
-            self._recorded = RecordedStep(self._stepped, batch, partial(state_of, self._net, self._optimiser))
+            self._recorded = RecordedStep(self._stepped, batch, self._net, self._optimiser)
         if self._recorded is None or not self._recorded.takes(batch):
             self._loss = self._stepped(batch)
         else:
             self._recorded(batch)
             self._loss = self._recorded.loss
 
-    def _stepped(self, batch: Batch) -> torch.Tensor:
-        """A step; the loss before it."""
+    def _stepped(self, batch: Batch) -> Tensor:
+        """Make a step and return the loss before it."""
         _, loss = self._evaluate(self._native_net, batch)
         self._scaler.scale(loss).backward()
         self._optimise()
@@ -88,14 +92,15 @@ class ReplicaTrainer(TorchTrainer):
         self._net.train()
         return to_numpy(heads[-1])
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return the gradients without the scale of the loss."""
         scale = self._scaler.get_scale()
-        found = {name: to_numpy(parameter.grad) for name, parameter in self._net.trainable()}
+        found = {name: to_numpy(whole(parameter.grad)) for name, parameter in self._net.trainable()}
         return found if scale == 1.0 else {name: gradient / scale for name, gradient in found.items()}
 
-    def parameters(self) -> Dict[str, np.ndarray]:
-        return {name: to_numpy(tensor) for name, tensor in self._net.tensors()}
+    def parameters(self) -> Arrays:
+        """Return the whole of sharded tensors; running statistics are this rank's own."""
+        return {name: to_numpy(whole(tensor)) for name, tensor in self._net.tensors()}
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self._net.parameters() if parameter.requires_grad)
@@ -107,19 +112,18 @@ class ReplicaTrainer(TorchTrainer):
         share = Batch(*(values[: self.setup.batch // self.setup.devices] for values in batch))
         return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
 
-    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+    def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
         if self._compiled and not self._on_cuda:
             raise Unsupported("torch.compile calls its kernels on CPUs without telling torch's profiler")
         return kernel_times(self, iteration, trace)
 
     def macs(self) -> int:
-        sample = torch.zeros((1,) + tuple(self._shape), dtype=self._dtype, device=self._device)
-        return counted_macs(self._net, sample)
+        return counted_macs(self._net, torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
 
     # --- for the subclasses ---------------------------------------------------
 
-    def _evaluate(self, network: Any, batch: Batch) -> Tuple[List[torch.Tensor], torch.Tensor]:
-        """(the heads' logits, the joint loss), in the case's precision."""
+    def _evaluate(self, network: Any, batch: Batch) -> Tuple[Heads, Tensor]:
+        """Return the heads and the joint loss, in the case's precision."""
         narrow = MIXED.get(self.setup.precision)
         if narrow is not None:
             with torch.autocast(self._device.type, dtype=narrow):
@@ -128,7 +132,7 @@ class ReplicaTrainer(TorchTrainer):
             heads = network(batch.images)
         return heads, joint_loss(heads, self._head_weights, batch.labels)
 
-    def _network(self, graph: Graph, weights: Dict[str, np.ndarray]) -> Any:
+    def _network(self, graph: Graph, weights: Arrays) -> Any:
         """Make this rank's network, on the host."""
         alike = self.setup.knobs.get("deterministic") == "on"  # torch's own normalisation has no such backward
         return Net(graph, weights, fast=self.setup.tuned or alike, ways=self._ways)
@@ -142,12 +146,9 @@ class ReplicaTrainer(TorchTrainer):
     def _wrap(self) -> None:
         """Called in `build`, between the network and its optimiser."""
 
-    def _make_optimiser(self, parameters: List[torch.Tensor]) -> Any:
+    def _make_optimiser(self, parameters: List[Tensor]) -> Any:
         skips = self.setup.precision == "float16"
         return make_optimiser(parameters, self.setup.optimiser, self._fused, skips)
-
-    def _weights_format(self) -> Any:
-        return self._layout
 
     def _release(self) -> None:
         self._net = self._staged_net = self._native_net = self._recorded = None
@@ -161,14 +162,14 @@ class SharedTrainer(ReplicaTrainer):
     _exchanged_bytes = 0  # set by `build`: what a rank contributes to the exchanges of a step, the mean over ranks
 
     def step_alone(self, batch: Batch) -> None:
-        """A rank does not have the network that it would train."""
+        """Refuse: a rank does not have the network that it would train."""
         raise Unsupported("under %r a rank has a share of the network and cannot compute alone" % self.setup.strategy)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(super().notes(), exchanged_bytes=self._exchanged_bytes)
 
     def _begin_build(self, graph: Graph) -> None:
-        """With the same masks of dropout on every rank."""
+        """Begin with the same masks of dropout on every rank."""
         super()._begin_build(graph)
         torch.manual_seed(dropout_seed(self.setup.seed, 0))
 
@@ -179,63 +180,90 @@ class Single(ReplicaTrainer):
     grouped = False
 
 
-def layer_times(trainer: Any, graph: Graph, net: Net, evaluate: Callable[..., Any]) -> List[LayerTimes]:
-    """Time each layer within a real forward and backward: laps between layers, and in autograd's hooks.
+class DP(ReplicaTrainer):
+    """The strategy `dp`: DataParallel scatters batch and weights over this process's GPUs in every step."""
 
-    `evaluate(network)` gives the heads and the loss of a batch; gradients are dropped. Autograd works through the
-    forward's record in the opposite order, so a layer's backward lasts from the moment its output's gradient is there
-    until the next layer's is; sums over a value's readers are in the last one's.
+    grouped = False
+
+    def synchronize(self) -> None:
+        """Wait for all of them: a step ends on the first, a measurement of their peaks on each."""
+        for number in own_gpus(self.setup):
+            torch.cuda.synchronize(number)
+
+    def _wrap(self) -> None:
+        # Its staged forward scatters as its native one does: there is no other.
+        self._staged_net = self._native_net = DataParallel(self._staged_net, device_ids=list(range(self.setup.devices)))
+
+
+class RecordedStep:
+    """A training step on batches of one shape, recorded as a CUDA graph: the GPU launches its kernels, not Python.
+
+    A recording wants everything to lie where it will lie, so steps are run before it, as torch's documentation has it;
+    on the stream that records, since autograd remembers on which one it has summed up gradients. They train: what they
+    changed is put back before the first step that counts.
     """
-    clock = LayerClock(trainer, graph)
-    places = {layer.name: index for index, layer in enumerate(graph.layers)}
-    # After the accumulation, as DDP's and Horovod's own hooks.
-    handles = [
-        parameter.register_post_accumulate_grad_hook(partial(_complete, clock, places[name.rpartition(".")[0]]))
-        for name, parameter in net.trainable()
-    ]
-    try:
-        return repeated(clock, partial(_once, clock, len(graph.layers), net, evaluate))
-    finally:
-        for handle in handles:
-            handle.remove()
+
+    def __init__(
+        self,
+        step: Callable[[Batch], Tensor],
+        batch: Batch,
+        network: torch.nn.Module,
+        optimiser: torch.optim.Optimizer,
+    ) -> None:
+        """`step` trains the network with a batch, by the optimiser, and returns its loss.
+
+        What the first steps make anew (momentum) is 0 then, from where the optimiser's rule takes its first step, too.
+        """
+        self._batch = Batch(*(part.clone() for part in batch))
+        masks = torch.cuda.get_rng_state()
+        # Detached: a clone that autograd knows would keep its nodes, which go by the stream they were made on.
+        kept = {tensor.data_ptr(): tensor.detach().clone() for tensor in state_of(network, optimiser)}
+        recording = torch.cuda.Stream()
+        recording.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(recording):
+            for _ in range(WARM):
+                step(self._batch)
+        torch.cuda.current_stream().wait_stream(recording)
+        self._graph = torch.cuda.CUDAGraph()
+        # Threads that pin batches may continue during the recording.
+        with torch.cuda.graph(self._graph, stream=recording, capture_error_mode="thread_local"):
+            self.loss = step(self._batch)
+        put_back(kept, state_of(network, optimiser))
+        torch.cuda.set_rng_state(masks)
+
+    def takes(self, batch: Batch) -> bool:
+        """Return whether a batch has the recorded one's shape."""
+        return bool(batch.images.shape == self._batch.images.shape)
+
+    def __call__(self, batch: Batch) -> None:
+        """Train with this batch; `loss` is its loss when that is done."""
+        for place, values in zip(self._batch, batch):
+            place.copy_(values)
+        self._graph.replay()
 
 
-def _once(clock: LayerClock, loss_row: int, net: Net, evaluate: Callable[..., Any]) -> None:
-    running = [loss_row]  # the row whose backward is running
-
-    def reached(index: int, _: Any) -> None:
-        clock.backward(running[0])
-        running[0] = index
-
-    def done(index: int, output: Any, fresh: bool) -> None:
-        clock.forward(index)
-        if fresh and output.requires_grad:
-            output.register_hook(partial(reached, index))
-
-    clock.begin()
-    _, loss = evaluate(lambda images: net.layer_by_layer(images, done))
-    clock.forward(loss_row)
-    clock.begin()
-    loss.backward()
-    clock.backward(running[0])
-    net.zero_grad(set_to_none=True)
+@torch.no_grad()
+def put_back(kept: Dict[int, Tensor], now: List[Tensor]) -> None:
+    """Restore the values at these addresses, and set new tensors to 0."""
+    for tensor in now:
+        if tensor.data_ptr() in kept:
+            tensor.copy_(kept[tensor.data_ptr()])
+        else:
+            tensor.zero_()
 
 
-def _complete(clock: LayerClock, index: int, _: Any) -> None:
-    clock.ready(index)
+def state_of(network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> List[Tensor]:
+    """Return all tensors that a step changes and that exist by now."""
+    kept = [value for values in optimiser.state.values() for value in values.values()]
+    return [*network.parameters(), *network.buffers(), *(value for value in kept if isinstance(value, Tensor))]
 
 
-def counted_macs(network: Any, *samples: torch.Tensor) -> int:
-    """Multiply-accumulates of a forward pass, one being two of FlopCounterMode's operations."""
-    counter = FlopCounterMode(display=False)
-    network.eval()  # the running statistics stay as they are
-    with torch.no_grad(), counter:
-        network(*samples)
-    network.train()
-    return int(counter.get_total_flops()) // 2
+def whole(tensor: Any) -> Tensor:
+    """Return the whole of a tensor that ranks have shares of (a DTensor, by a collective call); any other as it is."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def microbatches(values: Any, count: int) -> Iterator[Tuple[Any, ...]]:
-    """A batch's tensors (or None) in `count` equal pieces, side by side."""
-    pieces = [[None] * count if value is None else value.chunk(count) for value in values]
-    return zip(*pieces)
+def microbatches(batch: Batch, count: int) -> Iterator[Batch]:
+    """Yield equal pieces of a batch, one after the other; images may be None."""
+    images = [None] * count if batch.images is None else batch.images.chunk(count)
+    return (Batch(*piece) for piece in zip(images, batch.labels.chunk(count)))

@@ -4,14 +4,14 @@ NumPy 1.19 or newer. BLAS takes its thread count from the
 environment, which must be set before NumPy is loaded; the controller does.
 """
 
-from typing import Dict, List
+from typing import List
 
 import numpy as np
 
 from adapters.reference.lower import Network, Run
 from suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported
 from suite.worker.layers import LayerClock, repeated
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Trainer
 from workloads.graph import Graph
 
 
@@ -24,30 +24,33 @@ class ReferenceTrainer(Trainer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._shards, self._observed = int(setup.knobs["shards"]), int(setup.knobs["observed"])
+        self._shards = int(setup.knobs["shards"])
+        self._observed = int(setup.knobs["observed"])
         self._runs: List[Run] = []
         self._network: Network
-        self._velocity: Dict[str, np.ndarray]
-        self._squares: Dict[str, np.ndarray] = {}
+        self._velocity: Arrays
+        self._squares: Arrays = {}
         self._updates = 0
         self._rule = setup.optimiser  # with the rate of the next update
 
     def start(self) -> Joined:
         """Unsupported for more ranks, another device or another precision."""
-        found = {"ranks": self.setup.world, "device": self.setup.device, "precision": self.setup.precision}
-        wanted = {"ranks": 1, "device": "cpu", "precision": "float64"}
-        for key, value in wanted.items():
-            if found[key] != value:
-                raise Unsupported("the reference runs with %s %s, not %s" % (key, value, found[key]))
+        setup = self.setup
+        needs = (("ranks", setup.world, 1), ("device", setup.device, "cpu"), ("precision", setup.precision, "float64"))
+        for key, found, wanted in needs:
+            if found != wanted:
+                raise Unsupported("the reference runs with %s %s, not %s" % (key, wanted, found))
         return Joined(0, 1, "none", {"numpy": np.__version__, "blas": blas()})
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         """Convert the weights to float64; an earlier network is dropped first, AlexNet's fills a gigabyte."""
         self._runs = []
         if hasattr(self, "_network"):
             del self._network, self._velocity
         self._network = Network(graph, weights, self.setup.seed, int(self.setup.knobs["bits"]))
-        self._updates, self._squares, self._rule = 0, {}, self.setup.optimiser
+        self._updates = 0
+        self._squares = {}
+        self._rule = self.setup.optimiser
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def to_device(self, batch: Batch) -> Batch:
@@ -61,9 +64,8 @@ class ReferenceTrainer(Trainer):
         self._runs = []
         for shard in range(self._shards):
             own = slice(shard * count, (shard + 1) * count)
-            self._runs.append(
-                self._network.forward(batch.images[own], batch.labels[own], observe=shard < self._observed)
-            )
+            run = self._network.forward(batch.images[own], batch.labels[own], observe=shard < self._observed)
+            self._runs.append(run)
 
     def backward(self) -> None:
         """The mean over the shards of their gradients; what a run kept is dropped as soon as it is used."""
@@ -75,7 +77,8 @@ class ReferenceTrainer(Trainer):
     def update(self) -> None:
         """Update as `suite.worker.contract` defines SGD and Adam."""
         rule = self._rule
-        weights, gradients = self._network.named("weights"), self._network.named("gradients")
+        weights = self._network.named("weights")
+        gradients = self._network.named("gradients")
         self._updates += 1
         for name, velocity in self._velocity.items():
             gradient = gradients.get(name, 0.0) + rule.weight_decay * weights[name]
@@ -108,10 +111,10 @@ class ReferenceTrainer(Trainer):
     def predict(self, batch: Batch) -> np.ndarray:
         return self._network.predict(batch.images).astype(np.float32)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         return {name: tensor.copy() for name, tensor in self._network.named("gradients").items()}
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         """float64 copies, running statistics too."""
         both = dict(self._network.named("weights"), **self._network.named("statistics"))
         return {name: tensor.copy() for name, tensor in both.items()}
@@ -124,7 +127,8 @@ class ReferenceTrainer(Trainer):
 
     def layer_times(self, batch: Batch) -> List[LayerTimes]:
         """Laps of the batch in one piece, whatever the shards."""
-        clock, network = LayerClock(self, self._network.graph), self._network
+        clock = LayerClock(self, self._network.graph)
+        network = self._network
 
         def once() -> None:
             clock.begin()

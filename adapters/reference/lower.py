@@ -1,14 +1,13 @@
 """Layer kind to layer, and the network that runs them: forward, loss, backward."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
+from typing import Callable, Dict, List, NamedTuple, Tuple, Type
 
 import numpy as np
 
-from adapters.reference.layers.base import Layer
-from adapters.reference.layers.linear import Convolution, Dense
-from adapters.reference.layers.normalisation import BatchNorm, LocalResponse
-from adapters.reference.layers.pointwise import Add, Concat, Dropout, Flatten, Relu
-from adapters.reference.layers.pooling import AvgPool, MaxPool
+from adapters.reference.layers.base import Array, Kept, Layer
+from adapters.reference.layers.parameterless import Add, AvgPool, Concat, Dropout, Flatten, LocalResponse, MaxPool, Relu
+from adapters.reference.layers.weighted import BatchNorm, Convolution, Dense
+from suite.worker.trainer import Arrays
 from workloads.graph import Graph
 
 LAYERS: Dict[str, Type[Layer]] = {
@@ -25,15 +24,18 @@ LAYERS: Dict[str, Type[Layer]] = {
     "flatten": Flatten,
 }
 
-# One forward's results; `seeds` are the gradients of the mean loss by each head's logits.
-Run = NamedTuple(
-    "Run",
-    [("loss", float), ("logits", np.ndarray), ("kept", List[Any]), ("seeds", Dict[str, np.ndarray])],
-)
-
 FLOAT64 = 53  # significant bits of a float64
 
 Lap = Callable[[int], None]
+
+
+class Run(NamedTuple):
+    """The results of one forward."""
+
+    loss: float
+    logits: Array  # (samples, classes), of the last head
+    kept: List[Kept]  # by layer
+    seeds: Arrays  # gradients of the mean loss by each head's logits
 
 
 def ignored(index: int) -> None:
@@ -43,18 +45,19 @@ def ignored(index: int) -> None:
 class Network:
     """A graph lowered to layers with float64 parameters."""
 
-    def __init__(self, graph: Graph, weights: Dict[str, np.ndarray], seed: int = 0, bits: int = FLOAT64) -> None:
+    def __init__(self, graph: Graph, weights: Arrays, seed: int = 0, bits: int = FLOAT64) -> None:
         """`weights` by canonical name; KeyError names a parameter that has none.
 
         Every result of a layer, forward and backward, is rounded to `bits` significant bits.
         """
-        self.graph, self._bits = graph, bits
+        self.graph = graph
+        self._bits = bits
         self.layers: List[Layer] = []
         for node in graph.layers:
             own = {parameter.name[len(node.name) + 1 :]: weights[parameter.name] for parameter in node.parameters}
             self.layers.append(LAYERS[node.kind](node, own, seed))
 
-    def forward(self, images: np.ndarray, labels: np.ndarray, observe: bool, lap: Lap = ignored) -> Run:
+    def forward(self, images: Array, labels: Array, observe: bool, lap: Lap = ignored) -> Run:
         """Return logits and loss of float64 images; with `observe`, update running statistics by this batch.
 
         `lap` gets a layer's index when it is done, here and in `backward`; the losses have the index after the last.
@@ -63,7 +66,8 @@ class Network:
         if observe:
             for layer, own in zip(self.layers, kept):
                 layer.observe(own)
-        loss, seeds = 0.0, {}
+        loss = 0.0
+        seeds = {}
         for head in self.graph.heads:
             mean, gradient = cross_entropy(values[head.layer], labels)
             loss += head.weight * mean
@@ -71,7 +75,7 @@ class Network:
         lap(len(self.layers))
         return Run(loss, values[self.graph.heads[-1].layer], kept, seeds)
 
-    def predict(self, images: np.ndarray) -> np.ndarray:
+    def predict(self, images: Array) -> Array:
         """Return the last head's logits in inference mode."""
         values = {"input": images}
         for layer in self.layers:
@@ -101,16 +105,17 @@ class Network:
         for layer in self.layers:
             layer.gradients.clear()
 
-    def named(self, kind: str) -> Dict[str, np.ndarray]:
+    def named(self, kind: str) -> Arrays:
         """Return the layers' "weights", "gradients" or "statistics" by canonical name, not copied."""
-        return {
-            "%s.%s" % (layer.node.name, role): tensor
-            for layer in self.layers
-            for role, tensor in getattr(layer, kind).items()
-        }
+        found = {}
+        for layer in self.layers:
+            for role, tensor in getattr(layer, kind).items():
+                found["%s.%s" % (layer.node.name, role)] = tensor
+        return found
 
-    def _values(self, images: np.ndarray, lap: Lap = ignored) -> Tuple[Dict[str, np.ndarray], List[Any]]:
-        values, kept = {"input": images}, []
+    def _values(self, images: Array, lap: Lap = ignored) -> Tuple[Arrays, List[Kept]]:
+        values = {"input": images}
+        kept = []
         for index, layer in enumerate(self.layers):
             result, own = layer.forward([values[name] for name in layer.node.inputs])
             values[layer.node.name] = rounded(result, self._bits)
@@ -119,7 +124,7 @@ class Network:
         return values, kept
 
 
-def rounded(values: np.ndarray, bits: int) -> np.ndarray:
+def rounded(values: Array, bits: int) -> Array:
     """Return float64 numbers rounded to `bits` significant bits (Veltkamp's splitting)."""
     if bits == FLOAT64:
         return values
@@ -127,7 +132,7 @@ def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return scaled - (scaled - values)  # type: ignore[no-any-return]
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> Tuple[float, np.ndarray]:
+def cross_entropy(logits: Array, labels: Array) -> Tuple[float, Array]:
     """Return the mean softmax cross-entropy over samples, and its gradient by the logits."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -41,7 +41,8 @@ class Reference(Adapter):
 
     def unsupported(self, case: Configuration) -> str | None:
         """The batch must divide into its shards, and no more shards can be observed than there are."""
-        shards, observed = case.knobs["shards"], case.knobs["observed"]
+        shards = case.knobs["shards"]
+        observed = case.knobs["observed"]
         if case.batch % shards:
             return f"a batch of {case.batch} does not divide into shards = {shards} equal parts; choose a divisor"
         if observed > shards:

@@ -23,6 +23,10 @@ from suite.worker.messages import Kernels
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
 from workloads.graph import Graph
 
+Arrays = Dict[str, np.ndarray]  # parameters, running statistics or gradients by canonical name, in canonical layouts
+Notes = Dict[str, Any]  # JSON's values by name
+Iteration = Callable[[Callable[[str], ContextManager[Any]]], None]  # runs one, each stage within a context of its name
+
 
 class Trainer(ABC):
     """A trainer of one graph in one framework, as one rank of a group.
@@ -49,7 +53,7 @@ class Trainer(ABC):
         """Set threads and device, join the group. Called once, first."""
 
     @abstractmethod
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         """Make the network and the optimiser with these weights (canonical names and layouts).
 
         May be called again: a proof rebuilds between its native and its staged half.
@@ -187,11 +191,11 @@ class Trainer(ABC):
         """Return the last head's logits of the last staged forward, float32 (samples, classes)."""
 
     @abstractmethod
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return the gradients by canonical name and layout; after `communicate`, the averaged ones."""
 
     @abstractmethod
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         """Return parameters and running statistics (of this rank's first device) by canonical name and layout."""
 
     @abstractmethod
@@ -244,7 +248,7 @@ class Trainer(ABC):
     def forget_layer_times(self) -> None:  # noqa: B027 - most do not time layers within the staged pass
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
 
-    def kernel_times(self, iteration: Callable[[Callable[[str], ContextManager[Any]]], None], trace: str) -> Kernels:
+    def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
         """Return the kernels that the framework's own profiler sees in staged iterations.
 
         This is the pass `kernels`, after all others. `iteration(within)` runs one iteration, each stage `within(NAME)`:
@@ -302,7 +306,7 @@ class Trainer(ABC):
         """Return the steps of this rank so far whose batch did not enter the model: others had gone on without it."""
         return 0
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         """Return notes for a record's reader: merge plan, memory format, reader, ...
 
         If the workers of a training do not wait for each other, "staleness": {"mean", "max", "steps"}, the updates by

@@ -18,7 +18,7 @@ from stagebench_conformance import probe
 from stagebench_conformance.measured import DECAY, SQUARES, Measured, squares, strayed
 
 from adapters.reference.base import ReferenceTrainer
-from adapters.reference.layers.pointwise import Dropout
+from adapters.reference.layers.parameterless import Dropout
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt

@@ -39,8 +39,8 @@ from pytorch_plain import criterion, for_amd, on_amd, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from adapters.pytorch.lrn import FastLRN
-from adapters.pytorch.precision import MIXED
+from adapters.pytorch.kernels import FastLRN
+from adapters.pytorch.machine import MIXED
 from suite.contracts.kernels import KEEP_MEMORY
 from suite.worker.contract import SGD
 from suite.worker.feed import ResidentFeed, share, synthetic

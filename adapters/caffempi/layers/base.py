@@ -3,48 +3,58 @@
 from typing import Any, Dict, Sequence, Tuple
 
 import torch
+from torch import Tensor
 
 from workloads.graph import Layer as Node
 
-Tensor = Any  # torch.Tensor
+Blobs = Sequence[Tensor]  # inputs: (samples, channels, height, width) or (samples, features)
+Gradients = Sequence[Any]  # of the inputs, tensors of their shapes; None where not wanted
+Roles = Dict[str, Tensor]  # a layer's tensors by role: "weight", "bias", ...
 
 
 class Layer:
     """A layer: `forward` keeps what `backward` needs, `backward` forgets it again.
 
     Parameters and their gradients are views into the net's flat buffers (see
-    `adapters.caffempi.arena`): a backward writes gradients, it never adds to them.
+    `adapters.caffempi.net.Arena`): a backward writes gradients, it never adds to them.
     """
 
     fresh = True  # whether backward's results are new memory, which the receiver may overwrite
     aliases = False  # whether forward returns a view of its input
+    kept: Any = None  # what backward needs
 
     def __init__(self, node: Node) -> None:
-        self.name, self.kind, self.attrs = node.name, node.kind, node.attrs
         self.node = node
+        self.name = node.name
+        self.kind = node.kind
+        self.attrs = node.attrs
         self.wants: Tuple[bool, ...] = (True,) * len(node.inputs)  # whether each input's gradient is needed
-        self.output_shape: Tuple[int, ...] = ()  # of the last forward, without the batch
 
-    def bind(self, parameters: Dict[str, Tensor], gradients: Dict[str, Tensor]) -> None:
-        """Take the views of this layer's parameters and gradients, by role; most kinds have none."""
+    def bind(self, parameters: Roles, gradients: Roles) -> None:
+        """Take the views of this layer's parameters and gradients; most kinds have none."""
 
-    def buffers(self) -> Dict[str, Tensor]:
+    def buffers(self) -> Roles:
         return {}
 
-    def forward(self, xs: Sequence[Tensor]) -> Tensor:
-        """The output for these inputs, each (samples, ...)."""
+    def forward(self, xs: Blobs) -> Tensor:
         raise NotImplementedError
 
-    def predict(self, xs: Sequence[Tensor]) -> Tensor:
-        """The output in use; most layers compute what they do in training."""
+    def predict(self, xs: Blobs) -> Tensor:
+        """Return the output in inference; most layers compute what they do in training."""
         return self.forward(xs)
 
-    def backward(self, dy: Tensor, owned: bool) -> Sequence[Any]:
-        """The gradients of the inputs, None where not wanted; `owned` tells that dy may be overwritten."""
+    def backward(self, dy: Tensor, owned: bool) -> Gradients:
+        """Return the gradients of the inputs; `owned` tells that dy may be overwritten."""
         raise NotImplementedError
 
+    def taken(self) -> Any:
+        """Return what the forward kept, and forget it."""
+        kept = self.kept
+        self.kept = None
+        return kept
+
     def macs(self) -> int:
-        """Multiply-accumulates of one sample, from the real weights and the last forward's real output."""
+        """Return one sample's multiply-accumulates, from the real weights and the last forward's real output."""
         return 0
 
 
@@ -58,22 +68,26 @@ class SoftmaxLoss:
     kind = "softmax_loss"
 
     def __init__(self, layer: str, weight: float, world: int) -> None:
-        self.layer, self.name, self._weight, self._world = layer, layer + "_loss", weight, world
+        self.layer = layer
+        self.name = layer + "_loss"
+        self._weight = weight
+        self._world = world
         self.logits: Any = None
         self._value: Any = None
 
     def forward(self, logits: Tensor, labels: Tensor) -> None:
-        """Logits (samples, classes), labels int64 (samples,)."""
+        """Take logits (samples, classes) and labels int64 (samples,)."""
         shifted = logits - logits.amax(1, keepdim=True)
         self._log = shifted.sub_(shifted.exp().sum(1, keepdim=True).log_())
-        self._labels, self.logits = labels.unsqueeze(1), logits
+        self._labels = labels.unsqueeze(1)
+        self.logits = logits
         self._value = self._log.gather(1, self._labels)
 
     def value(self) -> float:
         return -self._weight * float(self._value.mean())
 
     def backward(self) -> Tensor:
-        """(softmax - one hot) x weight / global batch."""
+        """Return (softmax - one hot) x weight / global batch."""
         factor = self._weight / (len(self._log) * self._world)
         gradient = self._log.exp_().mul_(factor)
         gradient.scatter_add_(1, self._labels, torch.full_like(self._value, -factor))

@@ -8,71 +8,66 @@ one of the joined batch does.
 import threading
 import time
 from functools import partial
-from typing import Any, Dict, List, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import torch
 
-from adapters.caffempi.arena import Arena, Group, Span
 from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import Driver, Exchange, Pace
 from adapters.caffempi.memory import Host
+from adapters.caffempi.net import Arena, Flat, Group, Span
 from adapters.caffempi.optimisers import solver_of
 from adapters.caffempi.transfer import MPI, TAGS, InFlight, Steps, Transfer, push, star
 from suite.worker.contract import Batch, Optimiser, Setup
 from suite.worker.staleness import Staleness
+from suite.worker.trainer import Notes
 
 POLL_S = 3e-4
 COUNT, WEIGHTS = TAGS - 1, TAGS - 2  # tags that no piece of a gradient has
 MAXIMUM_POLL_S = 1e-4
 
 
-class Store:
-    """The buffers that a solver updates; the gradients are those of the rank whose turn it is."""
+class Server:
+    """The server on rank 0, next to its worker: answers the other ranks' pushes from a thread of its own.
 
-    def __init__(self, arena: Arena) -> None:
-        """A copy of the arena's weights, and velocities at rest; in host memory, where MPI delivers gradients."""
+    Its solver updates the three buffers `parameters`, `velocities` and `gradients` in host memory, where MPI delivers
+    gradients: those of the rank whose turn it is.
+    """
+
+    def __init__(self, arena: Arena, rule: Optimiser) -> None:
+        """Copy the arena's weights; velocities are at rest."""
         self.parameters = arena.parameters.to("cpu", copy=True)
         self.velocities = torch.zeros_like(self.parameters)
         self.gradients: Any = None
-
-
-class Server:
-    """The server on rank 0, next to its worker: answers the other ranks' pushes from a thread of its own."""
-
-    def __init__(self, arena: Arena, rule: Optimiser) -> None:
-        self._store = Store(arena)
-        self._solver = solver_of(self._store, rule)
+        self._solver = solver_of(self, rule)
         self._all = Span(0, len(arena.parameters))
         self._turn = threading.Lock()
         self._updates = 0
         self._answers: List[InFlight] = []
+        self._failure: List[BaseException] = []
 
-    def apply(self, gradients: Any, weights: Any) -> int:
-        """Update by these gradients and copy the new weights out; the number of updates so far.
-
-        Both are flat buffers, and may be the same one.
-        """
+    def apply(self, gradients: Flat, weights: Flat) -> int:
+        """Update by these gradients and copy the new weights out, perhaps to the same buffer; return all updates."""
         with self._turn:
-            self._store.gradients = gradients
+            self.gradients = gradients
             self._solver.begin()
             self._solver.update(self._all)
-            weights.copy_(self._store.parameters)
+            weights.copy_(self.parameters)
             self._updates += 1
             return self._updates
 
     def serve(self, comm: Any, spans: List[Span], lock: Any) -> None:
         """Answer every other rank from now on; MPI is called with `lock` held."""
         self._lock = lock
-        dtype = self._store.parameters.numpy().dtype
         for rank in range(1, comm.size):
-            self._answers.append(InFlight(self._attended(comm, rank, np.zeros(self._all.end, dtype), spans)))
-        self._failure: List[BaseException] = []
+            box = torch.zeros_like(self.parameters)
+            self._answers.append(InFlight(self._attended(comm, rank, box, spans)))
         self._driver = Driver(self._advance, POLL_S, self._failure.append)
         self._driver.wake()
 
     def check(self) -> None:
-        if self._answers and self._failure:
+        if self._failure:
             raise self._failure[0]
 
     def close(self) -> None:
@@ -89,13 +84,14 @@ class Server:
                 answer.test()
         return True
 
-    def _attended(self, comm: Any, rank: int, box: np.ndarray, spans: List[Span]) -> Steps:
+    def _attended(self, comm: Any, rank: int, box: Flat, spans: List[Span]) -> Steps:
         """Yield the requests of a rank's pushes, for ever: gradients come into the box, weights leave from there."""
-        shared, count = torch.from_numpy(box), np.zeros(1, np.int64)
+        values = box.numpy()
+        count = np.zeros(1, np.int64)
         while True:
-            yield [comm.Irecv(box[span.begin : span.end], rank, tag) for tag, span in enumerate(spans)]
-            count[0] = self.apply(shared, shared)
-            yield [comm.Isend(count, rank, COUNT), comm.Isend(box, rank, WEIGHTS)]
+            yield [comm.Irecv(values[span.begin : span.end], rank, tag) for tag, span in enumerate(spans)]
+            count[0] = self.apply(box, box)
+            yield [comm.Isend(count, rank, COUNT), comm.Isend(values, rank, WEIGHTS)]
 
 
 class ParameterServerAsync(DistributedTrainer):
@@ -112,7 +108,8 @@ class ParameterServerAsync(DistributedTrainer):
 
     def open_exchange(self, groups: List[Group], pace: Pace) -> None:
         """Rank 0 serves, the others get ready to push; all begin with the same weights."""
-        self._staleness, self._unpushed = Staleness(), False
+        self._staleness = Staleness()
+        self._unpushed = False
         self._gradients = self.memory(self._arena.gradients, returns=False)
         self._weights = self.memory(self._arena.parameters)
         if self.group.rank == 0:
@@ -180,7 +177,7 @@ class ParameterServerAsync(DistributedTrainer):
     def joint_steps(self) -> Optional[int]:
         return self._staleness.updates // self.setup.world
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         found = super().notes()
         if self._plan is not None:
             found.update(self._staleness.notes())
@@ -197,7 +194,8 @@ class ParameterServerAsync(DistributedTrainer):
         self._weights.arrived(self._all)
 
     def _pull(self) -> None:
-        updates, comm = np.zeros(1, np.int64), self.group.comm
+        updates = np.zeros(1, np.int64)
+        comm = self.group.comm
         requests = [comm.Irecv(updates, 0, COUNT), comm.Irecv(self._weights.values, 0, WEIGHTS)]
         self._wait(requests, POLL_S)
         self._weights.arrived(self._all)

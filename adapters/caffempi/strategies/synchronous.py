@@ -1,15 +1,14 @@
 """Synchronous training: the gradients of all ranks are summed in one of three ways, and every rank updates."""
 
 from functools import partial
-from typing import Dict, List
+from typing import List
 
-import numpy as np
-
-from adapters.caffempi.arena import Group
 from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import FAR, Pace
+from adapters.caffempi.net import Group
 from adapters.caffempi.transfer import Transfer, all_reduce, library_all_reduce, star, two_level, waiting_all_reduce
 from suite.worker.contract import Batch
+from suite.worker.trainer import Arrays
 
 LARGEST = 2.0**30  # by how much repeated sums may grow before they are divided again
 
@@ -49,7 +48,7 @@ class SynchronousTrainer(DistributedTrainer):
         for span in self._exchange.finish():
             self._solver.update(span)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Averaged after `communicate`, however often that was called."""
         self._average()
         return super().gradients()

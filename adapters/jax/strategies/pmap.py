@@ -6,17 +6,18 @@ axis that the mesh cuts. (`jax.pmap`, which gave this strategy its name, is buil
 longer recommended.)
 """
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from adapters.jax.base import JaxTrainer
-from adapters.jax.net import Net
+from adapters.jax.base import DeviceBatch, JaxTrainer
+from adapters.jax.lower import Array, Key
+from adapters.jax.net import Net, Tensors
 from adapters.jax.optimisers import Solver
-from adapters.jax.programs import ALL, AXIS, OWN, Programs
-from suite.worker.contract import Batch
+from adapters.jax.programs import ALL, AXIS, OWN, Program, Programs
+from suite.worker.trainer import Arrays, Notes
 
 
 class MeshPrograms(Programs):
@@ -28,19 +29,19 @@ class MeshPrograms(Programs):
         self.step_alone = self.step_program(lambda gradients: gradients)
         self.communicate = self.program(self.mean, (OWN,), OWN)
 
-    def program(self, body: Callable[..., Any], inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()) -> Any:
+    def program(self, body: Program, inputs: Any, outputs: Any, donate: Tuple[int, ...] = ()) -> Program:
         # check_vma=False: each device keeps its own gradients of replicated parameters until they are averaged.
         body = jax.shard_map(body, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-        return jax.jit(body, donate_argnums=donate)
+        return super().program(body, inputs, outputs, donate)
 
     def shardings(self, devices: List[Any]) -> Tuple[Any, Any]:
         """Return replication on every device, and a cut along the first axis."""
         return NamedSharding(self._mesh, ALL), NamedSharding(self._mesh, OWN)
 
-    def mean(self, gradients: Any) -> Any:
+    def mean(self, gradients: Tensors) -> Tensors:
         return jax.lax.pmean(gradients, AXIS)
 
-    def own_key(self, key: Any) -> Any:
+    def own_key(self, key: Key) -> Key:
         return jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
     def stacked(self, tree: Any) -> Any:
@@ -60,38 +61,31 @@ class Pmap(JaxTrainer):
     def programs(self, solver: Solver) -> MeshPrograms:
         return MeshPrograms(self._net, solver, self._devices)
 
-    def for_every_device(self, stats: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def for_every_device(self, stats: Arrays) -> Arrays:
         return {name: np.stack([tensor] * len(self._devices)) for name, tensor in stats.items()}
 
-    def first_device(self, tensor: Any) -> Any:
+    def first_device(self, tensor: Array) -> Array:
         """Return the first device's part of a stacked array."""
         return tensor.addressable_data(0)[0]
 
     def communicate(self) -> None:
         """Average over the mesh; a second call averages the local gradients again."""
-        self._gradients = self._one_at_a_time(self._programs.communicate(self._local))
+        self._gradients = self.exchanged(self._programs.communicate(self._local))
 
-    def step(self, batch: Batch) -> None:
-        """Run one program, which reuses the state's buffers."""
-        *state, self._loss = self._one_at_a_time(self._programs.step(*self._state, tuple(batch)))
-        self._state = tuple(state)
-        self._ends.asked(self._loss)
-
-    def step_alone(self, batch: Batch) -> None:
+    def step_alone(self, batch: DeviceBatch) -> None:
         """Step without the mean: every device trains its own copy."""
         # This program has no exchange to wait for, but the wait of `step` must not count as communication.
-        *state, self._loss = self._one_at_a_time(self._programs.step_alone(*self._state, tuple(batch)))
-        self._state = tuple(state)
-        self._ends.asked(self._loss)
+        self._run(self._programs.step_alone, batch)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         found = super().notes()
         return dict(found, step=found["step"] + ", shard_map over a mesh")
 
-    def _one_at_a_time(self, found: Any) -> Any:
+    def exchanged(self, results: Any) -> Any:
         """Wait for a program on several CPU devices, before the next one with an exchange starts.
 
         XLA has as many threads as devices; a device that goes ahead into the next exchange takes the thread that
         another device needs to join the last, and after 40 s XLA aborts the process (seen with jaxlib 0.10.2).
         """
-        return jax.block_until_ready(found) if self.setup.device == "cpu" and self.setup.devices > 1 else found
+        alone = self.setup.device != "cpu" or self.setup.devices == 1
+        return results if alone else jax.block_until_ready(results)

@@ -1,20 +1,23 @@
-"""`pipeline`: the ranks hold the network together, each the layers of a stage."""
+"""`pipeline`: the ranks hold the network together, each a stage's layers; `hybrid`: pipelines side by side."""
 
-import functools
-from typing import Any, Callable, Dict, List, Optional
+from functools import partial
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
-from adapters.pytorch.net import joint_loss
+from adapters.pytorch.exchange import Averaging, Exchange
+from adapters.pytorch.net import Net, counted_macs, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.replica import counted_macs
-from adapters.pytorch.stages import Gather, Neighbours, StagedSchedule, StageNet
+from adapters.pytorch.stages import Gather, StagedSchedule, StageNet
+from adapters.pytorch.strategies.ddp import wrap
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.messages import Kernels
 from suite.worker.pipeline_stages import exchanged_bytes, stages
+from suite.worker.trainer import Arrays, Iteration, Notes
 from workloads.graph import Graph
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -25,6 +28,7 @@ class Pipeline(TorchTrainer):
 
     # Set by `build`.
     _stage: Any = None
+    _module: Any = None  # what a native step runs: the stage in what a strategy wraps around it
     _staged: Any = None
     _native: Any = None  # the schedule of a step
     _gather: Any = None
@@ -33,31 +37,33 @@ class Pipeline(TorchTrainer):
     def __init__(self, setup: Setup) -> None:
         """Ranks in a row hold the network's stages in order."""
         super().__init__(setup)
-        self._count = int(setup.knobs["microbatches"])
+        self.pieces = int(setup.knobs["microbatches"])
         self._schedule = SCHEDULES[setup.knobs["schedule"]]
-        self._index = setup.rank % setup.model_parallel_size
-        self._first, self._last = self._index == 0, self._index == setup.model_parallel_size - 1
-        self.places_images = self._first
-        self._ranks = list(range(setup.rank - self._index, setup.rank - self._index + setup.model_parallel_size))
+        self._stages = setup.model_parallel_size
+        self._index = setup.rank % self._stages
+        self._last = self._index == self._stages - 1
+        self.places_images = self._index == 0
 
     # --- life ---------------------------------------------------------------
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         """Lower this rank's stage; a second call starts afresh."""
         self._begin_build(graph)
+        setup = self.setup
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
-        cut = stages(graph, self.setup.model_parallel_size, one_value=True)
+        cut = stages(graph, self._stages, one_value=True)
         self._borders = [stage.begin for stage in cut]
-        self._exchanged_bytes = exchanged_bytes(graph, cut, self.setup.batch, self._crosses.itemsize)
-        self._stage = StageNet(graph, cut[self._index], weights, self.setup.tuned, self._ways)
-        self._stage.place(self._device, self._dtype, self._layout, self.setup.precision)
-        self._loss_of = functools.partial(loss_of, self._head_weights)
-        neighbours = Neighbours(self._stage, self._ranks, self._index, self._device)
-        self._staged = StagedSchedule(self._stage, neighbours, self._count, self._loss_of)
-        self._optimiser = make_optimiser(list(self._stage.parameters()), self.setup.optimiser, self._fused)
-        self._gather = Gather(
-            graph, cut, self._ranks, self.group.pipeline_on_hosts(self.setup.model_parallel_size), self._dtype
-        )
+        self._exchanged_bytes = exchanged_bytes(graph, cut, setup.batch, self._crosses.itemsize)
+        net = Net(graph, weights, setup.tuned, cut[self._index], self._ways)
+        net.to(self._device, self._dtype, memory_format=self._layout).train()
+        self._stage = StageNet(net, graph, cut[self._index], self._layout, self._crosses)
+        self._module = self._stage
+        self._loss_of = partial(loss_of, self._head_weights)
+        first = setup.rank - self._index
+        ranks = range(first, first + self._stages)
+        self._staged = StagedSchedule(self._stage, ranks, self._index, self._device, self.pieces, self._loss_of)
+        self._optimiser = make_optimiser(list(self._stage.parameters()), setup.optimiser, self._fused)
+        self._gather = Gather(graph, cut, ranks, self.group.pipeline(self._stages, "gloo"), self._dtype)
 
     # --- the staged iteration -----------------------------------------------
 
@@ -69,16 +75,16 @@ class Pipeline(TorchTrainer):
         self._staged.backward()
 
     def bubble(self) -> Optional[Dict[str, float]]:
-        """Seconds in receives, and until what was sent had been taken: on a slow link mostly the transfer itself."""
+        """Return seconds in receives, and until what was sent was taken: on a slow link mostly the transfer itself."""
         return dict(self._staged.waited)
 
     # --- the native iteration -----------------------------------------------
 
     def step(self, batch: Batch) -> None:
         if self._native is None:
-            self._native = self._scheduled(batch)
-        losses: List[torch.Tensor] = []
-        given = [batch.images] if self._first else []
+            self._native = self._scheduled(len(batch.labels) // self.pieces)
+        losses: List[Tensor] = []
+        given = [batch.images] if self.places_images else []
         options = {"target": batch.labels, "losses": losses} if self._last else {}
         self._native.step(*given, return_outputs=False, **options)
         self.update()
@@ -93,71 +99,109 @@ class Pipeline(TorchTrainer):
         return self._gather.from_last(to_numpy(self._staged.logits()) if self._last else None)
 
     def predict(self, batch: Batch) -> np.ndarray:
-        """The batch in one, with dropout off and running statistics."""
+        """Take the batch in one, with dropout off and running statistics."""
         self._stage.eval()
         with torch.no_grad():
-            heads = self._staged.predict(batch.images, len(batch.labels))
+            heads = self._staged.predict(batch)
         self._stage.train()
         return self._gather.from_last(to_numpy(heads[-1]) if self._last else None)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         return self._gather.tensors({name: tensor.grad for name, tensor in self._stage.net.trainable()})
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         return self._gather.tensors(dict(self._stage.net.tensors()))
 
     def parameter_count(self) -> int:
         return self._gather.total(sum(parameter.numel() for parameter in self._stage.parameters()))
 
     def macs(self) -> int:
-        options = {"dtype": self._stage.crosses, "device": self._device}
-        samples = [torch.zeros((1,) + tuple(shape), **options) for shape in self._stage.enters]
+        options = {"dtype": self._crosses, "device": self._device}
+        samples = [torch.zeros((1, *shape), **options) for shape in self._stage.enters]
         return self._gather.total(counted_macs(self._stage, *samples))
 
     def layer_times(self, batch: Batch) -> List[LayerTimes]:
         raise Unsupported("a rank holds some of the layers, and the batch goes through them in pieces")
 
-    def kernel_times(self, iteration: Callable[[Callable[[str], Any]], None], trace: str) -> Kernels:
+    def kernel_times(self, iteration: Iteration, trace: str) -> Kernels:
         raise Unsupported("a rank's operators wait for its neighbours', and a wait is no work")
 
-    def notes(self) -> Dict[str, Any]:
-        about = {"schedule": self._schedule.__name__, "microbatches": self._count, "stages begin at": self._borders}
-        about["staged"] = "every forward before the first backward"
-        about["bubble"] = "waiting for the neighbours, the transfer of what crosses included"
+    def notes(self) -> Notes:
+        about = {
+            "schedule": self._schedule.__name__,
+            "microbatches": self.pieces,
+            "stages begin at": self._borders,
+            "staged": "every forward before the first backward",
+            "bubble": "waiting for the neighbours, the transfer of what crosses included",
+        }
         return dict(super().notes(), pipeline=about, exchanged_bytes=self._exchanged_bytes)
 
-    # --- for the subclass -------------------------------------------------------
-
-    def _samples_at_once(self) -> int:
-        return super()._samples_at_once() // self._count
-
-    def _module(self) -> Any:
-        return self._stage
-
-    def _scheduled(self, batch: Batch) -> Any:
-        samples, stage = len(batch.labels) // self._count, self._stage
-        options = {"dtype": stage.crosses, "device": "meta"}
-        entering = [torch.empty((samples,) + tuple(shape), **options) for shape in stage.enters]
-        leaving = [torch.empty((samples,) + tuple(shape), **options) for shape in stage.leaves]
-        if not self._first:
+    def _scheduled(self, samples: int) -> Any:
+        """Return the schedule of a step, of microbatches of `samples` each."""
+        options = {"dtype": self._crosses, "device": "meta"}
+        entering = [torch.empty((samples, *shape), **options) for shape in self._stage.enters]
+        leaving = [torch.empty((samples, *shape), **options) for shape in self._stage.leaves]
+        if not self.places_images:
             entering = [value.requires_grad_() for value in entering]
         native = PipelineStage(
-            self._module(),
+            self._module,
             self._index,
-            self.setup.model_parallel_size,
+            self._stages,
             self._device,
             # Given, not tried out: a trial would move the running statistics.
             input_args=tuple(entering),
             output_args=tuple(value.requires_grad_() for value in leaving),
-            group=self.group.pipeline(self.setup.model_parallel_size),
+            group=self.group.pipeline(self._stages),
         )
-        return self._schedule(native, self._count, loss_fn=self._loss_of)
+        return self._schedule(native, self.pieces, loss_fn=self._loss_of)
 
     def _release(self) -> None:
-        self._stage = self._staged = self._native = self._gather = None
+        self._stage = self._module = self._staged = self._native = self._gather = None
         super()._release()
 
 
-def loss_of(head_weights: List[float], heads: Any, labels: torch.Tensor) -> torch.Tensor:
-    """The joint loss; a schedule hands on a single head as it is."""
-    return joint_loss([heads] if isinstance(heads, torch.Tensor) else list(heads), head_weights, labels)
+class Hybrid(Averaging, Pipeline):
+    """Pipelines side by side, each with a batch of its own; every stage is averaged over the ranks that hold it.
+
+    DDP around a stage averages it within the last microbatch's backward.
+    """
+
+    _native_alone: Any = None  # the schedule of a step without exchange
+
+    def build(self, graph: Graph, weights: Arrays) -> None:
+        """Build a pipeline, then DDP around it where there are several."""
+        super().build(graph, weights)
+        if self.setup.replicas == 1:
+            return
+        self._exchanged_bytes += graph.gradient_bytes(self._dtype.itemsize) // self._stages
+        replicas = self.group.same_stage(self._stages)
+        # Running statistics stay every network's own, as DDP leaves them that does not send them.
+        options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
+        self._module = wrap(self._stage, self._device, options, replicas)
+        self._exchange = Exchange(list(self._stage.parameters()), self._module, replicas)
+
+    def step_alone(self, batch: Batch) -> None:
+        """Step the pipeline without DDP; its own values cross all the same."""
+        native = self._native
+        self._native = self._native_alone
+        module = self._module
+        self._module = self._stage
+        self.step(batch)
+        self._native_alone = self._native
+        self._native = native
+        self._module = module
+
+    def gradient_bytes(self) -> Optional[int]:
+        """Count the gradients of this rank's stage."""
+        if self._exchange is None:
+            return None
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._stage.parameters())
+
+    def _release(self) -> None:
+        self._exchange = self._native_alone = None
+        super()._release()
+
+
+def loss_of(head_weights: List[float], heads: Any, labels: Tensor) -> Tensor:
+    """Return the joint loss; a schedule hands on a single head as it is."""
+    return joint_loss([heads] if isinstance(heads, Tensor) else list(heads), head_weights, labels)

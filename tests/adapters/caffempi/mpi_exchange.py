@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from adapters.caffempi import transfer
-from adapters.caffempi.arena import Group, Span
 from adapters.caffempi.exchange import NEAR, Exchange, Pace
 from adapters.caffempi.memory import Host
 from adapters.caffempi.merge import Link, plan_for
+from adapters.caffempi.net import Group, Span
 from adapters.caffempi.transfer import Ranks
 from tests.adapters.caffempi.late import Handed, staged
 

@@ -1,22 +1,22 @@
 """What a GPU asks for, as far as it can be seen without one."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from adapters.caffempi import memory
-from adapters.caffempi.arena import Span
-from adapters.caffempi.input import DatabaseReader, pinned
+from adapters.caffempi.input import ReadingThreads
 from adapters.caffempi.lower import lower
+from adapters.caffempi.net import Span
 from adapters.caffempi.optimisers import solver_of
 from adapters.pytorch import machine
 from suite.worker.contract import Adam, Unavailable
 from suite.worker.sources import ArraySource
-from suite.worker.threaded import GatheringReader, ThreadedReader
+from suite.worker.view import View
 from tests.support import played_cuda, trainers
+from tests.support.jobs import READ_ONCE
 from workloads.networks import by_name
 
 without = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -57,12 +57,12 @@ def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name: str, channels
     solver.update(Span(0, len(net.arena.parameters)))
 
 
-@pytest.mark.parametrize("kind", [ThreadedReader, GatheringReader])
-def test_readers_into_pinned_memory_read_the_same(kind: Any, tmp_path: Path) -> None:
+def test_the_threads_read_the_same_into_pinned_memory(tmp_path: Path) -> None:
     pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
     np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)
-    source, setup = ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28)), trainers.setup(readers=2)
-    plain, ours = kind(source, setup), pinned(kind)(source, setup)
+    source = ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28))
+    view = View(source, READ_ONCE, 1, str(tmp_path / "skipped.txt"))
+    plain, ours = (ReadingThreads(view, trainers.setup(readers=2, device=device)) for device in ("cpu", "cuda"))
     for _ in range(5):
         expected, found = plain.next_batch(), ours.next_batch()
         for one, other in zip(expected, found, strict=True):
@@ -73,7 +73,3 @@ def test_readers_into_pinned_memory_read_the_same(kind: Any, tmp_path: Path) -> 
     assert ours.words == plain.words
     plain.close()
     ours.close()
-
-
-def test_the_database_is_read_into_pinned_memory_by_the_same_threads() -> None:
-    assert issubclass(pinned(DatabaseReader), DatabaseReader)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.caffempi.arena import Arena, Span
+from adapters.caffempi.net import Arena, Span
 from adapters.caffempi.optimisers import solver_of
 from suite.worker.contract import SGD
 from workloads.build import Builder

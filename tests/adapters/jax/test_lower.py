@@ -7,8 +7,8 @@ import pytest
 
 from adapters.jax import kernels
 from adapters.jax.lower import Lowering, lower
+from adapters.jax.machine import BY_NAME, Choices
 from adapters.jax.net import Net, canonical, native
-from adapters.jax.precision import BY_NAME, Choices
 from adapters.reference.lower import Network
 from tests.support.networks import drawn, one_layer
 from workloads.graph import Graph

@@ -18,8 +18,8 @@ def built(ours, scale=None):
     graph = one_convolution()
     ours.build(graph, dict(weights.initial(graph)))
     if scale is not None:
-        params, (old, good, own), stats, key = ours._state
-        ours._state = (params, (jax.device_put(np.float32(scale), old.sharding), good, own), stats, key)
+        old, good, own = ours._state.moments
+        ours._state = ours._state._replace(moments=(jax.device_put(np.float32(scale), old.sharding), good, own))
     return ours.to_device(synthetic(graph, 8, 1))
 
 

@@ -19,7 +19,7 @@ def lrn(x, size, alpha, beta, k):
     """The definition, channel by channel."""
     channels = x.shape[1]
     sums = [
-        (x[:, max(0, c - size // 2) : min(channels, c + size // 2 + 1)] ** 2).sum(1, keepdim=True)
+        (x[:, max(0, c - size // 2) : min(channels, c + (size - 1) // 2 + 1)] ** 2).sum(1, keepdim=True)
         for c in range(channels)
     ]
     return x * (k + alpha / size * torch.cat(sums, 1)) ** -beta
@@ -110,7 +110,7 @@ def test_dropout_keeps_the_expected_share_and_scale():
     assert not torch.equal(dropped, net.layers[-1](torch.ones(4, 100, 10, 10)))
 
 
-@pytest.mark.parametrize("size", [1, 5, 7, 13])
+@pytest.mark.parametrize("size", [1, 4, 5, 7, 13])
 def test_fast_lrn_is_exact_also_where_the_window_is_wider_than_the_channels(size):
     attrs = {"size": size, "alpha": 0.5, "beta": 0.6, "k": 1.5}
     graph = one_layer("lrn", attrs)

@@ -8,7 +8,7 @@ import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
-from adapters.pytorch.recorded import put_back, state_of
+from adapters.pytorch.replica import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.support import networks, played_cuda, proofs, trainers

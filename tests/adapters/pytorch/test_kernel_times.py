@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from adapters.pytorch.kernels import read
+from adapters.pytorch.kernel_times import read
 from suite.worker.contract import Unsupported
 from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.kernels import PROFILED, STAGES, summed
@@ -131,7 +131,7 @@ def test_no_trace_where_none_is_asked_for(trainer, tmp_path):
 
 
 def test_a_trace_that_is_not_understood_costs_no_measurement(trainer, monkeypatch):
-    monkeypatch.setattr("adapters.pytorch.kernels.read", lambda events, on_cuda: [{}["ts"]])
+    monkeypatch.setattr("adapters.pytorch.kernel_times.read", lambda events, on_cuda: [{}["ts"]])
     with pytest.raises(Unsupported, match="trace is not understood: KeyError: 'ts'"):
         trainer().kernel_times(lambda within: None, "")
 

@@ -1,0 +1,84 @@
+"""Parameters in shares, as DTensors: `fsdp` (FSDP2, fully_shard) and `tensor_parallel` (parallelize_module)."""
+
+from typing import Any, List
+
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+from adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
+from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
+from suite.worker.trainer import Notes
+
+GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
+
+
+class FSDP(ReplicaTrainer):
+    """Groups of layers are gathered when they are needed; their gradients are summed up in shares."""
+
+    contiguous_weights = True  # what it cuts must be
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._fused = setup.tuned and isinstance(setup.optimiser, Adam)  # torch 2.13's fused SGD takes no DTensor
+
+    def step_alone(self, batch: Batch) -> None:
+        raise Unsupported("under 'fsdp' a rank holds a share of the parameters and cannot compute without the others")
+
+    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+        raise Unsupported("under 'fsdp' a layer's weights have to be gathered first, with a group of others")
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), fsdp="fully_shard, %d groups of layers" % self._groups)
+
+    def _wrap(self) -> None:
+        mesh = init_device_mesh(self._device.type, (self.setup.world,))
+        groups: List[List[nn.Module]] = []
+        room = 0
+        for layer in self._net.layers:  # neighbours are joined until a group is full
+            size = sum(tensor.numel() * tensor.element_size() for tensor in layer.parameters())
+            if not size:
+                continue
+            if room < size:
+                groups.append([])
+                room = GROUP
+            groups[-1].append(layer)
+            room -= size
+        self._groups = len(groups)
+        for group in groups:
+            fully_shard(group, mesh=mesh)
+        fully_shard(self._net, mesh=mesh)
+
+
+class TensorParallel(SharedTrainer):
+    """Every dense layer is cut over all ranks, the other layers are whole on each of them.
+
+    A rank has some of a dense layer's outputs, all ranks gather them in the forward, and sum up what flows back to the
+    layer's input in the backward. All ranks are given the same batch, so that layers without a share compute the same
+    everywhere and exchange nothing.
+    """
+
+    has_candidates = False  # a DTensor is for torch's own operators alone
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._fused = False  # torch 2.13's fused optimisers take no DTensor together with other tensors
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), tensor_parallel="parallelize_module, %d dense layers by columns" % self._cut)
+
+    def _wrap(self) -> None:
+        layers = self._net.layers
+        dense = {name: layer for name, layer in layers.named_children() if isinstance(layer, nn.Linear)}
+        self._cut = len(dense)
+        world = self.setup.world
+        # A share of the outputs is gathered, and a whole gradient of the input summed up.
+        numbers: Any = sum(layer.out_features / world + layer.in_features for layer in dense.values())
+        self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
+        plan = {"layers." + name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
+        parallelize_module(self._net, init_device_mesh(self._device.type, (world,)), plan)
+        for name in dense:
+            # The next layer may write into what it is given, and what was gathered is a read-only view.
+            layers[int(name)].register_forward_hook(lambda layer, images, output: output.clone())
