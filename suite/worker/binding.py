@@ -24,13 +24,16 @@ class Core(NamedTuple):
 
 def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
     """Return these CPUs with their cores and nodes; if the system hides them, each is a core of its own, on node 0."""
-    nodes = {
-        cpu: int(re.findall(r"\d+", path)[-1])
-        for path in glob.glob(os.path.join(root, "node", "node[0-9]*", "cpulist"))
-        for cpu in _numbers(path)
-    }
-    siblings = os.path.join(root, "cpu", "cpu%d", "topology", "thread_siblings_list")
-    return [Cpu(cpu, min(_numbers(siblings % cpu) or [cpu]), nodes.get(cpu, 0)) for cpu in sorted(allowed)]
+    nodes = {}
+    for path in glob.glob(os.path.join(root, "node", "node[0-9]*", "cpulist")):
+        node = int(re.findall(r"\d+", path)[-1])
+        for cpu in _numbers(path):
+            nodes[cpu] = node
+    found = []
+    for cpu in sorted(allowed):
+        siblings = _numbers(os.path.join(root, "cpu", "cpu%d" % cpu, "topology", "thread_siblings_list"))
+        found.append(Cpu(cpu, min(siblings, default=cpu), nodes.get(cpu, 0)))
+    return found
 
 
 def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> List[List[int]]:
@@ -58,7 +61,8 @@ def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> 
             return _numbered(found)
     if ranks * threads > len(cpus):
         raise ValueError("%d ranks of %d threads want more than the %d cores here" % (ranks, threads, len(cpus)))
-    return _numbered(_distributed([Core(core.node, [cpu]) for core in cores for cpu in core.cpus], ranks, threads))
+    hardware_threads = [Core(core.node, [cpu]) for core in cores for cpu in core.cpus]
+    return _numbered(_distributed(hardware_threads, ranks, threads))
 
 
 def _distributed(cores: List[Core], ranks: int, wanted: int) -> List[List[Core]]:
@@ -90,7 +94,11 @@ def _numbers(path: str) -> List[int]:
     """Return the CPUs of a list file such as "0-5,48-53"; none if it cannot be read."""
     try:
         with open(path) as stream:
-            parts = [part.split("-") for part in stream.read().strip().split(",") if part]
+            text = stream.read().strip()
     except OSError:
         return []
-    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]
+    found: List[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found

@@ -64,12 +64,12 @@ class Card:
     def sample(self) -> Sample:
         """Return a sample of this moment."""
         used = self._asked("nvmlDeviceGetUtilizationRates", Utilization())
-        memory = self._memory()
+        memory = self._asked("nvmlDeviceGetMemoryInfo", Memory())
         milliwatts = self._number("nvmlDeviceGetPowerUsage")
         sm, of_memory = (self._number("nvmlDeviceGetClockInfo", kind) for kind in (SM, MEMORY))  # MHz
         return Sample(
             busy_share=None if used is None else used.gpu / 100.0,
-            memory_bytes=memory,
+            memory_bytes=None if memory is None else int(memory.used),
             watts=None if milliwatts is None else milliwatts / 1e3,
             sm_clock_hz=None if sm is None else sm * 1e6,
             memory_clock_hz=None if of_memory is None else of_memory * 1e6,
@@ -81,10 +81,6 @@ class Card:
         """Return the energy since the driver was loaded, in joules; None of a GPU older than Volta."""
         found = self._asked("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong())
         return None if found is None else found.value / 1e3
-
-    def _memory(self) -> Optional[int]:
-        found = self._asked("nvmlDeviceGetMemoryInfo", Memory())
-        return None if found is None else int(found.used)
 
     def _reasons(self) -> Optional[int]:
         for name in ASK_REASONS:
@@ -132,8 +128,9 @@ EVERY_S = 0.1
 REST = 200  # times the CPU time of a sample, until the next one: sampling must not disturb the measurement
 QUANTITIES = [name for name in Sample._fields if name != "reasons"]
 MEANS = ("busy_share", "watts", "sm_clock_hz", "memory_clock_hz")
-MOST = ("memory_bytes", "most_watts", "celsius")
-LEAST = ("least_sm_clock_hz", "least_memory_clock_hz")
+# Fields of GpuUse by the quantity whose greatest, or least, value they hold.
+MOST = {"memory_bytes": "memory_bytes", "most_watts": "watts", "celsius": "celsius"}
+LEAST = {"least_sm_clock_hz": "sm_clock_hz", "least_memory_clock_hz": "memory_clock_hz"}
 
 
 class Series:
@@ -182,20 +179,16 @@ class Seen:
     def use(self) -> GpuUse:
         """Return the activity until now."""
         after = self._card.joules()
-        series = self._series
+        found: Dict[str, Any] = {name: self._series[name].mean for name in MEANS}
+        for name, quantity in MOST.items():
+            found[name] = self._series[quantity].most
+        for name, quantity in LEAST.items():
+            found[name] = self._series[quantity].least
         return GpuUse(
             uuid=self._card.uuid,
-            busy_share=series["busy_share"].mean,
-            memory_bytes=series["memory_bytes"].most,
-            watts=series["watts"].mean,
-            most_watts=series["watts"].most,
-            sm_clock_hz=series["sm_clock_hz"].mean,
-            least_sm_clock_hz=series["sm_clock_hz"].least,
-            memory_clock_hz=series["memory_clock_hz"].mean,
-            least_memory_clock_hz=series["memory_clock_hz"].least,
-            celsius=series["celsius"].most,
             throttled_by=None if self._reasons is None else in_words(self._reasons),
             joules=None if after is None or self._before is None else after - self._before,
+            **found,
         )
 
 

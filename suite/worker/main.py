@@ -149,14 +149,20 @@ def place_of(error: BaseException) -> str:
     The text is "" if a `raise` of stagebench's own gives the reason.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    frames = [(os.path.relpath(frame.filename, root), frame) for frame in traceback.extract_tb(error.__traceback__)]
-    bundled = [(name, frame) for name, frame in frames if not name.startswith("..") and "site-packages" not in name]
     ours = ("suite" + os.sep, "workloads" + os.sep)
-    last = frames[-1:]
-    if not bundled or (bundled[-1:] == last and last[0][0].startswith(ours) and "raise " in (last[0][1].line or "")):
-        return ""
-    name, frame = ([each for each in bundled if not each[0].startswith(ours)] or bundled)[-1]
-    return " (%s, line %s: %s)" % (name, frame.lineno, frame.line or "")
+    place = ""  # of the last frame in the bundle, an adapter's rather than one of stagebench's own
+    in_adapter = False
+    raised = False
+    for frame in traceback.extract_tb(error.__traceback__):
+        name = os.path.relpath(frame.filename, root)
+        line = frame.line or ""
+        bundled = not name.startswith("..") and "site-packages" not in name
+        adapters = bundled and not name.startswith(ours)
+        if adapters or (bundled and not in_adapter):
+            place = " (%s, line %s: %s)" % (name, frame.lineno, line)
+        in_adapter = in_adapter or adapters
+        raised = bundled and not adapters and "raise " in line
+    return "" if raised else place
 
 
 def kind_of(error: BaseException) -> str:

@@ -176,4 +176,5 @@ def split(source: Source, fraction: float) -> Tuple[Subset, Subset]:
             % (fraction, source.name, held_out, len(source))
         )
     order = np.random.RandomState(0).permutation(len(source)).tolist()
-    return Subset(source, sorted(order[held_out:]), "learn from"), Subset(source, sorted(order[:held_out]), "test with")
+    learning = Subset(source, sorted(order[held_out:]), "learn from")
+    return learning, Subset(source, sorted(order[:held_out]), "test with")
