@@ -124,7 +124,7 @@ def list_backends(as_json: Json = False) -> None:
     for offer in offers().values():
         backend, problem = offer.backend, ""
         try:
-            find(offer)
+            find(offer.needs)
         except StagebenchError as error:
             problem = str(error)
         rows.append(

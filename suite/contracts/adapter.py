@@ -33,6 +33,14 @@ class Backend:
     remedy: str = ""
     programs: tuple[str, ...] = ()  # that its environment must have next to the interpreter: its own library's mpiexec
 
+    def missing(self, interpreter: Path) -> str | None:
+        """Return the programs that its own environment lacks, with the remedy; None if it has all."""
+        missing = [name for name in self.programs if not (interpreter.parent / name).exists()]
+        if not missing:
+            return None
+        absent = " and no ".join(missing)
+        return f"there is no {absent} next to {interpreter}, so this is not its environment; {self.remedy}"
+
 
 Share = Annotated[float, Between(0, 1)]
 Pieces = Annotated[int, Between(1)]  # devices, microbatches

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
+from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Backend
@@ -12,6 +12,7 @@ from suite.contracts.launcher import starters
 from suite.errors import RequestError
 from suite.plan.resolve import Resolved
 from suite.plugins import adapters, launchers
+from suite.processes.interpreters import Needs
 from suite.worker.case_parts import Sampling
 from workloads.catalogue import Workload
 
@@ -22,39 +23,16 @@ WAYS = 3  # further sets of samples of a network's tensors, all at once
 SILENCE_LIMIT = 120.0  # without a message that has arrived: a rank hangs
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A backend with the adapter that brings it; it has the attributes that `find` reads of an adapter."""
+class Offer(NamedTuple):
+    """A backend with the adapter that brings it."""
 
     adapter: Adapter
     backend: Backend
 
     @property
-    def name(self) -> str:
-        """The name in `--python NAME=PATH`: the backend's if it has an environment of its own, else the adapter's."""
-        return self.backend.name if self.backend.environment else self.adapter.name
-
-    @property
-    def environment(self) -> str | None:
-        return self.backend.environment or self.adapter.environment
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        return self.backend.requires if self.backend.environment else self.adapter.requires
-
-    @property
-    def remedy(self) -> str:
-        return self.backend.remedy if self.backend.environment else self.adapter.remedy
-
-    def missing(self, interpreter: Path) -> str | None:
-        """Return what the interpreter's environment lacks: the backend's programs, or the adapter's requirements."""
-        if not self.backend.environment:
-            return self.adapter.missing(interpreter)
-        missing = [name for name in self.backend.programs if not (interpreter.parent / name).exists()]
-        if not missing:
-            return None
-        absent = " and no ".join(missing)
-        return f"there is no {absent} next to {interpreter}, so this is not its environment; {self.remedy}"
+    def needs(self) -> Needs:
+        """The owner of its environment: the backend if it has one of its own, else the adapter."""
+        return self.backend if self.backend.environment else self.adapter
 
 
 def offers() -> dict[str, Offer]:

@@ -35,7 +35,7 @@ def launch_of_case(case: Case, interpreters: dict[str, str], bundle_folder: Path
     """Return the launch of a case, within its own limits; Unavailable if this machine lacks something."""
     limits, interpreter = Limits(case.time_limit, case.silence_limit), None
     if case.collective:  # a backend may have an environment of its own
-        interpreter = find(offers()[case.collective.backend], interpreters)
+        interpreter = find(offers()[case.collective.backend].needs, interpreters)
     return launch_of(case, limits, interpreters, bundle_folder, interpreter)
 
 
