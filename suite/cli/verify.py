@@ -52,7 +52,7 @@ def verify(
 ) -> None:
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
 
-    The table names each proof's worst tensor, the one nearest to its bound; `identity` is the worst error in float64.
+    The table names each proof's worst tensor, the one nearest to its bound; `identity` is float64's.
     Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.
     """
     from rich.console import Console
@@ -180,6 +180,6 @@ def _row(name: str, proof: "Proof") -> dict[str, Any]:
         "worst tensor": f"{worst.what} {worst.tensor}" if worst else "",
         "error": f"{worst.error:.1e}" if worst else "",
         "allowed": f"{worst.tolerance:.0e}" if worst else "",
-        "identity": f"{identity.error:.1e}" if identity else "",
+        "identity": f"{identity.error:.1e} {identity.what} {identity.tensor}" if identity else "",
         "reason": proof.reason,
     }

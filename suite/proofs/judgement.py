@@ -33,16 +33,18 @@ def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str =
     wrong = {what: why for proof in proofs for what, why in proof.wrong.items()}
     failed = [found for found in findings if not found.error <= found.tolerance]
     failed.sort(key=lambda found: "shape" not in wrong.get(_name(found), ""))
-    problems = [_sentence(found, wrong) for found in failed]
+    factors = {what: factor for proof in proofs for what, factor in proof.factors.items()}
+    problems = [_sentence(found, wrong, factors) for found in failed]
     for what, ours in (("parameter_count", graph.parameter_count), ("macs", graph.macs)):
         problems += [
             f"{what} is {theirs}, the workload has {ours}"
             for theirs in sorted({getattr(proof, what) for proof in proofs} - {ours})
         ]
+    more = [f"and {len(problems) - 5} more"] if len(problems) > 5 else []
     kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
     return Verdict(
         passed=not problems,
-        reason="; ".join(problems[:5]),
+        reason="; ".join([*problems[:5], *more, *_cause({found.what for found in failed})]),
         worst=worst,
         losses=messages.ProofLosses(**kept),
         errors=errors,
@@ -126,11 +128,34 @@ def _name(found: Finding) -> str:
     return f"{found.what} of {found.tensor}"
 
 
-def _sentence(found: Finding, wrong: dict[str, str]) -> str:
+def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) -> str:
     what = _name(found)
     if found.error >= 1e300:
         return f"{what} {wrong.get(what, 'is not finite')}"
-    return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g})"
+    multiple = f": it is {factors[what]:.3g} times the right one" if what in factors else ""
+    return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g}){multiple}"
+
+
+def _cause(failed: set[str]) -> list[str]:
+    """Return where to look, for the kinds of results that are off; nothing if that is not clear."""
+    tensors = {what for what in failed if not what.endswith("loss")}
+    if tensors == {"predict"}:
+        return ["training is right: look at `predict`"]
+    if not tensors:
+        return ["the tensors are right: look at `loss`"] if failed else []
+    if all("native" in what or what == "predict" for what in tensors):
+        if "first native movement" not in tensors:
+            return [
+                "the staged iterations and the first native step are right: look at what `step` keeps between steps"
+            ]
+        return ["the staged iterations are right: look at `step`"]
+    if tensors.isdisjoint({*FORWARD, "gradient"}):
+        return [
+            "the first gradients are right: look at the optimiser's update, then at what is kept between iterations"
+        ]
+    if tensors.isdisjoint(FORWARD):
+        return ["the forward pass is right: look at the backward pass, nearest to the loss first"]
+    return []
 
 
 def _mean(rows: Sequence[Sequence[float | None]]) -> list[float]:

@@ -36,6 +36,7 @@ from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE = 1800.0  # seconds for a proof
+DECAY = 0.01  # of a proof whose case has none: large enough to be seen in three updates
 NO_FLOAT64 = "rounding may do this to a large network, and the adapter has no float64 to tell it from a mistake"
 LOOSER = (
     "float64 proves the identity; these bounds come from what rounding alone does to this network, the oracle with "
@@ -190,12 +191,13 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 
 
 def _update(case: Configuration) -> dict[str, Any]:
-    """Return the fields that decide an update, each number as its nearest float32.
+    """Return the fields that decide an update, each number as its nearest float32; weight decay is always proven.
 
     MXNet's optimisers hold them in float32 whatever the precision: another rate by 1e-8 makes float64, too, flip a sign
     of a large network's ReLU now and then, worth 1e-3 of a later gradient.
     """
     values = {name: getattr(case, name) for name in UPDATE}
+    values["weight_decay"] = values["weight_decay"] or DECAY
     return {name: _single(value) if isinstance(value, float) else value for name, value in values.items()}
 
 

@@ -2,10 +2,10 @@
 
 The oracle's results are a folder: `meta.json` and one .npy file per tensor, stored in float32 (rounding 3e-8, far below
 every tolerance): `gradient.<name>` after the first exchange; `movement.<name>`, the change of a parameter by UPDATES
-updates; `running.<name>`, a running statistic after them; `statistics.<name>`, a running statistic after the first
-forward, which no gradient has touched; `logits` of that forward; `predicted`, the logits in inference mode after the
-last update. Movements are stored, not parameters, because a parameter's own rounding would drown the effect of a small
-learning rate.
+updates, each by a batch of its own; `running.<name>`, a running statistic after them; `statistics.<name>`, a running
+statistic after the first forward, which no gradient has touched; `logits` of that forward; `predicted`, the first
+batch's logits in inference mode after the last update. Movements are stored, not parameters, because a parameter's own
+rounding would drown the effect of a small learning rate.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
+from suite.worker.contract import Adam, Optimiser
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Trainer
@@ -27,7 +28,8 @@ UPDATES = 3
 RATES = (0.5, 1.0, 0.25)  # factors of the rate at the updates, if the case changes its rate
 HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the parameters are float32
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
-SEED = 11
+SEED = 11  # of the first update's batch; the next one's is one more
+FAR = 0.01  # an error above which a factor is looked for, and the largest part that such a factor may leave
 META = "meta.json"
 
 
@@ -40,15 +42,26 @@ class Meta(NamedTuple):
     graph: str  # a digest
 
 
+def batches(trainer: Trainer, graph: Graph, samples: int) -> Iterator[Any]:
+    """Yield the rank's batch of each update on the device, every one with other samples.
+
+    `samples` is the batch of the rank's network. A step that keeps the batch it saw first trains wrongly.
+    """
+    setup = trainer.setup
+    for update in range(UPDATES):
+        whole = synthetic(graph, samples * setup.replicas, SEED + update)
+        yield trainer.to_device(share(whole, setup.replica, samples))
+
+
 def staged_iterations(
-    trainer: Trainer, batch: Any, first: Callable[[str, Callable[[], Any]], None]
+    trainer: Trainer, batch_of_update: Iterator[Any], first: Callable[[str, Callable[[], Any]], None]
 ) -> List[Optional[float]]:
     """Run UPDATES staged iterations; return their losses.
 
     `first` is called in the first of them, with the kind of a result and the method of the trainer that returns it.
     """
     losses: List[Optional[float]] = []
-    for update in range(UPDATES):
+    for update, batch in enumerate(batch_of_update):
         change_rate(trainer, update)
         trainer.forward(batch)
         losses.append(trainer.loss())
@@ -68,7 +81,6 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     """Train UPDATES staged iterations on the whole batch and store the results."""
     graph = graph.without_dropout()
     initial = weights.for_proof(graph)
-    batch = trainer.to_device(synthetic(graph, samples, SEED))
     trainer.build(graph, initial)
 
     def first(kind: str, result: Callable[[], Any]) -> None:
@@ -78,11 +90,11 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
             found = result()
             save_all(folder, kind, {name: found[name] for name in found if kind == "gradient" or name not in initial})
 
-    losses = staged_iterations(trainer, batch, first)
+    losses = staged_iterations(trainer, batches(trainer, graph, samples), first)
     final = trainer.parameters()
     save_all(folder, "movement", {name: final[name] - initial[name] for name in initial})
     save_all(folder, "running", {name: final[name] for name in final if name not in initial})
-    save(folder, "predicted", trainer.predict(batch))
+    save(folder, "predicted", trainer.predict(next(batches(trainer, graph, samples))))
     store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
 
 
@@ -97,10 +109,10 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     setup = trainer.setup
     initial = weights.for_proof(graph)
     meta = meta_of(folder, samples * setup.replicas, weights.digest(initial), graph.digest)
-    host = share(synthetic(graph, samples * setup.replicas, SEED), setup.replica, samples)
     rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
     oracle = Oracle(folder, setup.replica, samples, initial, rounding)
     errors: Dict[str, Dict[str, float]] = {}
+    rule = setup.optimiser._replace(lr=setup.optimiser.lr * RATES[0]) if setup.changing_rate else setup.optimiser
 
     def first(kind: str, result: Callable[[], Any]) -> None:
         if kind == "logits":
@@ -111,19 +123,20 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
             errors[kind] = oracle.errors(kind, kind, found) if kind == "gradient" or setup.replica == 0 else {}
 
     trainer.build(graph, initial)
-    staged = staged_iterations(trainer, trainer.to_device(host), first)
+    staged = staged_iterations(trainer, batches(trainer, graph, samples), first)
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
-    batch = trainer.to_device(host)
     native: List[Optional[float]] = []
-    for update in range(UPDATES):
+    for update, batch in enumerate(batches(trainer, graph, samples)):
         change_rate(trainer, update)
         trainer.step(batch)
         native.append(trainer.loss())
+        if update == 0:
+            errors["first native movement"] = oracle.first_movement_errors(trainer.parameters(), rule)
     errors.update(oracle.parameter_errors("native", trainer.parameters()))
     if not changing:
-        predicted = trainer.predict(batch)  # on all ranks: the call may be collective
+        predicted = trainer.predict(next(batches(trainer, graph, samples)))  # on all ranks: the call may be collective
         if setup.replica == 0:
             errors["predict"] = {"logits": oracle.predicted_error(predicted, setup.devices)}
     return Proof(
@@ -134,6 +147,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         graph_digest=graph.digest,
         weights_digest=meta.weights,
         wrong=oracle.wrong,
+        factors=oracle.factors,
     )
 
 
@@ -168,6 +182,7 @@ class Oracle:
         self._samples = samples
         self._initial = initial
         self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
+        self.factors: Dict[str, float] = {}  # "gradient of fc.weight": what the right one was multiplied by
 
     def logits_error(self, logits: np.ndarray) -> float:
         """Return the distance of this network's logits from its rows of the oracle's."""
@@ -218,13 +233,52 @@ class Oracle:
             if off < float("inf"):
                 off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
             moved[name] = relative(off, added)
+            self._look_for_factor(
+                "%s movement of %s" % (iterations, name), moved[name], tensors.get(name), movement, start
+            )
         if self._replica == 0:
             parameters.update(self.errors("running", iterations + " parameter", tensors))
         return {iterations + " parameter": parameters, iterations + " movement": moved}
 
+    def first_movement_errors(self, tensors: Dict[str, np.ndarray], rule: Optimiser) -> Dict[str, float]:
+        """Return the distances of the parameters' movements after one update from what the gradients move them by.
+
+        All parameters are off after an update by a wrong gradient and another; after one, those of the gradient are.
+        """
+        moved = {}
+        for name, start in self._initial.items():
+            what = "first native movement of " + name
+            ours, movement = tensors.get(name), first_movement(rule, load(self._folder, "gradient." + name), start)
+            self._look_at(what, ours, movement)
+            off, total, added = travelled(ours, start, movement)
+            if off < float("inf"):
+                off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
+            moved[name] = relative(off, added)
+            self._look_for_factor(what, moved[name], ours, movement, start)
+        return moved
+
     def _distance(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> float:
         self._look_at(what, ours, theirs)
-        return float("inf") if ours is None else distance(ours, theirs)
+        if ours is None:
+            return float("inf")
+        far = distance(ours, theirs)
+        self._look_for_factor(what, far, ours, theirs)
+        return far
+
+    def _look_for_factor(
+        self, what: str, far: float, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
+    ) -> None:
+        """Note the factor if ours, less its `start`, is a multiple of theirs."""
+        if ours is None or not FAR < far < float("inf"):
+            return
+        product = size = length = 0.0
+        for each in pieces(ours, theirs, *([] if start is None else [start])):
+            a, b = each[0] - each[2] if len(each) > 2 else each[0], each[1]
+            product += float(np.dot(a, b))
+            size += square(b)
+            length += square(a)
+        if size and length and length - product * product / size < FAR * FAR * length:
+            self.factors[what] = product / size
 
     def _look_at(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> None:
         """Note the problem of a tensor that has no distance."""
@@ -245,6 +299,16 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
         off += square(a - b)
         size += square(b)
     return relative(off, size)
+
+
+def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Return the change of a parameter by the first update, in float64."""
+    start = np.asarray(start, dtype=np.float64)
+    whole = np.asarray(gradient, dtype=np.float64) + rule.weight_decay * start
+    if isinstance(rule, Adam):
+        root = math.sqrt(1.0 - rule.beta2) * np.abs(whole)
+        return -rule.rate(1) * (1.0 - rule.beta1) * whole / (root + rule.epsilon)  # type: ignore[no-any-return]
+    return -rule.lr * whole  # type: ignore[no-any-return]
 
 
 def travelled(ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarray) -> Tuple[float, float, float]:

@@ -252,6 +252,7 @@ class Proof(NamedTuple):
     graph_digest: str
     weights_digest: str
     wrong: Dict[str, str] = {}  # "gradient of fc.weight": "is missing", "has shape (2, 3), not (3, 2)", ...
+    factors: Dict[str, float] = {}  # "gradient of fc.weight": 8.0, where it is a multiple of the right one
 
 
 class Behaviour(NamedTuple):

@@ -282,6 +282,22 @@ def heads(data):
     data["heads"][0]["weight"] = 1.0
 
 
+def keeps_its_batch(self, batch):
+    self.kept = getattr(self, "kept", batch)
+    Right.step(self, self.kept)
+
+
+def forwards_its_first(self, batch):
+    self.kept = getattr(self, "kept", batch)
+    Right.forward(self, self.kept)
+
+
+def sums_in_native_steps(self, batch):
+    Right.forward(self, batch)
+    sums(self)
+    Right.update(self)
+
+
 PROVEN = {  # mistake: (how, the words that the reason begins with)
     "weight decay": (rule(weight_decay=0.0), "staged parameter of fc2.weight is off by"),
     "weight decay apart": (instead("update", decay_apart), "staged parameter of fc2.weight is off by"),
@@ -289,10 +305,19 @@ PROVEN = {  # mistake: (how, the words that the reason begins with)
     "learning rate": (rule(lr=RULE.lr * 1.001), "staged parameter of fc2.weight is off by"),
     "rebuilt with an old velocity": (
         instead("build", keeps_its_velocity),
-        "native parameter of fc2.weight is off by",
+        "first native movement of fc2.weight is off by",
     ),
-    "native steps": (given("step", brighter), "native parameter of fc2.weight is off by"),
-    "two updates": (instead("step", steps_twice), "native parameter of fc2.weight is off by"),
+    "native steps": (given("step", brighter), "first native movement of fc2.weight is off by"),
+    "two updates": (instead("step", steps_twice), "first native movement of fc2.weight is off by"),
+    "native steps with the first batch": (instead("step", keeps_its_batch), "native parameter of fc2.weight is off by"),
+    "staged iterations with the first batch": (
+        instead("forward", forwards_its_first),
+        "staged parameter of fc2.weight is",
+    ),
+    "native gradients summed": (
+        instead("step", sums_in_native_steps),
+        "first native movement of fc2.weight is off by",
+    ),
     "no update": (instead("update", nothing), "staged parameter of fc2.weight is off by"),
     "no backward": (instead("backward", nothing), "gradient of fc2.bias is missing"),
     "gradients summed": (instead("backward", sums), "gradient of fc2.bias is off by 1 "),

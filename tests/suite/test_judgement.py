@@ -89,6 +89,39 @@ def test_a_shape_comes_first_then_what_the_forward_left_then_gradients():
     ]
 
 
+def failing(*kinds, tensors=1):
+    named = {f"{number}.weight": 0.5 for number in range(tensors)}
+    return judge(
+        attempt(GOOD._replace(errors={**GOOD.errors, **dict.fromkeys(kinds, named)})), WORKLOAD, FLOAT32
+    ).reason
+
+
+@pytest.mark.parametrize(
+    ("kinds", "place"),
+    [
+        (["gradient", "staged parameter", "native parameter"], "backward pass"),
+        (["staged parameter", "native movement"], "optimiser's update"),
+        (["first native movement", "native movement"], "look at `step`"),
+        (["native movement"], "what `step` keeps"),
+        (["predict"], "`predict`"),
+    ],
+)
+def test_a_failed_proof_says_where_to_look(kinds, place):
+    assert place in failing(*kinds).split("; ")[-1]
+    assert place not in failing("logits", *kinds)
+
+
+def test_what_is_not_listed_is_counted():
+    reason = failing("logits", tensors=14).split("; ")
+    assert len(reason) == 6
+    assert reason[-1] == "and 9 more"
+
+
+def test_a_multiple_of_the_right_tensor_is_named():
+    multiple = changed(("errors", "gradient", "fc1.weight"), 7.0)._replace(factors={"gradient of fc1.weight": 8.0})
+    assert "(allowed 1e-05): it is 8 times the right one; " in judge(attempt(multiple), WORKLOAD, FLOAT32).reason
+
+
 def test_the_worst_rank_decides():
     verdict = judge(attempt(GOOD, changed(("errors", "gradient", "fc1.weight"), 1.0)), WORKLOAD, FLOAT32)
     assert not verdict.passed

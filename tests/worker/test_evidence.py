@@ -7,6 +7,7 @@ import pytest
 
 from adapters.reference.base import ReferenceTrainer
 from suite.worker import evidence
+from suite.worker.contract import Adam
 from tests.support import trainers
 from workloads.graph import Graph
 
@@ -45,7 +46,7 @@ def test_the_oracle_agrees_with_itself(oracle):
     # The oracle is stored in float32; movements are small beside the values they are the difference of.
     for kind in ("logits", "gradient", "staged parameter", "native parameter"):
         assert errors[kind] < 6e-8, kind
-    for kind in ("staged movement", "native movement"):
+    for kind in ("staged movement", "first native movement", "native movement"):
         assert errors[kind] < 1e-5, kind
     graph = small()
     assert proof.parameter_count == graph.parameter_count
@@ -100,6 +101,7 @@ def test_a_wrong_update_is_seen_where_it_is_made(tmp_path):
     evidence.write_oracle(reference(**decayed), small(), 4, str(tmp_path))
     errors = worst(evidence.prove(reference(WithoutDecay, **decayed), small(), 4, str(tmp_path)).errors)
     assert errors["staged parameter"] < 6e-8
+    assert errors["first native movement"] > 1e-3
     assert errors["native parameter"] > 1e-5
     assert errors["native movement"] > 1e-3
 
@@ -108,6 +110,45 @@ def test_a_wrong_gradient_is_named(oracle):
     errors = evidence.prove(reference(WrongConvolution), small(), 4, str(oracle)).errors["gradient"]
     assert errors.pop("conv.weight") == pytest.approx(1e-3, rel=1e-3)
     assert max(errors.values()) < 6e-8
+
+
+@pytest.mark.parametrize("optimiser", [trainers.RULE, Adam(0.001, 0.9, 0.999, 1e-7, 0.01)])
+def test_the_first_native_movement_names_the_wrong_tensor(tmp_path, optimiser):
+    class Fused(ReferenceTrainer):
+        """Its native step alone computes another gradient of the convolution."""
+
+        def step(self, batch):
+            self.forward(batch)
+            self.backward()
+            self._network.named("gradients")["conv.weight"][...] += 0.1
+            self.update()
+
+    evidence.write_oracle(reference(optimiser=optimiser), small(), 4, str(tmp_path))
+    right = evidence.prove(reference(optimiser=optimiser), small(), 4, str(tmp_path)).errors["first native movement"]
+    assert max(right.values()) < 1e-5
+    errors = evidence.prove(reference(Fused, optimiser=optimiser), small(), 4, str(tmp_path)).errors
+    assert [name for name, far in errors["first native movement"].items() if far > 1e-5] == ["conv.weight"]
+    assert len([far for far in errors["native movement"].values() if far > 1e-5]) > 3
+
+
+def test_a_multiple_is_noticed(oracle):
+    class Summed(ReferenceTrainer):
+        def gradients(self):
+            return dict(super().gradients(), **{"fc.bias": 8.0 * super().gradients()["fc.bias"]})
+
+    proof = evidence.prove(reference(Summed), small(), 4, str(oracle))
+    assert proof.factors == {"gradient of fc.bias": pytest.approx(8.0)}
+
+
+def test_each_update_has_a_batch_of_its_own(oracle):
+    class Keeping(ReferenceTrainer):
+        def step(self, batch):
+            self.kept = getattr(self, "kept", batch)
+            super().step(self.kept)
+
+    errors = worst(evidence.prove(reference(Keeping), small(), 4, str(oracle)).errors)
+    assert errors["first native movement"] < 1e-5
+    assert errors["native movement"] > 1e-3
 
 
 def test_what_is_missing_or_misshapen_is_infinitely_far(oracle):
