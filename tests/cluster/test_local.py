@@ -8,6 +8,7 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
 from suite.worker.messages import Hello, Joined, Pass, of_type
+from tests.support.started import DEATHS
 
 HERE = Path(sys.executable)
 
@@ -78,13 +79,7 @@ def test_real_workers_run_from_the_bundle_with_their_numbers_and_threads(job, la
         assert len(native.step_s) == 5
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"raises": 0}, "rank 0: ValueError: the layer is upside down"),
-    ],
-)
+@DEATHS
 def test_a_real_worker_that_dies_is_told(job, launched, knobs, reason):
     result = launched(Local(), job(Placement(ranks_per_node=2), HERE, strategy="alone", knobs=knobs))
     assert result.outcome == "crash"

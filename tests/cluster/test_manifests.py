@@ -23,6 +23,7 @@ from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.worker.case_parts import Sampling
+from tests.support.errors import raising
 
 GOLDEN = Path(__file__).with_name("manifests")
 SCHEMAS = "STAGEBENCH_OPERATOR_SCHEMAS"  # a folder with the operators' CustomResourceDefinitions, as they publish them
@@ -246,13 +247,13 @@ def test_what_a_cluster_cannot_have_is_skipped_and_named(plan, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         f"tiny-0{number}-reference-single-mnist-small.yaml" for number in (1, 2)
     ]
-    with pytest.raises(RequestError, match=r"holds manifests already \(tiny-01-.*kubectl would apply them too"):
+    with raising(RequestError, "tiny-01"):
         write("tiny", [], tmp_path / "out", SETTINGS)
 
 
 def test_a_launcher_of_another_engine_is_refused(tmp_path):
     other = [Resolved(case("pytorch", "ddp", nodes=2, launcher="slurm"), None, "")]
-    with pytest.raises(RequestError, match="the launcher 'slurm' has no place in Kubernetes; use local, mpiexec, ssh"):
+    with raising(RequestError, "slurm", "local, mpiexec, ssh"):
         write("tiny", other, tmp_path / "out", SETTINGS)
 
 
@@ -300,7 +301,7 @@ def test_hostile_values_stay_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("namespace", ["a b", "a;id", "-n", "a.b", "a\nb", ""])
 def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> None:
-    with pytest.raises(RequestError, match="is no namespace"):
+    with pytest.raises(RequestError, match="no namespace"):
         write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace, "", ""))
 
 

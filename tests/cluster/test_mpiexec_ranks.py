@@ -3,11 +3,7 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +14,7 @@ from cluster.mpiexec import Mpiexec, arguments
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.worker.messages import Hello, Joined, of_type
+from tests.support.started import DEATHS, controller_of, running_in, wait_until
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 TWO = Placement(ranks_per_node=2)
@@ -47,14 +44,7 @@ def test_real_ranks_meet_and_get_their_variables(interpreter, job, launched, tem
         assert hello.cores == sorted(os.sched_getaffinity(0))  # nobody pinned it
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
-    ],
-    ids=["SIGKILL", "exception"],
-)
+@DEATHS
 def test_the_death_of_one_real_rank_ends_the_group_and_names_it(interpreter, job, launched, knobs, reason):
     result = launched(Mpiexec(), job(TWO, interpreter, knobs=knobs))
     assert result.outcome == "crash", "neither the time limit nor silence had to end it"
@@ -72,16 +62,7 @@ def test_a_frozen_real_rank_is_a_timeout_and_nothing_is_left(interpreter, job, l
 def test_real_ranks_do_not_outlive_a_killed_controller(interpreter, job, tmp_path):
     request = job(TWO, interpreter, knobs={"dies": 1, "signal": "SIGSTOP"})  # they would stay for ever
     (process,) = Mpiexec().processes(request)
-    program = f"""
-import sys
-from pathlib import Path
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
-run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
-"""
-    controller = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL
-    )
+    controller = controller_of(process, 2, request.folder)
     wait_until(lambda: psutil.STATUS_STOPPED in [process.status() for process in running_in(request.folder)])
     controller.kill()
     controller.wait()
@@ -125,23 +106,6 @@ def test_a_killed_mpiexec_does_not_keep_the_next_one_of_its_number_from_starting
 @needs_namespaces
 def test_open_mpi_5_without_a_folder_of_its_own_cannot_start_again(real, killed_and_again):
     assert "listener thread failed to start" in killed_and_again(real("openmpi5"), scratch=False)
-
-
-def running_in(folder):
-    """Processes whose working directory is the attempt's."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def wait_until(true, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # (mpiexec, library): as tried with the real ones

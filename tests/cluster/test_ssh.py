@@ -21,6 +21,8 @@ from suite.processes import watchdog
 from suite.processes.evidence import sidecar
 from suite.worker import guard
 from suite.worker.messages import Hello, Joined, of_type
+from tests.support.errors import raising
+from tests.support.started import DEATHS
 
 HERE = Path(sys.executable)
 OTHER = "127.0.0.2"  # this machine too, under an address that `here` does not know
@@ -142,7 +144,7 @@ def test_an_agent_that_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv(AGENT, "/no/such/agent")
     told = "STAGEBENCH_LAUNCH_AGENT is '/no/such/agent', which is no program here; name one that is used like ssh"
     assert Ssh().missing(TWO, HERE).startswith(told)
-    with pytest.raises(RequestError, match="which is no program here"):
+    with pytest.raises(RequestError, match="no program"):
         Ssh().processes(request_for(tmp_path))
     monkeypatch.delenv(AGENT)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -176,9 +178,7 @@ def test_a_host_is_asked_once(program, tmp_path):
 
 
 def test_a_first_host_that_others_cannot_reach_is_refused():
-    with pytest.raises(
-        Unavailable, match=r"the first host, '127.0.0.2', is 127.0.0.2 to this machine, where the other"
-    ):
+    with raising(Unavailable, "127.0.0.2"):
         meeting_address(Placement(nodes=2, hosts=(OTHER, "192.0.2.1")))
 
 
@@ -198,14 +198,7 @@ def test_real_ranks_meet_and_get_their_variables(job, launched, twin):
         assert joined.versions["MASTER_PORT"] == str(request.port)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
-    ],
-    ids=["SIGKILL", "exception"],
-)
+@DEATHS
 def test_a_far_rank_that_dies_is_told(job, launched, twin, knobs, reason):
     result = launched(Ssh(), job(TWO, HERE, strategy="meets", knobs=knobs))
     assert result.outcome == "crash"

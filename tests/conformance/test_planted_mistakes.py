@@ -520,7 +520,7 @@ def test_a_native_pass_shows_more_threads_than_were_asked_for(mistake, monkeypat
 def test_more_threads_than_were_asked_for_are_noticed():
     use = HostUse(seconds=2.0, busy_cpu_s=4.0, steal_cpu_s=0.0, cores=4, own_cpu_s=3.9)
     Measured()._threads_of(use, Case("odd", "single", "probe", Placement(threads=2)))
-    with pytest.raises(AssertionError, match=r"1\.95 processors were busy, 1 threads were asked for"):
+    with pytest.raises(AssertionError, match=r"1\.95 .*1 threads"):
         Measured()._threads_of(use, Case("odd", "single", "probe"))
 
 

@@ -19,6 +19,7 @@ from suite.processes import group as processes
 from suite.processes.attempt import Limits
 from suite.processes.group import Group
 from suite.worker.messages import name_of
+from tests.support.started import running_in, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 LIMITS = Limits(total_s=20, silence_s=20)
@@ -54,23 +55,12 @@ def run(folder, *bodies, limits=LIMITS, on_message=lambda rank, message: None):
 def nothing_left(tmp_path):
     """After every test no process stands in the attempt's folder."""
     yield
-    assert standing_in(tmp_path) == []
+    assert running_in(tmp_path) == []
 
 
 @pytest.fixture
 def short_grace(monkeypatch):
     monkeypatch.setattr(watchdog, "GRACE", 0.5)
-
-
-def standing_in(folder):
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
 
 
 def test_ranks_that_are_done_are_ok_and_their_messages_come_in_order(tmp_path):
@@ -237,7 +227,7 @@ ORPHANS = {
 @pytest.mark.parametrize("orphan", ORPHANS.values(), ids=ORPHANS)
 def test_what_a_rank_leaves_behind_is_ended(tmp_path, orphan):
     assert run(tmp_path, f"{orphan};{DONE}").outcome == "ok"
-    assert standing_in(tmp_path) == []
+    assert running_in(tmp_path) == []
 
 
 def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
@@ -269,7 +259,7 @@ def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, FOREVER, FOREVER)
-    assert standing_in(tmp_path) == []
+    assert running_in(tmp_path) == []
 
 
 def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_waiter(tmp_path, monkeypatch):
@@ -286,7 +276,7 @@ def test_a_second_interrupt_while_the_group_is_ended_takes_no_child_from_its_wai
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER)
-    assert standing_in(tmp_path) == []
+    assert running_in(tmp_path) == []
 
 
 def test_an_error_of_the_listener_ends_the_group(tmp_path):
@@ -295,7 +285,7 @@ def test_an_error_of_the_listener_ends_the_group(tmp_path):
 
     with pytest.raises(LookupError, match="display"):
         run(tmp_path, FOREVER, on_message=listener)
-    assert standing_in(tmp_path) == []
+    assert running_in(tmp_path) == []
 
 
 # A container's process 1 has no parent but the kernel, and is the parent of all orphans.
@@ -320,14 +310,14 @@ tokens = (sys.executable, "-c", {f"import subprocess, time; {orphan}; {rank}; {F
 run([Process(tokens, rank=0)], 1, Path({str(tmp_path)!r}), Limits(100, 100), print)
 """
     started = subprocess.Popen([*inside, sys.executable, "-c", program])
-    wait_until(lambda: (tmp_path / "up").exists() and len(standing_in(tmp_path)) == 3)
+    wait_until(lambda: (tmp_path / "up").exists() and len(running_in(tmp_path)) == 3)
     controller = psutil.Process(started.pid)
     if inside:
         (controller,) = controller.children()
     (guard,) = controller.children()
     (guard if killed == "guard" else controller).kill()
     started.wait(10)
-    wait_until(lambda: standing_in(tmp_path) == [])
+    wait_until(lambda: running_in(tmp_path) == [])
 
 
 @pytest.mark.parametrize("inside", [CONTAINED])
@@ -346,13 +336,6 @@ print([(child.name(), child.status()) for child in psutil.Process().children()])
 """
     done = subprocess.run([*inside, sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
-
-
-def wait_until(true, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_program_that_cannot_be_started_says_so(tmp_path):

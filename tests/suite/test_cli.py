@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -171,49 +172,34 @@ def test_a_python_that_does_not_work_is_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
+def fail(error: Exception) -> Any:
+    raise error
+
+
+def read_nothing() -> None:
+    with open("/proc/self/mem", "rb", buffering=0) as nowhere:  # nothing is mapped at its beginning
+        raise AssertionError(nowhere.read(1))
+
+
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [(RequestError("no plan 'x'"), 2), (Interrupted("stopped; run again"), 130)],
+    ("build", "code", "words"),
+    [
+        (lambda: fail(RequestError("no plan 'x'")), 2, "no plan 'x'\n"),
+        (lambda: fail(Interrupted("stopped; run again")), 130, "stopped; run again\n"),
+        (lambda: fail(PermissionError(errno.EACCES, "Permission denied", "records")), 2, "records: "),
+        (lambda: bytes(1 << 62), 1, "there is too little memory: "),
+        (read_nothing, 1, "a disk failed: Input/output error; "),
+    ],
+    ids=["request", "interrupted", "out of reach", "memory", "disk"],
 )
 def test_an_expected_error_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], build: Any, code: int, words: str
 ) -> None:
-    def build() -> typer.Typer:
-        raise error
-
     monkeypatch.setattr(app, "build", build)
     assert main() == code
-    assert capsys.readouterr().err == f"stagebench: {error}\n"
-
-
-def test_a_file_out_of_reach_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def build() -> typer.Typer:
-        raise PermissionError(errno.EACCES, "Permission denied", "records")
-
-    monkeypatch.setattr(app, "build", build)
-    assert main() == 2
     told = capsys.readouterr().err
-    assert told == ("stagebench: records: permission denied; make it readable and writable for you, or name another\n")
-
-
-def test_want_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(app, "build", lambda: bytes(1 << 62))
-    assert main() == 1
-    assert capsys.readouterr().err == (
-        "stagebench: there is too little memory: none is left; end other programs, or ask for less\n"
-    )
-
-
-def test_a_disk_that_fails_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def build() -> typer.Typer:
-        with open("/proc/self/mem", "rb", buffering=0) as nowhere:  # nothing is mapped at its beginning
-            raise AssertionError(nowhere.read(1))
-
-    monkeypatch.setattr(app, "build", build)
-    assert main() == 1
-    assert capsys.readouterr().err.startswith("stagebench: a disk failed: Input/output error; what was written before")
+    assert told.startswith("stagebench: " + words)
+    assert len(told.splitlines()) == 1
 
 
 def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

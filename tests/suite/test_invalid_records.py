@@ -21,6 +21,7 @@ from suite.worker.case_parts import Sampling
 from suite.worker.messages import HostUse, Noise, Pass
 from tests.reports.made_comm import collective
 from tests.reports.made_run import case_of, learner_of, record_of
+from tests.support.errors import raising
 from tests.support.memory import little_memory
 
 COMMUNICATION = max((Path(__file__).parents[1] / "fixtures" / "runs").iterdir()) / "comm"  # of the newest format
@@ -49,10 +50,7 @@ FULL = Sampling(processes=3)
         (lambda record: native(record)["io_s"].__setitem__(7, 99.0), "its waits for input take .* s together, in"),
         (lambda record: staged(record)["stage_s"]["update"].pop(), "49 times of update for 50 steps"),
         (lambda record: staged(record)["stage_s"].update(update=[1.0] * 50), "its stages take .* s together, in"),
-        (
-            lambda record: record["ranks"][0]["passes"].pop("native"),
-            "rank 0: its outcome is ok, and it has no pass 'nat",
-        ),
+        (lambda record: record["ranks"][0]["passes"].pop("native"), "rank 0: its outcome is ok, and it has no pass"),
         (lambda record: native(record).update(warmup_s=[-0.1]), "a step of its warm-up, .* took less than no time"),
         (lambda record: native(record).update(set_aside_s=[0.1, -0.1]), "one that was set aside, took less than"),
         (lambda record: staged(record).update(span_s=[5.0, 1.0]), "it began at 5 s and ended at 1 s"),
@@ -61,16 +59,10 @@ FULL = Sampling(processes=3)
         (lambda record: native(record).update(name="staged"), "it calls itself 'staged'"),
         (lambda record: record["ranks"].append(record["ranks"][0]), r"it has the ranks \[0, 0\], and its case has 1"),
         (lambda record: record.update(seconds=-1.0), "neither can be below 0"),
-        (
-            lambda record: heard(record, native={"cores": 0}),
-            r"rank 0: the system counted for 9 s on 0 cores during native",
-        ),
+        (lambda record: heard(record, native={"cores": 0}), r"rank 0: the system counted for 9 s on 0 cores during"),
         (lambda record: heard(record, native={"seconds": 0}), "counted for 0 s on 2 cores during native"),
         (lambda record: heard(record, train={"cores": 0}), "counted for 9 s on 0 cores during train"),
-        (
-            lambda record: heard(record, reference_after_s=[0.0]),
-            "its reference computation took no time; it is measured",
-        ),
+        (lambda record: heard(record, reference_after_s=[0.0]), "its reference computation took no time; it is"),
         (lambda record: peaks(record, flop_per_s=0), "rank 0: its peaks are 0 FLOP/s and 1 bytes/s; it is measured"),
         (lambda record: peaks(record, bytes_per_s=-1), "rank 0: its peaks are 1 FLOP/s and -1 bytes/s"),
         (
@@ -199,9 +191,8 @@ def test_native_steps_beside_two_passes_count_once(seconds, holds):
 
 @pytest.mark.parametrize(("samples", "holds"), [(16, True), (8, False)])
 def test_a_rank_consumes_a_batch_for_each_of_its_devices(samples, holds):
-    case = case_of(placement=Placement(devices=2))
     one = Rank(rank=0, passes={"native": Pass(**{**STEP, "samples": samples})})
-    record = Record.model_validate(record_of(case, 0, ranks=[one]))
+    record = Record.model_validate(record_of(case_of(placement=Placement(devices=2)), 0, ranks=[one]))
     assert (broken(record) is None) == holds
 
 
@@ -223,15 +214,15 @@ def test_a_proof_stands_in_its_own_place_and_as_it_was_written(run):
     assert run.folder.proofs()[path.stem].passed
     whole = path.read_text()
     path.write_text(whole.replace('"passed": true', '"passed": false', 1))
-    with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
+    with pytest.raises(StoreError, match=r"was changed .*rows that"):
         summarise(run.folder)
     emptied = {**json.loads(whole), "passed": False, "digest": ""}
     path.write_text(json.dumps(emptied))
-    with pytest.raises(StoreError, match="it was changed after it was written; remove it: the rows that name it"):
+    with pytest.raises(StoreError, match=r"was changed .*rows that"):
         summarise(run.folder)
     path.write_text(whole)
     shutil.copy(path, path.with_name("other.json"))
-    with pytest.raises(StoreError, match=f"other.json: it holds the proof {proof.key}, and its name is another one's"):
+    with raising(StoreError, "other.json", proof.key):
         summarise(run.folder)
     assert case.id
 
@@ -240,7 +231,7 @@ def test_a_run_without_its_id_cannot_vouch_for_its_records(run):
     run.proven(case_of(), repeats=1)
     path = run.folder.path / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "id": ""}))
-    with pytest.raises(StoreError, match="id: it is empty, and no record can be held against it; put a copy"):
+    with pytest.raises(StoreError, match="held against"):
         summarise(RunFolder.open(run.folder.path))
 
 
@@ -359,14 +350,14 @@ def test_a_case_of_too_many_ranks_is_refused_at_once(run):
     for counts in ({"nodes": 10**9, "ranks_per_node": 10**9}, {"ranks_per_node": 10**5, "devices": 10**5}):
         with (
             little_memory(1 << 28),
-            pytest.raises(ValueError, match="of devices in all, too"),
+            pytest.raises(ValueError, match="of devices"),
         ):
             CaseEntry.model_validate({"id": "a", "case": case_of(placement=Placement(**counts))})
     many = case_of(placement=Placement(nodes=10**9))
     record = Record.model_validate(record_of(case_of(), 0, outcome="crash")).but(case=many, case_id=many.id)
     with little_memory(1 << 28):
         assert broken(record) is None
-    with pytest.raises(ValueError, match="numbers a message; 0 to 1,000,000,000,000 are possible"):
+    with pytest.raises(ValueError, match="1,000,000,000,000"):
         collective("gloo", counts=(10**30,))
 
 
@@ -403,15 +394,17 @@ def test_a_record_in_another_s_place_counts_nowhere_else(run):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"run": "f" * 32}, "it belongs to another run"),
-        ({"plan": "f" * 32}, "it belongs to another plan"),
+        ({"run": "f" * 32, "digest": ""}, "it belongs to another run"),
+        ({"plan": "f" * 32, "digest": ""}, "it belongs to another plan"),
+        ({"reason": "corrected"}, "its digest is another one"),
+        ({"digest": "", "run": "", "plan": ""}, "its digest is another one"),
     ],
 )
-def test_a_record_of_another_run_or_plan_is_invalid(run, change, words):
+def test_a_record_of_another_run_or_plan_or_changed_by_hand_is_invalid(run, change, words):
     case = run.proven(case_of(sampling=FULL))
     path = run.folder.path / "records" / f"{case.id}-r1.json"
-    record = {**json.loads(path.read_text()), **change, "digest": ""}
-    path.write_text(sealed(json.dumps(record)))
+    text = json.dumps({**json.loads(path.read_text()), **change})
+    path.write_text(sealed(text) if len(change) == 2 else text)
     assert words in run.only().reason
 
 
@@ -421,20 +414,10 @@ def test_a_run_that_calls_itself_another_one_is_not_measured_again(run):
     own = run.folder.about
     run.folder.create(own)
     run.folder.write_about(own.but(id="f" * 32))
-    with pytest.raises(
-        RequestError, match=rf"run.json: id: it is f+, and 3 .* another run \({own.id}\); put a copy of"
-    ):
+    with raising(RequestError, "f" * 32, 3, own.id):
         run.folder.create(own)
     run.folder.write_about(own)
     run.folder.create(own)
-
-
-@pytest.mark.parametrize("change", [{"reason": "corrected"}, {"digest": "", "run": "", "plan": ""}])
-def test_a_record_that_was_changed_by_hand_is_invalid(run, change):
-    case = run.proven(case_of(sampling=FULL))
-    path = run.folder.path / "records" / f"{case.id}-r1.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert "it was changed after it was written: its digest is another one" in run.only().reason
 
 
 def test_losses_without_their_steps_are_invalid(run):
@@ -478,15 +461,6 @@ def test_records_of_an_older_resolution_are_skipped_and_named(run):
     )
 
 
-def test_unreadable_json_is_named(run):
-    case = run.proven(case_of())
-    path = run.folder.path / "records" / f"{case.id}-r1.json"
-    path.write_text(path.read_text()[:100])
-    row = run.only()
-    assert row.outcome == "invalid"
-    assert f"records/{case.id}-r1.json is not readable JSON" in row.reason
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -498,39 +472,30 @@ def test_unreadable_json_is_named(run):
     ],
 )
 def test_a_record_of_communication_that_cannot_be_gives_no_figure(tmp_path, change, words):
-    run = RunFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
-    before = list(run.records())
-    record = next(each for each in before if not each.case.collective.tensors)
-    path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
-    content = json.loads(path.read_text())
-    change(content["ranks"][1]["exchanges"][0])
-    path.write_text(sealed(json.dumps({**content, "digest": ""})))
-    assert len(list(run.records())) == len(before) - 1
-    (reason,) = run.unusable()
-    assert re.search(words, reason)
+    assert re.search(words, unusable(tmp_path, lambda ranks: change(ranks[1]["exchanges"][0])))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            lambda rank: rank["exchanges"][0].update(bytes=12),
-            r"rank 0: messages of \[12, .* bytes were measured, and its case has",
-        ),
-        (lambda rank: rank["exchanges"].pop(0), r"rank 0: messages of .* bytes were measured, and its case has"),
-        (
-            lambda rank: rank["exchanges"].append({"bytes": [4]}),
-            r"rank 0: messages of \[4\] bytes were skipped",
-        ),
+        (lambda rank: rank["exchanges"][0].update(bytes=12), r"rank 0: messages of \[12, .* and its case has"),
+        (lambda rank: rank["exchanges"].pop(0), "rank 0: messages of .* and its case has"),
+        (lambda rank: rank["exchanges"].append({"bytes": [4]}), r"rank 0: messages of \[4\] bytes were skipped"),
     ],
 )
 def test_nor_does_one_of_other_messages_than_its_case_s(tmp_path, change, words):
+    assert re.search(words, unusable(tmp_path, lambda ranks: [change(rank) for rank in ranks]))
+
+
+def unusable(tmp_path, change):
+    """Why a run of communication has no figures of a record whose ranks were changed."""
     run = RunFolder(shutil.copytree(COMMUNICATION, tmp_path / "run"))
-    record = next(each for each in run.records() if not each.case.collective.tensors)
+    before = list(run.records())
+    record = next(each for each in before if not each.case.collective.tensors)
     path = run.path / "records" / f"{record.case_id}-r{record.repeat}.json"
     content = json.loads(path.read_text())
-    for rank in content["ranks"]:
-        change(rank)
+    change(content["ranks"])
     path.write_text(sealed(json.dumps({**content, "digest": ""})))
-    list(run.records())
-    assert re.search(words, next(iter(run.unusable())))
+    assert len(list(run.records())) == len(before) - 1
+    (reason,) = run.unusable()
+    return reason

@@ -88,5 +88,5 @@ def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
     assert (case.optimiser, case.lr, case.beta2, case.epsilon, refused) == ("adam", 1e-3, 0.999, 1e-7, None)
     ((_, refused), *_) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adam"))
     assert refused == "alpha does not do optimiser 'adam'; it does sgd"
-    with pytest.raises(RequestError, match="there is no optimiser 'adm'; did you mean 'adam'"):
+    with pytest.raises(RequestError, match=r"'adm'.*'adam'"):
         cases_to_verify(Wanted(["alpha"], ["mnist_small"], optimiser="adm"))

@@ -18,21 +18,22 @@ from suite.results.lock import held
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.results.this_host import this_host
+from tests.support.errors import raising
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])
 def test_a_file_is_no_place_for_a_run(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / below
-    with pytest.raises(RequestError, match=r"cannot be a run folder: .*with -o"), held(place):
+    with pytest.raises(RequestError, match="run folder"), held(place):
         pass
-    with pytest.raises(RequestError, match="cannot be a run folder"):
+    with pytest.raises(RequestError, match="run folder"):
         RunFolder(place).begin(About(), "plan")
 
 
 @pytest.mark.parametrize("place", [Path("/proc/x"), Path("x" * 300)])
 def test_neither_is_a_place_that_the_system_refuses(tmp_path: Path, place: Path) -> None:
-    with pytest.raises(RequestError, match="cannot be a run folder"), held(tmp_path / place):
+    with pytest.raises(RequestError, match="run folder"), held(tmp_path / place):
         pass
 
 
@@ -72,7 +73,7 @@ def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_without_a_home_is_told_what_to_set(nameless: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RequestError, match="no home folder to keep a cache in; set STAGEBENCH_CACHE"):
+    with pytest.raises(RequestError, match="STAGEBENCH_CACHE"):
         cache_root()
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
     assert cache_root() == Path("/var/cache/stagebench")
@@ -84,7 +85,7 @@ def test_a_home_that_nobody_knows_is_a_folder_of_that_name() -> None:
 
 def test_a_machine_without_a_place_for_temporary_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
-    with pytest.raises(Unavailable, match=r"no temporary file can be made: .*; .*set TMPDIR"), scratch():
+    with pytest.raises(Unavailable, match="TMPDIR"), scratch():
         pass
 
 
@@ -128,10 +129,10 @@ def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path: Pat
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(RequestError, match=rf"by another session \(process {other.pid} on .+\); wait"), held(place):
+        with raising(RequestError, other.pid), held(place):
             pass
         (place / ".lock").write_text("")
-        with pytest.raises(RequestError, match=r"\(process unknown\); wait for it"), held(place):
+        with pytest.raises(RequestError, match="process unknown"), held(place):
             pass
         other.communicate("\n")
     with held(place):  # it has ended: nothing is left to clean up

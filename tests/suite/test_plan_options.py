@@ -98,89 +98,35 @@ def test_sampling_below_the_full_one_is_marked(described: Described) -> None:
     assert (case.sampling.processes, case.sampling.quick) == (9, False)
 
 
-def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: Path) -> None:
-    asked = {**ALPHA, "ranks": "1,2", "batch": "4", "steps": "5", "passes": "native", "data": "synthetic"}
-    plan = plan_of(asked, {"bucket": 3}, toys.adapters, {"sampling.warmup_limit": 0.5})
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ranks": "1,2", "batch": "4", "passes": "native", "data": "synthetic"},
+        {"adapter": "alpha,beta", "workload": "mnist_small,alexnet", "batch": "4,8", "ranks": "1,2", "devices": "1,2"},
+        {"strategy": "ddp,free", "ranks": "2", "seed": "7"},
+    ],
+)
+def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: Path, asked: dict[str, str]) -> None:
+    plan = plan_of({**ALPHA, **asked, "steps": "5"}, {"bucket": 3}, toys.adapters, {"sampling.warmup_limit": 0.5})
     again = parse(plan.text, tmp_path / "plan.toml")
     ids = [
         [each.case.id for each in resolve(one, toys.adapters, toys.launchers, toys.workloads)] for one in (plan, again)
     ]
     assert ids[0] == ids[1]
+    assert (again.name, again.title) == (plan.name, plan.title)
+
+
+def test_it_is_called_as_its_values(toys: SimpleNamespace) -> None:
+    plan = plan_of({**ALPHA, "ranks": "1,2", "batch": "4"}, {}, toys.adapters)
     assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
+    assert plan_of({}, {}, toys.adapters).name == "options"
+    assert plan_of({"adapter": "-a b!" + "c" * 70}, {}, toys.adapters).name == "ab" + "c" * 57
 
 
 def test_a_title_of_many_values_is_cut(toys: SimpleNamespace) -> None:
     plan = plan_of({**ALPHA, "batch": ",".join(map(str, range(1, 301)))}, {}, toys.adapters, {})
     assert plan.title.endswith("…")
     assert len(plan.title) == 500
-
-
-TEXT = """\
-name = "alpha-beta-mnist_small-alexnet"
-title = "alpha, beta; mnist_small, alexnet; batch 4, 8; ranks 1, 2; devices 1, 2"
-
-[defaults]
-workload = ["mnist_small", "alexnet"]
-batch = [4, 8]
-passes = ["native"]
-
-[sampling]
-quick = true
-steps = 5
-
-[[cases]]
-adapter = ["alpha", "beta"]
-strategy = "single"
-knobs.bucket = 3
-
-[[cases]]
-adapter = "alpha"
-strategy = "mirror"
-devices = 2
-knobs.bucket = 3
-
-[[cases]]
-adapter = "beta"
-strategy = "single"
-devices = 2
-
-[[cases]]
-adapter = "alpha"
-strategy = "ddp"
-ranks = 2
-knobs.bucket = 3
-
-[[cases]]
-adapter = "beta"
-strategy = "ring"
-ranks = 2
-
-[[cases]]
-adapter = "alpha"
-strategy = "ddp"
-ranks = 2
-devices = 2
-knobs.bucket = 3
-
-[[cases]]
-adapter = "beta"
-strategy = "ring"
-ranks = 2
-devices = 2
-"""
-
-
-def test_its_text_word_for_word(toys: SimpleNamespace) -> None:
-    asked = {"adapter": "alpha,beta", "workload": "mnist_small,alexnet", "batch": "4,8", "passes": "native"}
-    placed = {"ranks": "1,2", "devices": "1,2", "steps": "5"}
-    plan = plan_of({**asked, **placed}, {"bucket": 3}, toys.adapters)
-    assert plan.text == TEXT
-    named = plan_of({"adapter": "alpha", "strategy": "ddp,free", "ranks": "2", "seed": "7"}, {}, toys.adapters)
-    assert named.text.splitlines()[3:] == [
-        *("[defaults]", "seed = 7", "", "[[cases]]", 'adapter = "alpha"', 'strategy = ["ddp", "free"]', "ranks = 2")
-    ]
-    assert plan_of({}, {}, toys.adapters).name == "options"
-    assert plan_of({"adapter": "-a b!" + "c" * 70}, {}, toys.adapters).name == "ab" + "c" * 57
 
 
 def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

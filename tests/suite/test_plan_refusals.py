@@ -1,9 +1,11 @@
+import io
 import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -12,6 +14,7 @@ from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.overrides import overrides_from
 from suite.plan.read import LARGEST
+from tests.support.errors import raising
 
 Write = Callable[[str], Path]
 CORES = len(os.sched_getaffinity(0))
@@ -28,6 +31,12 @@ strategy = "single"
 workload = "mnist_small"
 batch = 8
 """
+
+
+def picture() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (20, 20)).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def refused(toys: SimpleNamespace, path: Path) -> str:
@@ -136,76 +145,18 @@ def test_a_slip_is_told_with_line_value_and_remedy(
     assert remedy in problem
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        (
-            "batch = 8",
-            "launcher = 'local'\nnodes = 2",
-            "11: nodes = 2, but the launcher 'local' knows only this "
-            "machine; use nodes = 1 with more ranks, or a launcher for several hosts ('many')",
-        ),
-        ("batch = 8", 'hosts = ["a", "b"]', "10: 2 hosts for nodes = 1; name one host per node"),
-        (
-            "batch = 8",
-            "straggler = 0.5",
-            "10: straggler = 0.5 loads the last rank's cores, and binding = 'none' gives "
-            "it none of its own; write binding = 'cores'",
-        ),
-        (
-            "batch = 8",
-            f"binding = 'cores'\nranks = {CORES + 1}",
-            f"10: binding = 'cores' with {CORES + 1} ranks of "
-            f"1 threads wants {CORES + 1} cores, this machine offers {CORES}; lower ranks or threads, or write "
-            "binding = 'none'",
-        ),
-        (
-            "batch = 8",
-            'data = "real"\npasses = ["train", "native"]',
-            "11: the pass 'train' learns, the others measure speed: write passes = ['train'] in a block of its own",
-        ),
-        (
-            "batch = 8",
-            'passes = ["train"]',
-            "10: the pass 'train' needs real data: set data to 'real', a data set's name or a folder",
-        ),
-        (
-            "batch = 8",
-            'augment = "random"\ndata = "real"',
-            "10: augment = 'random' crops photographs, mnist_small learns digits; write 'centre'",
-        ),
-        (
-            "steps = 50",
-            "steps = 5\nseconds = 0.5",
-            "4: [sampling] asks for less than a full measurement: steps = "
-            "5 (full: 50), seconds = 0.5 (full: 10); add quick = true, which marks the rows",
-        ),
-        (
-            '"x"',
-            '"a/b"',
-            "1: name = 'a/b': should be letters, digits, '.', '_' and '-', and begin with a letter or a digit",
-        ),
-    ],
-)
-def test_a_problem_word_for_word(toys: SimpleNamespace, plan_file: Write, old: str, new: str, problem: str) -> None:
-    path = plan_file(GOOD.replace(old, new, 1))
-    assert refused(toys, path) == f"the plan has one problem; nothing was started\n{path}:{problem}"
-
-
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.toml"
     path.write_bytes(b"name = '\xff'")
-    with pytest.raises(RequestError, match=rf"^the plan {path} is not UTF-8 text: .*; save it as UTF-8$"):
+    with raising(RequestError, path, "UTF-8"):
         load(path)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Denied")))
-    with pytest.raises(RequestError, match=rf"^cannot read the plan {path}: Denied; name a file that can be read$"):
+    with raising(RequestError, path, "Denied"):
         load(path)
     monkeypatch.undo()
     with path.open("ab") as stream:
         stream.truncate(LARGEST + 1)
-    with pytest.raises(
-        RequestError, match=rf"^the plan {path} has {LARGEST + 1} bytes, {LARGEST} at most; name a plan$"
-    ):
+    with raising(RequestError, path, LARGEST + 1, LARGEST):
         load(path)
 
 
@@ -221,60 +172,53 @@ def test_all_problems_come_in_one_message_by_line(toys: SimpleNamespace, plan_fi
     assert lines == [7, 10, 11, 15]
 
 
-def test_a_problem_in_the_defaults_is_told_once(toys: SimpleNamespace, plan_file: Write) -> None:
-    block = GOOD[GOOD.index("[[cases]]") :]
-    told = refused(toys, plan_file(GOOD.replace("threads = 1", "readers = -1") + block + block))
-    assert len(told.splitlines()) == 2
-
-
 def test_broken_toml_names_its_line(plan_file: Write) -> None:
-    with pytest.raises(RequestError, match=r"plan\.toml:2: not valid TOML"):
+    with raising(RequestError, "plan.toml:2"):
         load(plan_file('name = "x"\nbatch = = 3\n'))
-    with pytest.raises(RequestError, match=r"plan\.toml:3: not valid TOML"):  # found out at the end of the file
+    with raising(RequestError, "plan.toml:3"):  # found out at the end of the file
         load(plan_file('name = "x"\nbatch = [\n3'))
 
 
 def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="did you mean 'quick'"):
         load("quik")
-    with pytest.raises(RequestError, match="neither a file nor a ready-made plan"):
+    with pytest.raises(RequestError, match="ready-made"):
         load(tmp_path)
 
 
-def test_a_broken_image_is_named(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
-    folder = tmp_path / "photos" / "cats"
-    folder.mkdir(parents=True)
-    (folder / "broken.jpg").write_bytes(b"not an image")
-    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
-    assert "plan.toml:10" in told
-    assert f"cannot read the image {folder / 'broken.jpg'}" in told
-
-
-def test_a_folder_without_classes_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
-    assert f"{tmp_path / 'photos'} has no class folders" in told
-
-
-def test_a_folder_of_one_class_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "cats").mkdir(parents=True)
-    Image.new("RGB", (20, 20)).save(tmp_path / "photos" / "cats" / "one.png")
-    told = refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "photos"').replace("mnist_small", "alexnet")))
-    assert f"{tmp_path / 'photos'} has one class, cats" in told
-
-
-def test_a_damaged_array_file_is_told(toys: SimpleNamespace, plan_file: Write, tmp_path: Path) -> None:
-    (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 but then nothing")
-    assert "'mine.npz' cannot be read" in refused(toys, plan_file(GOOD.replace("batch = 8", 'data = "mine.npz"')))
-
-
-def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
-    toys: SimpleNamespace, plan_file: Write
+@pytest.mark.parametrize(
+    ("data", "content", "words"),
+    [
+        ("photos", {"cats/broken.jpg": b"not an image"}, "cannot read the image {tmp_path}/photos/cats/broken.jpg"),
+        ("photos", {}, "{tmp_path}/photos has no class folders"),
+        ("photos", {"cats/one.png": picture()}, "{tmp_path}/photos has one class, cats"),
+        ("mine.npz", b"PK\x03\x04 but then nothing", "'mine.npz' cannot be read"),
+    ],
+)
+def test_data_that_cannot_train_are_named(
+    toys: SimpleNamespace, plan_file: Write, tmp_path: Path, data: str, content: Any, words: str
 ) -> None:
-    blocks = '[[cases]]\nstrategy = "single"\nworkload = "mnist_small"\n' * 2
-    told = refused(toys, plan_file(f'name = "x"\n[defaults]\nadapter = "alhpa"\n{blocks}'))
+    files = {f"{data}/{name}": each for name, each in content.items()} if data == "photos" else {data: content}
+    (tmp_path / "photos").mkdir()
+    for name, each in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(each)
+    workload = "alexnet" if data == "photos" else "mnist_small"
+    told = refused(toys, plan_file(GOOD.replace("batch = 8", f'data = "{data}"').replace("mnist_small", workload)))
+    assert "plan.toml:10: " in told
+    assert words.format(tmp_path=tmp_path) in told
+
+
+@pytest.mark.parametrize("slip", ["readers = -1", 'workload = "mnist"'])
+def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
+    toys: SimpleNamespace, plan_file: Write, slip: str
+) -> None:
+    block = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\n'
+    block += "" if "workload" in slip else 'workload = "mnist_small"\n'
+    told = refused(toys, plan_file(f'name = "x"\n[defaults]\n{slip}\n{block}{block}'))
     assert told.startswith("the plan has one problem;")
-    assert "unknown adapter 'alhpa'" in told
+    assert slip.partition(" = ")[0] in told
+    assert len(told.splitlines()) == 2
 
 
 @pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "[" * 40 + "]" * 40, "{a=" * 300 + "1" + "}" * 300])

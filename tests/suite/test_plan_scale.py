@@ -16,6 +16,7 @@ from suite.plan import Plan, Resolved, load, ready_made, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
+from tests.support.errors import raising
 
 Write = Callable[[str], Path]
 
@@ -137,12 +138,7 @@ def test_passes_and_training_are_scaled_too(toys: SimpleNamespace, plan_file: Wr
         ("[scale.small.training]\nepochs", "[scale.small.training]\nepoch", 19, "unknown key 'epoch'"),
         ("[scale.plain]", "[scale]\nplain = 3", 21, "scale.plain is a table: write [scale.plain], not plain = 3"),
         ("[scale.plain]", "[scale.plain]\nkeep = 3", 21, "scale.plain.keep is a table"),
-        (
-            "[scale.plain]",
-            '[scale.plain.keep]\nadapter = "beta"\nranks = 2',
-            20,
-            "the scale 'plain' keeps no block: none has a value of every key that is kept; keep values",
-        ),
+        ("[scale.plain]", '[scale.plain.keep]\nadapter = "beta"\nranks = 2', 20, "the scale 'plain' keeps no block"),
     ],
 )
 def test_a_slip_is_told_whether_the_scale_is_used_or_not(
@@ -169,9 +165,7 @@ def test_slips_in_blocks_that_a_scale_drops_are_told(resolved: Made) -> None:
 
 
 def test_an_unknown_scale_names_those_there_are(resolved: Made) -> None:
-    with pytest.raises(
-        RequestError, match=r"the plan 'x' has no scale 'smal'; did you mean 'small'\? known: small, pl"
-    ):
+    with pytest.raises(RequestError, match=r"'x'.*'smal'.*'small'.*small, pl"):
         resolved(scale="smal")
 
 
@@ -189,7 +183,7 @@ def test_a_launcher_starts_the_cases_that_leave_it_open(resolved: Made) -> None:
     assert {each.case.placement.launcher for each in resolved(NODES, launcher="many")} == {"many"}
     own = NODES.replace("nodes = [1, 2]", 'nodes = 1\nlauncher = "local"')
     assert resolved(own, launcher="many")[0].case.placement.launcher == "local"
-    with pytest.raises(RequestError, match="there is no launcher 'meny'; did you mean 'many'"):
+    with pytest.raises(RequestError, match=r"'meny'.*'many'"):
         resolved(NODES, launcher="meny")
 
 
@@ -222,7 +216,7 @@ def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
     (folder.path / "records" / "abc-r0.json").write_text("{}")
     assert RunFolder.open(tmp_path / "run").scale == "small"
     RunFolder(tmp_path / "run").begin(About(), "plan", "small")
-    with pytest.raises(RequestError, match="was begun with --scale small; go on so"):
+    with raising(RequestError, "--scale small"):
         RunFolder(tmp_path / "run").begin(About(), "plan")
 
 

@@ -132,10 +132,7 @@ def raising() -> Alpha:
             lambda: [declaring(strategies=(Strategy("pipe", "", "parts", microbatches="pieces"),))],
             "its strategy 'pipe' names the knob 'pieces'; known: format, bucket",
         ),
-        (
-            lambda: [with_(backends=(Backend("mpi", "MPI", "alpha.comm:Mpi", "all"),))],
-            "its backend 'mpi' names the strategy 'all'; known: single, ddp",
-        ),
+        (lambda: [with_(backends=(Backend("mpi", "MPI", "alpha.comm:Mpi", "all"),))], "'mpi' names the strategy 'all'"),
         (lambda: [with_(requires=None)], "its requires is None; it should be a valid tuple"),
         (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
         (lambda: [old()], "has contract = '2'; write 2"),
@@ -230,19 +227,9 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
 @pytest.mark.parametrize(
     ("site", "method", "answer", "told"),
     [
-        (
-            in_plan,
-            "unsupported",
-            lambda case: 1 / 0,
-            r"ZeroDivisionError: division by zero \(\S+test_plugins.py, ",
-        ),
+        (in_plan, "unsupported", lambda case: 1 / 0, r"ZeroDivisionError: division by zero \(\S+test_plugins.py, "),
         (in_plan, "unsupported", lambda case: leaving(case), "SystemExit: 3"),
-        (
-            in_plan,
-            "unsupported",
-            lambda case: True,
-            "what it returned is True; it should be a valid string .*test_plugins.py",
-        ),
+        (in_plan, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_readers, "unsupported", lambda case: True, "what it returned is True; it should be a valid string"),
         (in_plan, "model_parallel_size", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
         (in_proof, "microbatches", lambda case: 0, "returned is 0; it should be greater than or equal to 1"),
@@ -255,12 +242,7 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_search, "missing", lambda interpreter: 1 / 0, "ZeroDivisionError: division by zero"),
         (in_key, "environ", lambda case, interpreter: None, "returned is None; it should be a valid dictionary"),
         (in_key, "environ", lambda case, interpreter: {"A": 3}, "in {'A': 3}, A is 3; it should be a valid string"),
-        (
-            in_request,
-            "environ",
-            lambda case, interpreter: {"A;id": "3"},
-            r"in {'A;id': '3'}, .* it should match \[A-Za-z_\]",
-        ),
+        (in_request, "environ", lambda case, interpreter: {"A;id": "3"}, r"in {'A;id': '3'}, .* it should match"),
         (in_request, "environ", lambda case, interpreter: {"A": "\0"}, "A is .* it should match "),
         (launched, "sidecars", lambda case: ["server.py"], "0 is 'server.py'; it should be a valid tuple"),
         (launched, "sidecars", lambda case: None, "returned is None; it should be a valid tuple"),
@@ -280,7 +262,7 @@ def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(
     adapter = startable.adapters["alpha"]
     site(adapter, tmp_path)  # the right answers pass
     vars(adapter)[method] = answer
-    with pytest.raises(RequestError, match=f"the adapter 'alpha' fails at {method}: .*{told}.*; fix or uninstall it"):
+    with pytest.raises(RequestError, match=f"'alpha' fails at {method}: .*{told}.*; fix"):
         site(adapter, tmp_path)
 
 
@@ -372,22 +354,13 @@ def test_a_launcher_s_attributes_are_checked(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (
-            {"graph": partial(int, 3)},
-            "the workload 'tiny' fails at graph: TypeError: what it returned is 3; return workl",
-        ),
+        ({"graph": partial(int, 3)}, "the workload 'tiny' fails at graph: TypeError: what it returned is 3; return"),
         ({"proof_batch": "8"}, "its proof_batch is '8'; it should be a valid integer"),
-        (
-            {"graph": lambda: 3},
-            "the workload 'tiny' fails at <lambda>: TypeError: what it returned is 3; return workloads",
-        ),
+        ({"graph": lambda: 3}, "the workload 'tiny' fails at <lambda>: TypeError: what it returned is 3; return"),
         ({"graph": lambda: 1 / 0}, "the workload 'tiny' fails at <lambda>: ZeroDivisionError: .*test_plugins.py, line"),
         ({"graph": 3}, "the workload 'tiny' does not load: TypeError: its graph is 3; it should be callable"),
         ({"proof_batch": None}, "its proof_batch is None; it should be a valid integer"),
-        (
-            {"optimiser": (1, 2)},
-            "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write Optimiser",
-        ),
+        ({"optimiser": (1, 2)}, "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write"),
     ],
 )
 def test_so_is_what_a_network_is(change: dict[str, object], told: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from suite.predict.known_link import KnownLink
 from suite.predict.prediction import Answer, predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import case_of
+from tests.support.errors import raising
 from workloads.networks.resnet import resnet50
 
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
@@ -246,7 +247,7 @@ def test_what_a_run_took_beyond_its_exchange_grows_with_it(run):
 def test_one_device_wants_a_link(run):
     follow_the_model(run, "wfbp", 1)
     (series,) = series_of(summarise(run.folder))
-    with pytest.raises(RequestError, match="--alpha and --beta, or --comm"):
+    with pytest.raises(RequestError, match=r"--alpha.*--beta.*--comm"):
         fit(run.folder, series)
     asked = fit(run.folder, series, link=KnownLink(LINK, 0.0, "link: as given"))
     assert predict(asked.scenario, 8).iteration == pytest.approx(predict(TRUTH, 8).iteration)
@@ -271,7 +272,7 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
 def test_another_network_of_the_same_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     (series,) = series_of(summarise(run.folder))
-    with pytest.raises(RequestError, match="its network 'resnet50' is not what is installed"):
+    with raising(RequestError, "resnet50"):
         fit(run.folder, series)
 
 
@@ -327,13 +328,13 @@ def without(name):
 def test_a_run_without_the_passes_is_refused_by_their_names(run, name):
     case = run.proven(case_of("pytorch", "resnet50", 2))
     run.changed(case, without(name))
-    with pytest.raises(RequestError, match=f"nothing to predict from.*lacks the pass `{name}`"):
+    with pytest.raises(RequestError, match=f"the pass `{name}`"):
         asked_of(run.folder, None, None)
 
 
 def test_another_network_than_the_run_s_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
-    with pytest.raises(RequestError, match="no case of the workload 'alexnet'"):
+    with raising(RequestError, "alexnet"):
         asked_of(run.folder, "alexnet", None)
 
 
@@ -343,7 +344,7 @@ def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mar
     rows = summarise(run.folder)
     rows[0].marks.append(mark)
     monkeypatch.setattr("suite.predict.from_run.summarise", lambda folder: rows)
-    with pytest.raises(RequestError, match=f"nothing to predict from.*{mark}: "):
+    with raising(RequestError, mark):
         asked_of(run.folder, None, None)
 
 
@@ -370,7 +371,7 @@ def test_what_cannot_be_predicted_is_said_beside_what_can(run):
 
 def test_a_case_that_was_not_measured_is_named(run):
     run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
-    with pytest.raises(RequestError, match=r"not measured.*there is no PyTorch"):
+    with pytest.raises(RequestError, match=r"not measured.*no PyTorch"):
         asked_of(run.folder, None, None)
 
 

@@ -19,6 +19,7 @@ from suite.predict.scenario import LayerCost, Scenario, activations, multiplicat
 from suite.worker.pipeline_stages import stages
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
+from tests.support.errors import raising
 from workloads.networks.alexnet import alexnet
 
 GRAPH = alexnet()
@@ -389,7 +390,7 @@ def test_an_adapter_that_is_not_here_is_refused(run):
 def test_another_network_of_the_same_name_is_refused(run):
     case = case_of("pytorch", "alexnet", 2, strategy="pipeline", knobs=KNOBS)
     run.proven(case, declared=declaring(2, 4))
-    with pytest.raises(RequestError, match="its network 'alexnet' is not what is installed here"):
+    with raising(RequestError, "alexnet"):
         asked_of(run.folder, None, None)
 
 

@@ -12,6 +12,7 @@ from suite.results.records import COMM, About, Host, Record
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT
 from suite.worker.messages import Machine
+from tests.support.errors import raising
 
 CHECKOUT = Path(__file__).parents[2]
 RUNS = CHECKOUT / "tests" / "fixtures" / "runs"
@@ -66,7 +67,7 @@ def test_valid_json_of_the_wrong_shape_is_one_message_with_its_remedy(
 @pytest.mark.parametrize("wrong", ["", "[]", "null", "[[[["])
 def test_a_broken_run_json_is_not_mended_by_removing_it(run: Path, wrong: str) -> None:
     (run / "run.json").write_text(wrong)
-    with pytest.raises(StoreError, match=r"run\.json .*; put a copy of it back: .* it is not made again"):
+    with pytest.raises(StoreError, match=r"run\.json .*made again"):
         RunFolder.open(run)
 
 
@@ -75,7 +76,7 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
     record = json.loads(path.read_text())
     record["ranks"][0]["passes"]["native"]["wall_s"] = "3.5"
     path.write_text(json.dumps(record))
-    with pytest.raises(StoreError, match=r"ranks\.0\.passes\.native\.wall_s: Input should be a valid number; "):
+    with raising(StoreError, "ranks.0.passes.native.wall_s: Input"):
         everything(run)
 
 
@@ -98,9 +99,9 @@ def test_another_format_is_refused_with_its_remedy(run: Path, written: int | Non
 
 
 def test_a_run_of_another_kind_is_refused() -> None:
-    with pytest.raises(RequestError, match="holds a run of comm, and one of training is wanted here"):
+    with raising(RequestError, "comm", "training"):
         RunFolder.open(RUNS / "format-5" / "comm")
-    with pytest.raises(RequestError, match="holds a run of training, and one of comm is wanted here"):
+    with raising(RequestError, "training", "comm"):
         RunFolder.open(RUNS / "format-5" / "training", COMM)
 
 
@@ -117,7 +118,7 @@ def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
 def test_a_run_of_another_method_is_not_continued(run: Path) -> None:
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**about, "method": 1}))
-    with pytest.raises(RequestError, match=r"version of stagebench \(run.json has method 1, this one"):
+    with raising(RequestError, 1):
         RunFolder(run).create(About())
 
 

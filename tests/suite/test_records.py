@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from suite.data.sets import records_place
 from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters
+from tests.support import data
 from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
@@ -23,20 +22,12 @@ WORKLOADS = by_name()
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Two classes of eight different images."""
-    noise = np.random.RandomState(0)
-    for name in ("ant", "bee"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for index in range(8):
-            pixels = np.kron(noise.randint(0, 256, (5, 7, 3)), np.ones((20, 20, 1))).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg", quality=95)
-    return tmp_path / "photos"
+    return Path(data.photographs(tmp_path / "photos", {"ant": 8, "bee": 8}, (5, 7), 20))
 
 
 @pytest.fixture
 def array(tmp_path: Path) -> Path:
-    images = np.random.RandomState(0).randint(0, 256, (20, 28, 28)).astype(np.uint8)
-    np.savez(tmp_path / "noise.npz", images=images, labels=np.arange(20) % 10)
-    return tmp_path / "noise.npz"
+    return Path(data.noise(tmp_path / "noise.npz", 20))
 
 
 def place(photos: Path, adapter: object, name: str, workload: str = "googlenet") -> Path:

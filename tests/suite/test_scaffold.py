@@ -17,6 +17,7 @@ from suite.cli.app import build
 from suite.errors import RequestError
 from suite.scaffold.write import optional, rendered, write
 from suite.worker.trainer import Trainer
+from tests.support.errors import raising
 from workloads.kinds import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scaffold")]  # one environment for all
@@ -44,14 +45,14 @@ def test_a_bad_name_is_refused(tmp_path, name, words):
 def test_a_folder_that_exists_is_not_touched(tmp_path):
     (tmp_path / "stagebench-lumen").mkdir()
     (tmp_path / "stagebench-lumen" / "mine").write_text("work")
-    with pytest.raises(RequestError, match="stagebench-lumen exists already; remove it, or name another place with -o"):
+    with raising(RequestError, "stagebench-lumen"):
         write("lumen", tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["stagebench-lumen", "mine"]
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match=r"cannot be written: .*; name another place with -o"):
+    with pytest.raises(RequestError, match="another place"):
         write("lumen", tmp_path / "file")
 
 

@@ -23,20 +23,9 @@ from suite.session import patience, resumable
 from suite.session.resumable import Settings
 from suite.worker import messages
 from tests.suite.measuring import SETTINGS, Listener, case, run
+from tests.support.errors import raising
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
-
-
-@pytest.mark.parametrize("moment", ["message", "finished"])
-def test_a_run_folder_that_vanishes_in_mid_run_is_one_message(folder, moment):
-    def vanish(*_):
-        shutil.rmtree(folder.path, ignore_errors=True)
-
-    listener = Listener()
-    setattr(listener, moment, vanish)
-    with pytest.raises(StoreError, match=rf"{folder.path}.*(put the run folder|put it) back|cannot make {folder.path}"):
-        run(folder, [case()], listener)
-    assert listener.ended == 1
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\x00", b'{"format": 99}', None])
@@ -124,16 +113,23 @@ class Remover(Listener):
         if self.when == "meanwhile" and self.path.exists():
             shutil.rmtree(self.path)
 
+    def finished(self, *about):
+        super().finished(*about)
+        if self.when == "finished":
+            shutil.rmtree(self.path)
+
     def proving(self, case):
         if self.when == "proving":
             shutil.rmtree(self.path)
 
 
-@pytest.mark.parametrize("when", ["before", "meanwhile", "proving"])
+@pytest.mark.parametrize("when", ["before", "meanwhile", "finished", "proving"])
 def test_a_run_folder_that_vanishes_ends_the_session_by_name(folder, when, tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
+    remover = Remover(folder, when)
     with pytest.raises(StoreError, match=f"{folder.path}") as error:
-        run(folder, [case()], Remover(folder, when), Settings(proofs=when == "proving"))
+        run(folder, [case()], remover, Settings(proofs=when == "proving"))
+    assert remover.ended == 1
     assert "\n" not in str(error.value)
     assert not folder.path.exists(), "nothing is made anew where it stood"
 
@@ -146,7 +142,7 @@ def test_a_second_session_in_the_same_folder_is_refused(folder):
     tokens, checkout = [sys.executable, "-c", program, str(folder.path)], Path(__file__).parents[2]
     with subprocess.Popen(tokens, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=checkout) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(RequestError, match="in use by another session"):
+        with pytest.raises(RequestError, match="another session"):
             run(folder, [case()])
         other.stdin.close()
 
@@ -190,7 +186,7 @@ def test_a_full_disk_is_told_and_loses_nothing(small_disk, monkeypatch):
 def test_links_in_a_circle_are_no_run_folder(tmp_path):
     circle = tmp_path / "a"
     circle.symlink_to("a")
-    with pytest.raises(RequestError, match=rf"^{circle} cannot be a run folder: "), held(circle):
+    with raising(RequestError, circle), held(circle):
         pass
     with pytest.raises(StoreError, match=rf"^cannot write {circle}: "):
         collect([max(RUNS.iterdir()) / "training"], circle)

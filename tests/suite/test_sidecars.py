@@ -20,6 +20,7 @@ from suite.processes.attempt import Attempt, Limits, run
 from suite.processes.evidence import Evidence
 from suite.processes.outcome import judge
 from suite.session.cases import launch_of_case
+from tests.support.errors import raising
 
 CHECKOUT = Path(__file__).parents[2]
 RANK = f"""
@@ -135,7 +136,7 @@ def test_servers_that_would_stand_on_the_wrong_host_are_refused(
     monkeypatch.setattr(launch, "adapters", lambda: {"served": Served()})
     monkeypatch.setattr(launch, "launchers", lambda: {"local": Anywhere()})
     case = Case("served", "single", "mnist_small", Placement(hosts=("far-a", "far-b"), nodes=2, launcher="local"))
-    with pytest.raises(Unavailable, match=r"served/single meets its servers on the first host, far-a, .* on far-a$"):
+    with raising(Unavailable, "served/single", "far-a"):
         launch_of_case(case, {}, tmp_path / "bundle")
     near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2, launcher="local"))
     assert launch_of_case(near, {}, tmp_path / "bundle").configuration is near

@@ -45,7 +45,7 @@ def test_without_a_snapshot_it_says_so(monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["", "absent"])
 def test_a_folder_without_advisories_is_not_taken_for_a_clean_one(name, monkeypatch, tmp_path):
     monkeypatch.setenv("STAGEBENCH_ADVISORIES", str(tmp_path / name))
-    with pytest.raises(SystemExit, match=r"STAGEBENCH_ADVISORIES names .*, where no .json file is: name the folder"):
+    with pytest.raises(SystemExit, match=r"STAGEBENCH_ADVISORIES names .*json"):
         supply.advisories()
 
 
@@ -61,10 +61,10 @@ def test_a_snapshot_can_be_pinned(monkeypatch, capsys, tmp_path):
     for other in ("", digest[:8]):
         with pytest.raises(SystemExit, match=f", not {other}: "):
             supply.advisories(other)
-    with pytest.raises(SystemExit, match=f", not {digest}: name the folder that was pinned, or pin this one"):
+    with pytest.raises(SystemExit, match=f"not {digest}"):
         supply.advisories(digest)
     monkeypatch.delenv("STAGEBENCH_ADVISORIES")
-    with pytest.raises(SystemExit, match="there is none: name its folder with STAGEBENCH_ADVISORIES"):
+    with pytest.raises(SystemExit, match=r"none: .*STAGEBENCH_ADVISORIES"):
         supply.advisories(digest)
 
 

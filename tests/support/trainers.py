@@ -121,17 +121,6 @@ def staged(trainer, batch):
     trainer.update()
 
 
-def assert_learns(trainer, graph):
-    """A network with dropout, on one batch, by steps without any exchange."""
-    trainer.build(graph, dict(weights.initial(graph)))
-    batch = trainer.to_device(synthetic(graph, trainer.setup.batch, 1))
-    trainer.step(batch)
-    first = trainer.loss()
-    for _ in range(40):
-        trainer.step_alone(batch)
-    assert trainer.loss() < 0.5 * first
-
-
 def timed_layers(trainer, graph):
     """The layers' times of a trainer on synthetic data, looked at: whole, in order, none of them free."""
     trainer.build(graph, dict(weights.initial(graph)))

@@ -16,6 +16,7 @@ import pytest
 from suite.worker import array_files
 from suite.worker.array_files import described, loaded
 from suite.worker.image_folder import listed
+from tests.support.errors import raising
 from tests.support.memory import little_memory
 
 GOOD = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
@@ -79,7 +80,7 @@ def test_what_cannot_train_is_refused(tmp_path, images, labels, told):
 def test_one_class_is_refused_before_the_images_are_read(tmp_path):
     path = str(tmp_path / "set.npz")
     np.savez(path, images=GOOD, labels=CLASSES * 0)
-    with pytest.raises(ValueError, match="has the label 0 for every image"):
+    with raising(ValueError, 0):
         described(path)
 
 
@@ -169,7 +170,7 @@ def test_a_few_bytes_do_not_become_gigabytes(tmp_path, monkeypatch):
             stream.write(claims((1, side, side))[:-4])
             for _ in range(side):
                 stream.write(bytes(side))
-    with pytest.raises(ValueError, match=r"set\.npz promises 4000000 bytes.*; write it again"):
+    with raising(ValueError, "set.npz", 4000000):
         loaded(str(path))
 
 
@@ -182,13 +183,13 @@ def test_want_of_memory_is_no_damage(tmp_path):
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(str(tmp_path / "set.npz"))
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="no file"):
         loaded(str(tmp_path / "set.npz"))
     (tmp_path / "a").mkdir()
     os.symlink("round.jpg", str(tmp_path / "a" / "round.jpg"))
-    with pytest.raises(ValueError, match=r"round\.jpg: Too many levels of symbolic links; move it out of the set"):
+    with raising(ValueError, "round.jpg", "Too many levels of symbolic links"):
         listed(str(tmp_path))
     os.unlink(str(tmp_path / "a" / "round.jpg"))
     os.mkfifo(str(tmp_path / "a" / "x.jpg"))
-    with pytest.raises(ValueError, match=r"x\.jpg is no file; move it out of the set"):
+    with raising(ValueError, "x.jpg"):
         listed(str(tmp_path))

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from suite.worker.binding import Cpu, shares, topology
+from tests.support.errors import raising
 
 # util-linux, tests/expected/lscpu: lscpu-x86_64-epyc_7451, lscpu-ppc64-POWER7-64cpu, lscpu-x86_64-64cpu-linux6.2.
 EPYC = [Cpu(cpu, cpu % 48, cpu % 48 // 6) for cpu in range(96)]  # 2 sockets of 24 cores in 8 NUMA nodes; 2 threads each
@@ -45,7 +46,7 @@ def test_a_rank_has_whole_cores_of_one_node_as_far_as_they_go(cpus, ranks, threa
 
 
 def test_more_threads_than_there_are_is_an_error():
-    with pytest.raises(ValueError, match="3 ranks of 3 threads want more than the 8 cores here"):
+    with raising(ValueError, 3, 8):
         shares(LAPTOP, 3, 3)
 
 

@@ -14,6 +14,7 @@ from suite.worker.messages import Done, ExchangeTimes, OverlapTimes, SkippedSize
 from suite.worker.patterns import EXACT, WrongResult, check, expected, given
 from suite.worker.samples import LEAST, MOST, Sampler
 from tests.support import trainers
+from tests.support.errors import raising
 
 SECONDS = 0.002
 OPERATIONS = ("all-reduce", "broadcast", "point-to-point", *PARTED)
@@ -177,7 +178,7 @@ def test_of_what_is_begun_together_each_has_its_own_result():
 
 
 def test_a_result_of_another_size_is_refused():
-    with pytest.raises(WrongResult, match=r"rank 0 has \(3,\) numbers instead of \(4,\)"):
+    with raising(WrongResult, 0, 3, 4):
         check(np.zeros(3, np.float32), "all-reduce", 4, 0, 2, 1)
 
 
@@ -265,7 +266,7 @@ def test_samples_have_an_end_however_long_the_time(monkeypatch):
 
 
 def test_an_operation_without_a_non_blocking_form_says_so():
-    with pytest.raises(Unsupported, match="Text has no non-blocking form"):
+    with pytest.raises(Unsupported, match="non-blocking"):
         wires.Text(None, "all-reduce").begin()
 
 

@@ -9,6 +9,7 @@ import pytest
 from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.sources import ArraySource, open_source
+from tests.support.errors import raising
 from tests.support.memory import little_memory
 
 IMAGES = (np.arange(5 * 28 * 28) % 251).astype(np.uint8).reshape(5, 28, 28)
@@ -68,14 +69,14 @@ def test_what_is_damaged_is_named(tmp_path, data, words):
 def test_a_gzip_file_that_is_cut_short_is_named(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(content(IMAGES))[:-20])
-    with pytest.raises(ValueError, match="cut short; fetch it again"):
+    with pytest.raises(ValueError, match="cut short"):
         array_files.read_idx(str(path))
 
 
 def test_no_more_is_unpacked_than_the_header_says(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(content(IMAGES) + bytes(1 << 20)))
-    with pytest.raises(ValueError, match="holds 3921 values, its header says 5x28x28"):
+    with raising(ValueError, 3921, "5x28x28"):
         array_files.read_idx(str(path))
 
 
@@ -92,5 +93,5 @@ def test_nothing_is_allocated_that_only_the_header_says(tmp_path, suffix, extent
 def test_labels_that_do_not_match_are_counted(tmp_path):
     for name, values in zip(array_files.PARTS["train"], (IMAGES, LABELS[:4])):
         (tmp_path / name).write_bytes(content(values))
-    with pytest.raises(ValueError, match="holds 5 images and 4 labels; write one label for each image"):
+    with raising(ValueError, 5, 4):
         ArraySource(str(tmp_path), (1, 28, 28))

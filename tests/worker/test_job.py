@@ -26,6 +26,7 @@ from suite.worker.job import (
 )
 from suite.worker.typed_json import to_json
 from tests.support import jobs
+from tests.support.errors import raising
 
 GRAPH, DATA = jobs.graph(), DataSet("folder", "/photographs")
 EVERY = [
@@ -68,7 +69,7 @@ def test_the_rule_of_the_update_is_known_by_its_fields():
 
 @pytest.mark.parametrize("content", ['{"format": 1, "task": "measure"}', "{}", "[]"])
 def test_another_format_is_refused(content):
-    with pytest.raises(ValueError, match=r"job\.json has format (1|None); this worker reads format %d" % FORMAT):
+    with pytest.raises(ValueError, match=r"job\.json .*(1|None); .* %d$" % FORMAT):
         decode(content, "job.json")
 
 
@@ -83,10 +84,7 @@ def test_another_format_is_refused(content):
             r"j: group\.setup\.threads: a whole number is expected, not '2'",
         ),
         (lambda job: job["measure"].pop("passes"), "j: measure: the field 'passes' is missing"),
-        (
-            lambda job: job["measure"]["graph"].pop("heads"),
-            r"j: measure\.graph: no Graph: the graph has no key 'heads'",
-        ),
+        (lambda job: job["measure"]["graph"].pop("heads"), r"j: measure\.graph: no Graph: the graph has no key"),
     ],
 )
 def test_what_is_no_job_is_refused_by_file_and_field(change, error):
@@ -97,7 +95,7 @@ def test_what_is_no_job_is_refused_by_file_and_field(change, error):
 
 
 def test_a_damaged_file_is_named():
-    with pytest.raises(ValueError, match=r"job\.json is no JSON"):
+    with pytest.raises(ValueError, match=r"job\.json .*no JSON"):
         decode(encode(JOB)[:100], "job.json")
-    with pytest.raises(ValueError, match=r"job: group\.setup\.threads: a whole number is expected, not 2\.5"):
+    with raising(ValueError, "job: group.setup.threads", "2.5"):
         encode(JOB._replace(group=jobs.ranks(threads=2.5)))

@@ -13,6 +13,7 @@ from suite.worker.contract import SGD
 from suite.worker.job import FORMAT, DataSet, MakeOracle, Prove
 from suite.worker.messages import of_type
 from suite.worker.variables import Variables
+from tests.support import data
 from tests.support.jobs import graph, measure
 
 TOY = "toy:ToyTrainer"
@@ -96,11 +97,8 @@ def test_what_fails_after_the_passes_costs_a_note_each(make_job, work):
 
 
 def test_real_arrays_are_read(make_job, work, tmp_path):
-    stream = np.random.RandomState(0)
-    path = tmp_path / "digits.npz"
-    images = stream.randint(0, 255, (20, 28, 28)).astype(np.uint8)
-    np.savez(str(path), images=images, labels=stream.randint(0, 10, 20))
-    code, found = work(make_job(measure("staged", "io_only", data=DataSet("arrays", str(path))), readers=1))
+    path = data.noise(tmp_path / "digits.npz", 20)
+    code, found = work(make_job(measure("staged", "io_only", data=DataSet("arrays", path)), readers=1))
     assert code == 0
     staged, alone = of_type(messages.Pass, found)
     assert sum(staged.stage_s["io"]) > 0

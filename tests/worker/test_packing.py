@@ -14,7 +14,8 @@ from suite.worker.messages import Done, Notes
 from suite.worker.packed_set import RecordSource, pack, record
 from suite.worker.photographs import shrunk
 from suite.worker.sources import ArraySource, FolderSource
-from tests.support import trainers
+from tests.support import data, trainers
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE, graph, packing
 
 SHAPE = (3, 32, 32)
@@ -33,15 +34,7 @@ class Quiet:
 @pytest.fixture
 def photographs(tmp_path):
     """Two classes of three noisy images."""
-    image = pytest.importorskip("PIL.Image")
-    noise = np.random.RandomState(0)
-    for name in ("ant", "bee"):
-        folder = tmp_path / "photographs" / name
-        folder.mkdir(parents=True)
-        for index in range(3):
-            pixels = noise.randint(0, 255, (40, 60, 3)).astype(np.uint8)
-            image.fromarray(pixels).save(str(folder / ("%d.jpg" % index)), "JPEG", quality=95)
-    return tmp_path / "photographs"
+    return data.photographs(tmp_path / "photographs", {"ant": 3, "bee": 3}, (40, 60))
 
 
 @pytest.fixture
@@ -132,7 +125,7 @@ def test_an_interrupted_join_begins_anew(photographs, wanted):
 def test_a_bad_image_ends_it_or_is_left_out_by_name(photographs, wanted):
     (photographs / "bee" / "1.jpg").write_bytes(b"no image")
     source = FolderSource(str(photographs), SHAPE)
-    with pytest.raises(OSError, match=r"cannot read the image .*bee.1\.jpg"):
+    with raising(OSError, "bee/1.jpg"):
         packed(source, wanted())
     records, _ = packed(source, wanted(on_error="skip"))
     assert (len(records), sorted(content(records, "number"))) == (5, [0, 1, 2, 3, 5])
@@ -146,7 +139,7 @@ def test_nothing_that_can_be_read_is_no_set(photographs, wanted):
     for path in photographs.glob("*/*.jpg"):
         path.write_bytes(b"no image")
     asked = wanted(on_error="skip")
-    with pytest.raises(ValueError, match=r"none of the 6 samples of photographs .* can be read"):
+    with raising(ValueError, 6, "photographs"):
         packed(FolderSource(str(photographs), SHAPE), asked)
     assert not os.path.exists(os.path.join(asked.folder, "records.json"))
 
@@ -184,18 +177,18 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
     with pytest.raises(ValueError, match=r"nowhere holds no complete set of records \(.*\); pack it"):
         RecordSource(str(tmp_path / "nowhere"))
     change(complete, format=99)
-    with pytest.raises(ValueError, match="has format 99, this release reads 2; remove it and pack it again"):
+    with raising(ValueError, 99, 2):
         RecordSource(complete)
     change(complete, format=2, parts=["part-00000", "part-00007"])
-    with pytest.raises(ValueError, match="packed lacks part-00007; remove it and pack it again"):
+    with raising(ValueError, "packed", "part-00007"):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:
         stream.write("{")
-    with pytest.raises(ValueError, match=r"records.json is no JSON: .*; remove it and pack it again"):
+    with pytest.raises(ValueError, match=r"records.json.*no JSON"):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "wb") as marker:
         marker.truncate(1 << 25)
-    with pytest.raises(ValueError, match=r"records.json has 33554432 bytes, more than any .*; remove it and pack it"):
+    with raising(ValueError, "records.json", 33554432):
         RecordSource(complete)
 
 
@@ -216,16 +209,14 @@ def test_a_set_whose_files_are_not_what_was_packed_is_refused(complete, damage, 
 
 def test_a_marker_of_another_shape_is_refused_by_its_field(complete):
     change(complete, samples="many")
-    with pytest.raises(ValueError, match=r"records.json.samples: a whole number is expected, not 'many'.*; remove it"):
+    with pytest.raises(ValueError, match=r"records.json.samples: .*'many'"):
         RecordSource(complete)
 
 
 @pytest.mark.parametrize("changes", [{"samples": 0}, {"classes": 0}, {"samples": -1}])
 def test_a_set_that_nothing_can_be_learnt_from_is_refused(complete, changes):
     change(complete, **changes)
-    with pytest.raises(
-        ValueError, match=r"records.json has -?\d+ samples of \d classes?.*; remove it and pack it again"
-    ):
+    with pytest.raises(ValueError, match=r"records.json has -?\d+ samples"):
         RecordSource(complete)
 
 
@@ -234,7 +225,7 @@ def test_a_set_that_nothing_can_be_learnt_from_is_refused(complete, changes):
 )
 def test_a_marker_that_leads_out_of_its_set_is_refused(complete, changes):
     change(complete, **changes)
-    with pytest.raises(ValueError, match=r"records.json names \S+, which lies outside of the set; remove it and pack"):
+    with pytest.raises(ValueError, match=r"records.json names \S+, .*lies outside"):
         RecordSource(complete)
 
 
@@ -244,9 +235,9 @@ def test_a_set_that_does_not_fit_the_network_says_why(complete):
     with pytest.raises(ValueError, match="has 2 classes, the network has 1 outputs"):
         records.check((3, 224, 224), 1)
     change(complete, shape=[3, 32, 32])
-    with pytest.raises(ValueError, match=r"holds samples of \(3, 32, 32\), the network wants \(3, 224, 224\)"):
+    with raising(ValueError, "3, 32, 32", "3, 224, 224"):
         RecordSource(complete).check((3, 224, 224), 2)
-    with pytest.raises(ValueError, match="is read in its reader's own order, not sample by sample"):
+    with pytest.raises(ValueError, match="reader's own"):
         records.sample(0)
 
 

@@ -15,6 +15,7 @@ from suite.worker.loop import FIRST, RESUMED, ROUNDS, Loop
 from suite.worker.passes import Passes
 from tests.support import trainers
 from tests.support.behind import BehindTrainer, Clock
+from tests.support.errors import raising
 from workloads.networks import by_name
 
 pytestmark = pytest.mark.usefixtures("settled")
@@ -221,7 +222,7 @@ def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
         step_alone = toy.Trainer.step_alone
 
     Plain(trainers.setup()).step_alone(None)
-    with pytest.raises(Unsupported, match="Plain cannot leave its exchange out"):
+    with raising(Unsupported, "Plain"):
         Plain(trainers.setup(world=2)).step_alone(None)
 
 

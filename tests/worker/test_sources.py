@@ -1,9 +1,7 @@
 """Arrays, image folders, orders, and the threaded reader."""
 
 import itertools
-import struct
 import threading
-import zlib
 
 import numpy as np
 import pytest
@@ -14,7 +12,8 @@ from suite.worker.sources import ArraySource, FolderSource, Source, open_source,
 from suite.worker.threaded import GatheringReader, Reader, ThreadedReader, batches_of_indices
 from suite.worker.trainer import Trainer
 from suite.worker.view import View
-from tests.support import trainers
+from tests.support import data, trainers
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from workloads.catalogue import PHOTOGRAPHS
 
@@ -72,20 +71,12 @@ def test_the_crop_is_the_centre_of_the_shorter_side(tmp_path, size):
     assert (abs(pixels[:, 4:-4, 4:-4] - np.array(GREEN).reshape(3, 1, 1)) <= 1.01).all()
 
 
-def bomb():
-    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
-    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-
-
-@pytest.mark.parametrize("damage", [b"", b"this is no image", bomb(), None])
+@pytest.mark.parametrize("damage", [b"", b"this is no image", data.BOMB, None])
 def test_an_unreadable_image_is_named(photographs, damage):
     victim = photographs / "b_ant" / "1.JPG"
     victim.write_bytes(victim.read_bytes()[:400] if damage is None else damage)
     source = FolderSource(str(photographs), (3, 32, 32))
-    with pytest.raises(
-        OSError, match=r"cannot read the image .*b_ant.1\.JPG: .*; replace it, or move it out of the set"
-    ):
+    with raising(OSError, "b_ant/1.JPG"):
         source.sample(5)
 
 
@@ -134,14 +125,14 @@ def test_arrays_are_scaled_and_keep_their_labels(arrays):
 
 
 def test_arrays_of_another_size_are_refused(arrays):
-    with pytest.raises(ValueError, match=r"ten\.npz holds images of \(4, 4\), the network wants \(1, 28, 28\)"):
+    with raising(ValueError, "ten.npz", "4, 4", "1, 28, 28"):
         ArraySource(arrays[0], (1, 28, 28))
 
 
 def test_a_job_names_its_kind_of_data(arrays, photographs):
     assert isinstance(open_source(DataSet("arrays", arrays[0]), (1, 4, 4), 10), ArraySource)
     assert isinstance(open_source(DataSet("folder", str(photographs)), (3, 32, 32), 3), FolderSource)
-    with pytest.raises(ValueError, match="unknown kind of data 'lmdb'; known: arrays, folder"):
+    with raising(ValueError, "lmdb"):
         open_source(DataSet("lmdb", "x"), (3, 32, 32), 3)
     with pytest.raises(ValueError, match="has 3 classes, the network has 2 outputs"):
         open_source(DataSet("folder", str(photographs)), (3, 32, 32), 2)
@@ -196,7 +187,7 @@ def test_a_batch_may_be_larger_than_the_data():
 
 
 def test_fewer_samples_than_ranks_are_refused():
-    with pytest.raises(ValueError, match=r"2 numbers has fewer samples than there are ranks \(3\)"):
+    with raising(ValueError, "2 numbers", 3):
         next(batches_of_indices(Numbers(2), trainers.setup(world=3)))
 
 

@@ -104,15 +104,15 @@ def test_a_frameworks_own_kind_of_string_is_one():
 def test_a_file_that_is_larger_than_it_can_be_is_not_read(tmp_path):
     with open(str(tmp_path / "dataset.json"), "wb") as stream:
         stream.truncate(MARKER + 1)
-    with pytest.raises(ValueError, match=r"dataset\.json has %d bytes, more than any that was written$" % (MARKER + 1)):
+    with pytest.raises(ValueError, match=r"dataset\.json has %d bytes" % (MARKER + 1)):
         load(Any, str(tmp_path / "dataset.json"))
-    with pytest.raises(ValueError, match=r"dataset\.json is no JSON"):
+    with pytest.raises(ValueError, match=r"dataset\.json .*no JSON"):
         load(Any, str(tmp_path / "dataset.json"), MARKER + 1)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     os.mkfifo(str(tmp_path / "dataset.json"))
-    with pytest.raises(ValueError, match=r"dataset\.json is no regular file"):
+    with pytest.raises(ValueError, match=r"dataset\.json .*regular file"):
         load(Any, str(tmp_path / "dataset.json"))
     with pytest.raises(IsADirectoryError):
         load(Any, str(tmp_path))

@@ -12,6 +12,7 @@ from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
 from suite.worker.view import InMemory, View
 from tests.support import trainers
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from workloads.catalogue import PHOTOGRAPHS
 
@@ -75,7 +76,7 @@ def test_an_unreadable_sample_fails_or_is_replaced_and_counted(seen):
 
 
 def test_nothing_that_can_be_read_is_an_error(seen):
-    with pytest.raises(OSError, match="none of the 2 samples of numbers can be read"):
+    with raising(OSError, 2, "numbers"):
         labels(seen(Numbers(2, unreadable=(0, 1)), on_error="skip"), 0)
 
 
@@ -122,7 +123,7 @@ def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
         str(tmp_path / "a.npz"), images=np.zeros((3, 4, 4), np.uint8) + np.arange(4, dtype=np.uint8), labels=range(3)
     )
     digits = ArraySource(str(tmp_path / "a.npz"), (1, 4, 4))
-    with pytest.raises(ValueError, match="random crops and flips are for image folders"):
+    with pytest.raises(ValueError, match="image folders"):
         seen(digits, augment="random").sample(0)
 
 
@@ -139,7 +140,7 @@ def test_in_memory_everything_is_read_once(tmp_path):
 
 def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
     monkeypatch.setattr(view, "available_memory", lambda: 40.0)
-    with pytest.raises(MemoryError, match=r"numbers decoded takes 0.0 GB of 0.0 GB .* use data_mode = 'disk'"):
+    with raising(MemoryError, "numbers", "0.0"):
         InMemory(Numbers())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters.alike import trainer_of
 from tests.support import processes
 
 try:
@@ -18,6 +19,9 @@ try:
     import torch.nn.functional as F  # noqa: N812 - its usual name
 except ImportError:  # the declaration can be tested without the framework
     collect_ignore_glob = ["test_[!p]*.py"]
+
+
+trainer = trainer_of("caffempi")
 
 
 def lrn(x: Any, a: dict[str, Any]) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from PIL import Image
 
 from adapters.caffempi import input as lmdb_input
 from adapters.caffempi.datum import Datum, parsed
@@ -17,7 +16,8 @@ from suite.worker.packed_set import Record, RecordSource
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
-from tests.support import trainers
+from tests.support import data, trainers
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE, mark
 from tests.support.trainers import by_strategy
 
@@ -55,18 +55,11 @@ def one(source: Source, index: int) -> Record:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderSource:
-    for label in ("ants", "bees"):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for number in range(5):
-            pixels = np.random.RandomState(number + 7 * (label == "bees")).randint(0, 255, (40, 50, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{number}.jpg")
-    return FolderSource(str(tmp_path / "images"), (3, 32, 32))
+    return FolderSource(str(data.photographs(tmp_path / "images", {"ants": 5, "bees": 5})), (3, 32, 32))
 
 
 def digits(tmp_path: Path) -> ArraySource:
-    pixels = np.random.RandomState(0).randint(0, 256, (30, 28, 28)).astype(np.uint8)
-    np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(30) % 10)
-    return ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28))
+    return ArraySource(data.noise(tmp_path / "digits.npz", 30), (1, 28, 28))
 
 
 @pytest.mark.parametrize("augment", ["centre", "random"])
@@ -161,11 +154,9 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
         transaction.put(lmdb_input.KEY.pack(5), b"\xff\xff no message")
     environment.close()
     stored = Database(records)
-    with pytest.raises(
-        OSError, match=r"cannot read the image .*part-00001/data\.mdb, key 3: .*replace it, or move it out of the set"
-    ):
+    with raising(OSError, "part-00001/data.mdb, key 3"):
         stored.sample(3)
-    with pytest.raises(OSError, match=r"cannot read the record .*part-00001/data\.mdb, key 5: .*pack it again"):
+    with raising(OSError, "part-00001/data.mdb, key 5"):
         stored.sample(5)
     ours = trainer(readers=readers, batch=10)
     view = View(stored, ASKED._replace(on_error="skip"), 1, str(tmp_path / "skipped.txt"))
@@ -180,14 +171,14 @@ def test_a_broken_database_is_named(folder: FolderSource, tmp_path: Path) -> Non
     path = Path(records.parts[0]) / "data.mdb"
     whole = path.read_bytes()
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(OSError, match=r"cannot read the records in .*part-00000/data\.mdb: .*pack them again"):
+    with raising(OSError, "part-00000/data.mdb"):
         Database(records)
     path.write_bytes(whole[: len(whole) - 4096])
-    with pytest.raises(OSError, match=r"cannot read the records in .*data\.mdb: \d+ of \d+ bytes are there; pack"):
+    with raising(OSError, "data.mdb"):
         Database(records)
     path.write_bytes(whole)
     records.parts.pop()
-    with pytest.raises(OSError, match=r"lmdb should hold 10 samples and holds 5; pack it again"):
+    with raising(OSError, "lmdb", 10, 5):
         Database(records)
 
 
@@ -201,7 +192,7 @@ def test_the_message_is_caffes() -> None:
     )
     assert parsed(message + b"\x38\x01").encoded
     for end in (1, 8, 10, len(message) - 1):
-        with pytest.raises(ValueError, match=r"not a Datum|does not end"):
+        with pytest.raises(ValueError, match=r"a Datum|not end"):
             parsed(message[:end])
 
 

@@ -15,17 +15,9 @@ from adapters.pytorch import machine
 from suite.worker.contract import Adam, Unavailable
 from suite.worker.sources import ArraySource
 from suite.worker.view import View
-from tests.support import played_cuda, trainers
+from tests.support import data, played_cuda, trainers
 from tests.support.jobs import READ_ONCE
 from workloads.networks import by_name
-
-without = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-
-
-@without
-def test_a_machine_without_a_gpu_says_what_is_missing() -> None:
-    with pytest.raises(Unavailable, match=r"no CUDA device: PyTorch .* is built .*; .*, or ask for device = 'cpu'"):
-        machine.prepare(trainers.setup(device="cuda"))
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
@@ -38,7 +30,7 @@ def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(precision: str) -> No
 @pytest.mark.skipif(memory.cuda_aware(), reason="this MPI library is CUDA-aware")
 def test_an_mpi_library_that_takes_no_device_memory_is_named() -> None:
     memory.check("pinned")
-    with pytest.raises(Unavailable, match=r"hands device memory to MPI, and .* v?\d.* is not CUDA-aware here"):
+    with pytest.raises(Unavailable, match=r"v?\d.*CUDA-aware"):
         memory.check("none")
 
 
@@ -58,9 +50,7 @@ def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name: str, channels
 
 
 def test_the_threads_read_the_same_into_pinned_memory(tmp_path: Path) -> None:
-    pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
-    np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)
-    source = ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28))
+    source = ArraySource(data.noise(tmp_path / "digits.npz", 12), (1, 28, 28))
     view = View(source, READ_ONCE, 1, str(tmp_path / "skipped.txt"))
     plain, ours = (ReadingThreads(view, trainers.setup(readers=2, device=device)) for device in ("cpu", "cuda"))
     for _ in range(5):

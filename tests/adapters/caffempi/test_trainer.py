@@ -5,16 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.feed import synthetic
-from suite.worker.sources import ArraySource
+from tests.adapters.alike import Alike
 from tests.support import networks, trainers
 from tests.support.trainers import by_strategy
 from workloads import weights
-from workloads.build import Builder
 from workloads.networks.mnist import mnist_small
 
 trainer_of = by_strategy("caffempi")
@@ -80,47 +79,7 @@ def test_the_source_names_neither_of_them() -> None:
             assert word not in text, f"{path} mentions {word}"
 
 
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-def test_native_and_staged_iterations_are_the_same(tuning: str) -> None:
-    found = []
-    for staged in (False, True):
-        made = trainer(tuning=tuning)
-        batch = made.to_device(synthetic(mnist_small(), 4, 1))
-        for _ in range(3):
-            if staged:
-                trainers.staged(made, batch)
-            else:
-                made.step(batch)
-        found.append((made.loss(), made.parameters()))
-    assert found[0][0] == found[1][0]
-    for name, tensor in found[0][1].items():
-        np.testing.assert_array_equal(tensor, found[1][1][name])
-
-
-def test_a_second_build_starts_afresh() -> None:
-    made = trainer()
-    batch = made.to_device(synthetic(mnist_small(), 4, 1))
-    losses = []
-    for _ in range(2):
-        made.build(mnist_small(), dict(weights.initial(mnist_small())))
-        for _ in range(3):
-            made.step(batch)
-        losses.append(made.loss())
-    assert losses[0] == losses[1]
-
-
-def test_multiply_accumulates_are_counted_without_moving_anything() -> None:
-    b = Builder("bn", (2, 6, 6), 3)
-    b.head(b.dense("fc", b.flatten("flat", b.conv_bn("conv", "input", 4, 3)), 3))
-    made = trainer()
-    made.build(b.graph, dict(weights.initial(b.graph)))
-    before = made.parameters()
-    assert made.macs() == b.graph.macs == 4 * 16 * 18 + 3 * 64
-    for name, tensor in made.parameters().items():
-        np.testing.assert_array_equal(tensor, before[name])
-
-
-def test_masks_of_dropout_are_the_same_after_every_build_and_left_alone_by_a_trial() -> None:
+def test_a_trial_leaves_the_masks_of_dropout_alone() -> None:
     made, losses = trainer(), []
     batch = made.to_device(synthetic(networks.perceptron(dropout=0.5), 4, 1))
     for counted in (False, True):
@@ -130,20 +89,6 @@ def test_masks_of_dropout_are_the_same_after_every_build_and_left_alone_by_a_tri
         made.step(batch)
         losses.append(made.loss())
     assert losses[0] == losses[1]
-
-
-def test_every_layer_has_its_times() -> None:
-    made = trainer()
-    batch = made.to_device(synthetic(mnist_small(), 4, 1))
-    for _ in range(3):
-        made.forward(batch)
-        made.backward()
-        made.update()
-    rows = made.layer_times(None)
-    assert [row.layer for row in rows] == [layer.name for layer in mnist_small().layers] + ["loss"]
-    assert all(row.forward_s > 0 and row.communication_s == 0 for row in rows)
-    assert rows[0].backward_s > 0
-    assert sum(row.bytes for row in rows) == mnist_small().gradient_bytes()
 
 
 def test_layer_times_are_those_since_they_were_forgotten() -> None:
@@ -158,18 +103,15 @@ def test_layer_times_are_those_since_they_were_forgotten() -> None:
     assert all(row.forward_s > 0 and row.backward_s == 0 for row in made.layer_times(None))
 
 
-def test_real_samples_are_trained_with(tmp_path: Path) -> None:
-    pixels = np.random.RandomState(0).randint(0, 255, (12, 28, 28)).astype(np.uint8)
-    np.savez(tmp_path / "digits.npz", images=pixels, labels=np.arange(12) % 10)
-    made = trainer()
-    made.open_input(ArraySource(str(tmp_path / "digits.npz"), (1, 28, 28)))
-    made.step(made.to_device(made.next_batch()))
-    assert np.isfinite(made.loss())
-    made.close()
-
-
 def test_a_layer_that_is_not_here_is_refused() -> None:
     graph = mnist_small()
     graph.layers[0].kind = "deconv"
     with pytest.raises(Unsupported, match="'conv1' of kind 'deconv'"):
         trainer().build(graph, {})
+
+
+class TestAlike(Alike):
+    framework, words = "PyTorch", "memory"
+
+    def devices(self) -> int:
+        return torch.cuda.device_count()

@@ -1,13 +1,10 @@
 import sys
 
-import pytest
-
-from tests.support import trainers
-from tests.support.trainers import by_strategy
+from tests.adapters.alike import trainer_of
 
 # The plugin is the controller's, Python 3.11; all else runs in CNTK's environment, Python 3.6.
 OLD = sys.version_info < (3, 11)
-INSIDE = ["adam", "images", "input", "learners", "lower", "mpi", "trainer"]
+INSIDE = ["images", "input", "learners", "lower", "mpi", "trainer"]
 collect_ignore = [] if OLD else ["test_%s.py" % name for name in INSIDE]
 
 
@@ -16,10 +13,4 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", r"ignore:inspect.getargspec\(\) is deprecated:DeprecationWarning")
 
 
-@pytest.fixture
-def trainer():
-    """A function that makes a started trainer without MPI; all are closed at the end."""
-    trainer = by_strategy("cntk")
-
-    with trainers.started(trainer, tuning="tuned", batch=2, knobs={"block_steps": 10}) as make:
-        yield make
+trainer = trainer_of("cntk", knobs={"block_steps": 10})

@@ -17,6 +17,7 @@ from suite.worker.packed_set import RecordSource
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import jobs
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
 from workloads import weights
@@ -254,7 +255,7 @@ def test_all_of_them_are_read_alike(trainer, tmp_path, mixed):
 def test_an_image_that_is_not_what_was_packed_is_named(trainer, tmp_path, photographs, slip, told):
     records = packed(trainer, tmp_path / "records", photographs)
     slip(photographs / "bee" / "2.jpg")
-    with pytest.raises(OSError, match=r"cannot read the image .*bee/2\.jpg: .*%s.*data convert" % told):
+    with raising(OSError, "bee/2.jpg", told):
         imagemap.check(records.joined)
 
 
@@ -263,14 +264,14 @@ def test_an_image_that_breaks_while_it_is_read_is_named(trainer, tmp_path, photo
     records = packed(trainer, tmp_path / "records", photographs)
     broken = photographs / "bee" / "2.jpg"
     broken.write_bytes(b"x" * broken.stat().st_size)
-    with pytest.raises(OSError, match=r"cannot read the records .*images\.map: Cannot open file .*bee/2\.jpg"):
+    with raising(OSError, "images.map", "bee/2.jpg"):
         read(reading(trainer, records, batch=SAMPLES), photographs, 1)
 
 
 @needs_libraries
 def test_more_ranks_than_images_are_refused(trainer, tmp_path, photographs):
     records = packed(trainer, tmp_path / "records", photographs)
-    with pytest.raises(ValueError, match="too few for 100 ranks; read it with format = 'files'"):
+    with raising(ValueError, 100, "files"):
         reading(trainer, records, 0, 100)
 
 

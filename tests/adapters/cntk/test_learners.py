@@ -6,10 +6,7 @@ import pytest
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.optimisers import adam, momentum_at_any_rate
 from suite.worker.contract import SGD, Adam
-from suite.worker.feed import synthetic
-from tests.support.networks import one_convolution
 from tests.support.proofs import updated_by_hand
-from workloads import weights
 
 RULE = Adam(0.003, 0.8, 0.95, 1e-2, 0.05)
 UPDATES = 4
@@ -48,23 +45,3 @@ def test_momentum_keeps_its_velocity_when_the_rate_changes(precision, share):
         velocity = kept * rule.momentum**share * velocity + gradient + share * rule.weight_decay * weight
         weight = weight - rate * velocity
         np.testing.assert_allclose(parameter.value, weight, rtol=CLOSE[precision], atol=CLOSE[precision])
-
-
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_staged_updates_follow_the_rule(trainer, tuning, precision):
-    graph = one_convolution(normalised=True)
-    ours = trainer(tuning=tuning, precision=precision, batch=8, optimiser=RULE)
-    for _ in range(2):  # the second time Adam's state is what it was before the first
-        ours.build(graph, dict(weights.initial(graph)))
-        batch, start, gradients = ours.to_device(synthetic(graph, 8, 1)), ours.parameters(), []
-        start = {parameter.name: start[parameter.name] for parameter in graph.parameters}
-        for _ in range(UPDATES):
-            ours.forward(batch)
-            ours.backward()
-            ours.communicate()
-            gradients.append({name: each.astype(np.float64) for name, each in ours.gradients().items()})
-            ours.update()
-            found = ours.parameters()
-            for name, expected in updated_by_hand(start, gradients, RULE).items():
-                np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=CLOSE[precision], err_msg=name)

@@ -7,11 +7,10 @@ from adapters.cntk.exchange import check_launcher
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
+from tests.adapters.alike import Alike
 from tests.support import proofs, trainers
 from tests.support.networks import two_heads
 from workloads import weights
-from workloads.build import Builder
-from workloads.networks import by_name
 
 
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
@@ -25,17 +24,6 @@ def test_it_is_proven(trainer, tmp_path, tuning, precision, loss, tensor, optimi
     graph, ours = two_heads(), trainer(tuning=tuning, precision=precision, batch=8, optimiser=optimiser)
     proof = proofs.prove(ours, graph, 8, proofs.write_oracle(graph, 8, tmp_path, optimiser))
     proofs.assert_proven(graph, proof, loss=loss, tensor=tensor)
-
-
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
-def test_cntk_counts_the_graphs_multiply_accumulates(trainer, name, tuning):
-    graph = by_name()[name].graph()
-    ours = trainer(tuning=tuning)
-    # Views of one number: the counts need shapes, not 240 MB of weights.
-    ours.build(graph, {p.name: np.broadcast_to(np.float32(0), p.shape) for p in graph.parameters})
-    assert ours.macs() == graph.macs
-    assert sum(held.tensor.value.size for held in ours._net.tensors.parameters.values()) == graph.parameter_count
 
 
 @pytest.mark.parametrize(("tuning", "precision"), [("default", "float32"), ("tuned", "float64")])
@@ -66,52 +54,6 @@ def test_every_kind_of_step_shares_one_velocity(trainer):
             np.testing.assert_allclose(other[name], values, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def test_training_with_dropout_learns(trainer):
-    trainers.assert_learns(trainer(batch=8), two_heads())
-
-
-def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
-    graph, losses = two_heads(), []
-    ours = trainer(batch=8)
-    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
-        ours.setup = ours.setup._replace(**dict({"seed": 1, "rank": 0}, **changes))
-        ours.build(graph, dict(weights.initial(graph)))
-        ours.step(ours.to_device(synthetic(graph, 8, 1)))
-        losses.append(ours.loss())
-    assert losses[0] == losses[1]
-    assert len(set(losses)) == 3
-
-
-def test_in_use_it_has_no_dropout_and_normalises_by_the_running_statistics(trainer):
-    b = Builder("use", (3, 4, 4), 48)
-    x = b.graph.add("bn", "batch_norm", ("input",), eps=1e-3)
-    b.head(b.flatten("flat", b.dropout("drop", x, 0.5)))
-    ours = trainer(batch=8)
-    ours.build(b.graph, dict(weights.initial(b.graph)))
-    host = synthetic(b.graph, 8, 1)
-    batch = ours.to_device(host)
-    ours.step(batch)
-    state = {name.split(".")[1]: values.reshape(3, 1, 1) for name, values in ours.parameters().items()}
-    normal = (host.images - state["running_mean"]) / np.sqrt(state["running_var"] + 1e-3)
-    expected = (normal * state["weight"] + state["bias"]).reshape(8, 48)
-    np.testing.assert_allclose(ours.predict(batch), expected, rtol=1e-4, atol=1e-5)
-    after = ours.parameters()["bn.running_mean"]
-    np.testing.assert_array_equal(after, state["running_mean"].reshape(3))
-    ours.step(batch)  # training goes on as before
-    assert not np.array_equal(ours.parameters()["bn.running_mean"], after)
-
-
-def test_the_loss_is_the_last_iterations(trainer):
-    graph = two_heads().without_dropout()
-    ours = trainer(batch=8)
-    ours.build(graph, dict(weights.initial(graph)))
-    batches = [ours.to_device(synthetic(graph, 8, seed)) for seed in (1, 2)]
-    ours.step(batches[0])
-    native = ours.loss()
-    ours.forward(batches[1])
-    assert ours.loss() != native
-
-
 def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
     ours = trainer(precision="float64")
     ours.build(two_heads(), dict(weights.initial(two_heads())))
@@ -136,3 +78,9 @@ def test_the_launcher_of_another_open_mpi_is_refused(engine, fits):
     else:
         with pytest.raises(Unavailable, match=r"Open MPI 5\.0\.11, .* v4\.1\.4, .* STAGEBENCH_MPIEXEC"):
             check_launcher("Open MPI v4.1.4", environ)
+
+
+class TestAlike(Alike):
+    counting = ("default", "tuned")
+    words = "memory"
+    test_a_missing_device_is_named = None  # it declares none

@@ -9,6 +9,7 @@ from engine import trainer
 
 from adapters.horovod import ranks as ring
 from tests.support import trainers
+from tests.support.errors import raising
 
 
 def test_the_knobs_are_horovod_s_variables():
@@ -55,7 +56,7 @@ def test_the_controller_is_the_launcher_s_unless_asked_for(monkeypatch, environ,
 
 def test_a_host_whose_own_name_has_no_address_is_refused_by_it(monkeypatch):
     monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
-    with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address .* in /etc/hosts, or join by"):
+    with raising(ValueError, "nowhere.invalid"):
         ring.own_address()
 
 
@@ -77,24 +78,24 @@ def test_hosts_whose_own_names_mean_themselves_alone_are_refused_by_them(monkeyp
     if refused is None:
         ring.refuse_loopback(hosts, addresses)
     else:
-        with pytest.raises(ValueError, match=f"no other host reaches {refused}: in each host's /etc/hosts .* or join"):
+        with raising(ValueError, refused):
             ring.refuse_loopback(hosts, addresses)
 
 
 def test_one_host_that_means_itself_alone_is_enough():
-    with pytest.raises(ValueError, match=r"no other host reaches a at 127\.0\.1\.1: "):
+    with raising(ValueError, "127.0.1.1"):
         ring.refuse_loopback(["a", "b"], ["127.0.1.1", "10.0.0.2"])
 
 
 def test_one_rank_by_itself_wants_an_address_for_its_hosts_name_too(monkeypatch):
     monkeypatch.setattr(ring.socket, "gethostname", lambda: "nowhere.invalid")
-    with pytest.raises(ValueError, match=r"own name, 'nowhere\.invalid', has no address"):
+    with raising(ValueError, "nowhere.invalid"):
         trainer(trainers.setup(strategy="allreduce", knobs={"controller": "gloo"})).start()
 
 
 def test_a_missing_meeting_place_is_named(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(ValueError, match="MASTER_ADDR is not set, and Horovod's ranks meet there"):
+    with raising(ValueError, "MASTER_ADDR", "Horovod's ranks"):
         trainer(trainers.setup(strategy="allreduce", world=2)).start()
 
 

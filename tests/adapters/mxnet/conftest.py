@@ -11,17 +11,13 @@ with warnings.catch_warnings():
 
 from adapters.mxnet import server
 from suite.worker.contract import SGD
-from tests.support import processes, trainers
-from tests.support.trainers import by_strategy
+from tests.adapters.alike import trainer_of
+from tests.support import processes
 
 RANK = Path(__file__).with_name("rank.py")
 
 
-@pytest.fixture
-def trainer():
-    """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(by_strategy("mxnet"), tuning="tuned", batch=2) as make:
-        yield make
+trainer = trainer_of("mxnet")
 
 
 @pytest.fixture(scope="session")

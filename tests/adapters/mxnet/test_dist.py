@@ -11,6 +11,7 @@ from adapters.mxnet.ps_lite import loopback_of, numeric
 from suite.worker.contract import SGD, Adam
 from suite.worker.rendezvous import free_port
 from tests.support import processes, proofs
+from tests.support.errors import raising
 from workloads.networks import by_name
 
 # What a ps-lite scheduler says first, in ZMTP 3.0 (https://rfc.zeromq.org/spec/23): a greeting, and its name, "ps1".
@@ -125,12 +126,12 @@ def test_trainings_on_one_host_have_addresses_of_their_own():
 def test_an_address_that_other_hosts_cannot_reach_is_refused_where_there_are_some():
     assert numeric("localhost", nodes=1) == "127.0.0.1"
     assert numeric("192.0.2.7", nodes=2) == "192.0.2.7"
-    with pytest.raises(ValueError, match=r"MASTER_ADDR is localhost, on this host 127\.0\.0\.1, .* address in numbers"):
+    with raising(ValueError, "localhost", "127.0.0.1"):
         numeric("localhost", nodes=2)
 
 
 def test_a_missing_meeting_place_is_named(trainer, monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match="MASTER_ADDR is not set"):
+    with raising(ValueError, "MASTER_ADDR"):
         trainer(strategy="dist_sync")

@@ -8,6 +8,7 @@ from adapters.mxnet.lower import Choices
 from adapters.mxnet.net import Net
 from suite.worker.contract import Unsupported
 from tests.support import proofs
+from tests.support.errors import raising
 from workloads.build import Builder
 from workloads.graph import Graph
 
@@ -80,7 +81,7 @@ def test_batch_statistics_over_one_number_are_unsupported():
     b = Builder("norm", (3, 1, 1), 3)
     b.graph.add("it", "batch_norm", ("input",))
     b.head(b.dense("fc", b.flatten("flat", "it"), 3))
-    with pytest.raises(Unsupported, match="'it' normalises over one number"):
+    with raising(Unsupported, "it"):
         built(b.graph, samples=1)
 
 

@@ -7,9 +7,9 @@ import pytest
 from adapters.mxnet import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
+from tests.adapters.alike import Alike
 from tests.support import networks, proofs, trainers
 from workloads import weights
-from workloads.build import Builder
 from workloads.networks import by_name
 
 STORES = ["kvstore_local", "kvstore_device"]
@@ -67,59 +67,6 @@ def apart(trainer):
     return max(float(np.abs(one - other).max()) for one, other in pairs)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
-def test_mxnets_graph_has_the_graphs_multiply_accumulates(trainer, name):
-    graph = by_name()[name].graph()
-    ours = trainer()
-    ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
-    assert ours.macs() == graph.macs
-
-
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-@pytest.mark.parametrize("devices", [1, 2])
-def test_it_predicts_by_the_first_devices_running_statistics_without_dropout(trainer, tuning, devices):
-    b = Builder("use", (3, 2, 2), 5)
-    b.graph.add("norm", "batch_norm", ("input",), eps=1e-3, momentum=0.5)
-    b.head(b.dense("fc", b.dropout("drop", b.flatten("flat", "norm"), 0.5), 5))
-    ours = trainer(strategy="kvstore_device", devices=devices, tuning=tuning, precision="float64", batch=8)
-    ours.build(b.graph, dict(weights.initial(b.graph)))
-    batch = synthetic(b.graph, 8, 1)
-    placed = ours.to_device(batch)
-    ours.forward(placed)
-    ours.backward()
-    before = ours.parameters()
-    predicted = ours.predict(placed)
-    first = batch.images[: 8 // devices].astype(np.float64)
-    mean, variance = 0.5 * first.mean((0, 2, 3)), 0.5 + 0.5 * first.var((0, 2, 3), ddof=1)
-    normal = (batch.images - mean.reshape(3, 1, 1)) / np.sqrt(variance + 1e-3).reshape(3, 1, 1)
-    expected = normal.reshape(8, -1) @ before["fc.weight"].T + before["fc.bias"]
-    np.testing.assert_allclose(predicted, expected, rtol=1e-9, atol=1e-12)
-    assert all(np.array_equal(before[name], values) for name, values in ours.parameters().items())
-
-
-def test_training_with_dropout_learns(trainer):
-    trainers.assert_learns(trainer(batch=8), networks.two_heads())
-
-
-def test_masks_of_dropout_follow_the_seed_and_the_rank(trainer):
-    graph, losses = networks.two_heads(), []
-    ours = trainer(batch=8)
-    for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
-        ours.setup = ours.setup._replace(**{"seed": 1, "rank": 0, **changes})
-        ours.build(graph, dict(weights.initial(graph)))
-        ours.step(ours.to_device(synthetic(graph, 8, 1)))
-        losses.append(ours.loss())
-        mx.nd.random.uniform(shape=(3,)).wait_to_read()  # whatever else draws numbers
-    assert losses[0] == losses[1]
-    assert len(set(losses)) == 3
-
-
-@pytest.mark.skipif(mx.context.num_gpus() > 0, reason="there is a device")
-def test_a_missing_device_is_named(trainer):
-    with pytest.raises(Unavailable, match=r"no CUDA device: MXNet .*, or ask for device = 'cpu'"):
-        trainer(device="cuda")
-
-
 def test_it_reports_devices_and_versions(trainer):
     joined = trainer(strategy="kvstore_local", devices=2, batch=4).start()
     assert (joined.rank, joined.world, joined.transport, joined.devices) == (0, 1, "none", 2)
@@ -155,17 +102,21 @@ def test_a_gpu_that_is_younger_than_the_wheel_is_said(monkeypatch, said, error, 
         machine.contexts(trainers.setup(device="cuda"))
 
 
-def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer):
-    ours = trainer()
-    yardstick = machine.yardstick(ours.setup, ours._contexts)
-    (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
-    assert tuple(product.shape) == (16, 16)
-    assert np.asarray(copy.asnumpy()).nbytes == 64
-    assert yardstick.library.startswith("MXNet ")
-    assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs
-
-
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_step_lasts_until_the_device_is_done(trainer, steps):
     """The time between two marks of the host alone would be that of asking for a step."""
     assert trainers.share_of_steps(trainer(batch=256), by_name()["mnist_small"].graph(), steps) > 0.9
+
+
+class TestAlike(Alike):
+    framework, library, words = "MXNet", "MXNet", "indexing of arrays in memory"
+    updates = ()  # test_optimisers.py compares every one, in every strategy
+
+    def devices(self):
+        return mx.context.num_gpus()
+
+    def draw(self):
+        mx.nd.random.uniform(shape=(3,)).wait_to_read()
+
+    def yardstick(self, ours):
+        return machine.yardstick(ours.setup, ours._contexts)

@@ -6,20 +6,16 @@ pytest.importorskip("torch")
 
 from suite.worker.contract import SGD, Adam
 from suite.worker.view import View
-from tests.support import forked, pictures, processes, proofs, trainers
+from tests.adapters.alike import trainer_of
+from tests.support import forked, pictures, processes, proofs
 from tests.support.jobs import READ_ONCE
-from tests.support.trainers import by_strategy
 
 forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
 RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3)}
 
 
-@pytest.fixture
-def trainer():
-    """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(by_strategy("pytorch"), tuning="tuned", batch=2) as make:
-        yield make
+trainer = trainer_of("pytorch")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """The readers deliver the right samples, in the order every adapter follows."""
 
-import struct
 import subprocess
 import sys
-import zlib
 from functools import partial
 
 import numpy as np
@@ -13,38 +11,17 @@ import torch
 
 from adapters.pytorch.decoding import centre
 from suite.worker.photographs import Photographs
-from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.sources import FolderSource
 from suite.worker.threaded import batches_of_indices
-from tests.support import processes
+from tests.support import data, processes
+from tests.support.errors import raising
 from tests.support.pictures import ODD
 from workloads.catalogue import PHOTOGRAPHS
 from workloads.graph import Graph
 
 
-@pytest.fixture
-def arrays(tmp_path):
-    stream = np.random.RandomState(0)
-    path = tmp_path / "digits.npz"
-    np.savez(path, images=stream.randint(0, 255, (10, 8, 8)).astype(np.uint8), labels=np.arange(10))
-    return ArraySource(str(path), (1, 8, 8))
-
-
 def levels(source, normalised):
     return source.photographs.levels(normalised)
-
-
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-def test_arrays_are_gathered_in_order(trainer, arrays, seen, tuning):
-    view = seen(arrays, repeat=2)
-    ours = trainer(readers=2, batch=4, tuning=tuning)
-    ours.open_input(view)
-    wanted = batches_of_indices(view, ours.setup)
-    for _ in range(12):  # runs into the third epoch
-        batch, indices = ours.next_batch(), next(wanted)
-        np.testing.assert_array_equal(batch.images.numpy(), np.stack([view.sample(i)[0] for i in indices]))
-        assert batch.labels.tolist() == [view.sample(i)[1] for i in indices]
-        assert batch.labels.dtype == torch.int64
-    assert "memory" in ours._reader.words
 
 
 @pytest.mark.parametrize(
@@ -126,20 +103,14 @@ def test_what_cannot_be_read_is_skipped_and_told(trainer, folder, seen, readers)
     assert "ants/3.jpg" in told
 
 
-def bomb():
-    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
-    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-
-
 @pytest.mark.parametrize(("readers", "tuning"), [(0, "tuned"), (0, "default"), (1, "tuned")])
-@pytest.mark.parametrize("damage", [b"not a picture", bomb()])
+@pytest.mark.parametrize("damage", [b"not a picture", data.BOMB])
 def test_an_unreadable_image_is_named(trainer, folder, seen, readers, tuning, damage):
     for path in folder.glob("*/*.jpg"):
         path.write_bytes(damage)
     ours = trainer(readers=readers, tuning=tuning)
     ours.open_input(seen(FolderSource(str(folder), (3, 32, 32))))
-    with pytest.raises(OSError, match=r"^cannot read the image .*\.jpg: .*replace it, or move it out of the set$"):
+    with raising(OSError, ".jpg"):
         ours.next_batch()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from adapters.reference.lower import LAYERS, cross_entropy
+from tests.support.errors import raising
 from workloads.graph import Graph
 
 
@@ -115,7 +116,7 @@ def test_batch_norm_and_its_running_statistics():
 def test_batch_norm_refuses_statistics_of_one_value():
     layer = lowered("batch_norm", (2, 1, 1), {"weight": [1.0, 1.0], "bias": [0.0, 0.0]})
     _, kept = layer.forward([np.ones((1, 2, 1, 1))])
-    with pytest.raises(ValueError, match=r"'it' has one value per channel.*larger batch"):
+    with raising(ValueError, "it"):
         layer.observe(kept)
 
 

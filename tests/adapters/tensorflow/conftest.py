@@ -4,10 +4,10 @@ pytest.importorskip("tensorflow")
 
 from adapters.tensorflow import machine
 from suite.worker.view import View
+from tests.adapters.alike import trainer_of
 from tests.adapters.tensorflow.pictures import KINDS, of, pack, photograph
-from tests.support import forked, networks, proofs, trainers
+from tests.support import forked, networks, proofs
 from tests.support.jobs import READ_ONCE
-from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
 
@@ -18,11 +18,7 @@ for pool in ("intra_op", "inter_op"):
     machine.threads(pool, 1)
 
 
-@pytest.fixture
-def trainer():
-    """A function that makes a started, single-rank trainer; all are closed at the end."""
-    with trainers.started(by_strategy("tensorflow"), tuning="tuned", batch=2) as make:
-        yield make
+trainer = trainer_of("tensorflow")
 
 
 @pytest.fixture(scope="session")

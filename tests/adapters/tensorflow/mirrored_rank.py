@@ -6,7 +6,7 @@ import tensorflow as tf
 from suite.worker.contract import Batch
 from suite.worker.sources import ArraySource
 from suite.worker.view import View
-from tests.support import rank
+from tests.support import data, rank
 from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy
 from workloads import weights
@@ -42,11 +42,7 @@ def prove_and_exchange(trainer, graph, folder):
 
 def read_and_train(trainer, graph, folder):
     """A task: weights after steps on batches that are read, by which the strategy has them."""
-    stream = np.random.RandomState(0)
-    np.savez(
-        folder / "set.npz", images=stream.randint(0, 255, (40, 28, 28)).astype(np.uint8), labels=np.arange(40) % 10
-    )
-    source = ArraySource(str(folder / "set.npz"), graph.input_shape)
+    source = ArraySource(data.noise(folder / "set.npz", 40), graph.input_shape)
     trainer.build(graph, dict(weights.initial(graph)))
     distribute, shared_out = trainer.distribution.experimental_distribute_dataset, []
     trainer.distribution.experimental_distribute_dataset = lambda data: shared_out.append(data) or distribute(data)

@@ -3,11 +3,9 @@
 import itertools
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import time
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +20,8 @@ from suite.worker.sources import ArraySource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
 from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
-from tests.support import processes
+from tests.support import data, processes
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from workloads.catalogue import PHOTOGRAPHS
 
@@ -35,10 +34,7 @@ def folder(photographs, tmp_path):
 
 @pytest.fixture
 def arrays(tmp_path):
-    stream = np.random.RandomState(0)
-    images = stream.randint(0, 255, (10, 8, 8)).astype(np.uint8)
-    np.savez(tmp_path / "digits.npz", images=images, labels=np.arange(10))
-    return ArraySource(str(tmp_path / "digits.npz"), (1, 8, 8))
+    return ArraySource(data.noise(tmp_path / "digits.npz", 10, side=8), (1, 8, 8))
 
 
 @pytest.mark.parametrize("readers", [0, 3])
@@ -151,15 +147,9 @@ def test_a_random_crop_shows_what_lies_in_its_box_and_half_of_them_are_flipped(t
 # --- errors -----------------------------------------------------------------------------------------
 
 
-def bomb():
-    """The beginning of a PNG that claims 30,000 x 30,000 pixels."""
-    header = b"IHDR" + struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
-
-
 DAMAGES = {
     "no picture": lambda path: path.write_bytes(b"not a picture"),
-    "a bomb": lambda path: path.write_bytes(bomb()),
+    "a bomb": lambda path: path.write_bytes(data.BOMB),
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
 }
@@ -173,7 +163,7 @@ def test_an_unreadable_image_is_named_when_its_batch_is_due(opened, folder, read
     DAMAGES[damage](path)
     ours, _ = opened(source, (3, CROP, CROP), readers=readers, batch=2)
     assert [len(batch.labels) for batch in read(ours, 2)] == [2, 2]
-    with pytest.raises(OSError, match=rf"^cannot read the image {path}: .*replace it, or move it out of the set$"):
+    with raising(OSError, path):
         ours.next_batch()
 
 
@@ -192,9 +182,7 @@ def test_what_only_tensorflow_cannot_read_is_named_too(opened, folder):
         Image.new("RGB", (40, 40)).save(path, "TIFF")
     ours, view = opened(source, (3, CROP, CROP), readers=1)
     assert view.sample(0)[0].shape == (3, CROP, CROP)
-    with pytest.raises(
-        OSError, match=r"^cannot read the image .*class\d/\w\.\w+: .*; replace it, or move it out of the set$"
-    ):
+    with raising(OSError, "/class"):
         ours.next_batch()
 
 
@@ -209,7 +197,7 @@ def test_what_is_to_be_skipped_is_read_with_threads(opened, folder):
 
 def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
     for source, shape in ((arrays, (1, 8, 8)), (packed, (3, CROP, CROP))):
-        with pytest.raises(ValueError, match="fewer samples than there are ranks"):
+        with pytest.raises(ValueError, match="fewer samples"):
             opened(source, shape, rank=0, world=11)
 
 

@@ -4,7 +4,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from suite.contracts.case import Placement
 from suite.contracts.engine_messages import Begun
 from suite.worker.messages import Hello, Joined, of_type
 from tests.cluster.engines import clusters
+from tests.support.started import DEATHS, controller_of, running_in, wait_until
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[3]
@@ -26,17 +26,6 @@ STUCK = {"pace": 1000.0}  # its first step takes for ever
 def nothing_stays(tmp_path):
     yield
     wait_until(lambda: running_in(tmp_path / "attempt") == [])
-
-
-def running_in(folder):
-    return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(folder)]
-
-
-def wait_until(true, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_ranks_on_two_nodes_meet_and_get_their_variables(launcher, job, launched):
@@ -52,14 +41,7 @@ def test_ranks_on_two_nodes_meet_and_get_their_variables(launcher, job, launched
     assert [type(message) for message in result.evidence["engine"]] == [Begun]
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
-    ],
-    ids=["SIGKILL", "exception"],
-)
+@DEATHS
 def test_a_rank_that_dies_is_told(launcher, job, launched, knobs, reason):
     result = launched(launcher, job(TWO, HERE, strategy="meets", knobs=knobs))
     assert result.outcome == "crash"
@@ -88,13 +70,7 @@ def test_a_sidecar_runs_on_the_first_node_and_is_named_when_it_fails(launcher, j
 def test_nothing_outlives_the_controller(launcher, job, end):
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
     (process,) = launcher.processes(request)
-    program = f"""
-from pathlib import Path
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
-run([Process({process.tokens!r}, {process.environ!r})], 2, Path({str(request.folder)!r}), Limits(600, 600), print)
-"""
-    controller = subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+    controller = controller_of(process, 2, request.folder)
     begun = [request.folder / f"rank-{rank}.jsonl" for rank in (0, 1)]
     try:
         wait_until(lambda: all(path.exists() and '"native"' in path.read_text() for path in begun), clusters.READY)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from functools import partial
 
 import psutil
@@ -15,6 +14,7 @@ from cluster.lab.state import entering
 from suite.results.run_folder import RunFolder
 from tests.cluster.engines.clusters import Node
 from tests.cluster.engines.conftest import ENGINES
+from tests.support.started import wait_until
 from workloads.networks.mnist import mnist_small
 
 DAEMON = re.compile(r"deploy\.worker\.Worker|raylet/raylet")
@@ -69,13 +69,6 @@ def left_in(folder, hosts):
             except psutil.Error:  # it has gone
                 continue
     return found
-
-
-def wait_until(true, seconds):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(("adapter", "strategy"), [("pytorch", "ddp"), ("horovod-mxnet", "allreduce")])

@@ -16,6 +16,7 @@ from suite.contracts.case import Placement
 from suite.errors import RequestError
 from suite.processes.placement_check import RankReport, hosts_problem, transport_problem
 from suite.worker.messages import Hello, Progress, of_type
+from tests.support.errors import raising
 from workloads.networks.mnist import mnist_small
 
 
@@ -178,5 +179,5 @@ def test_a_host_that_is_not_there_is_named(laboratory, real, name, job, on_hosts
 
 def test_a_folder_that_an_engine_takes_apart_is_refused(laboratory, real, job, on_hosts, tmp_path):
     request = replace(job(over(laboratory.layout.hosts), real("mpich")), folder=tmp_path / "my run")
-    with pytest.raises(RequestError, match="my run/login holds a blank or a colon, which mpiexec takes apart"):
+    with raising(RequestError, "my run/login"):
         on_hosts(Mpiexec(), request)

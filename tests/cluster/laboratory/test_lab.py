@@ -26,6 +26,7 @@ from cluster.lab.network import (
 )
 from cluster.lab.state import SETTING, State, entering, environment, folder, load
 from suite.errors import RequestError, Unavailable
+from tests.support.errors import raising
 
 # --- values --------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ def test_hosts_have_names_and_addresses():
 
 @pytest.mark.parametrize("name", ["lab1", "Lab", "", "a/b", "-x", "x" * 33])
 def test_names_that_could_be_another_host_or_a_path_are_refused(name):
-    with pytest.raises(RequestError, match="no laboratory's name; take up to 32 lower-case letters"):
+    with pytest.raises(RequestError, match="lower-case"):
         checked_layout(name, 2, NETWORK)
 
 
@@ -65,7 +66,7 @@ def test_a_damaged_laboratory_is_named(tmp_path, monkeypatch, content):
     monkeypatch.setenv(SETTING, str(tmp_path))
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "lab.json").write_text(content)
-    with pytest.raises(RequestError, match=r"x: lab.json.*; remove the folder"):
+    with pytest.raises(RequestError, match=r"x: lab.json.*the folder"):
         load("x")
 
 
@@ -81,7 +82,7 @@ def test_rates():
 
 @pytest.mark.parametrize("rate", ["1", "fast", "125mbps", "1 gbit", "99kbit", "101gbit", "-1gbit", "nan", ""])
 def test_what_is_no_rate_is_refused(rate):
-    with pytest.raises(RequestError, match="is no rate; write 100kbit to 100gbit"):
+    with pytest.raises(RequestError, match=r"100kbit .*100gbit"):
         bits(rate)
 
 
@@ -95,7 +96,7 @@ def test_without_the_rights_it_says_which_are_missing(monkeypatch):
 
 def test_without_the_programs_it_names_the_package(laboratory, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unavailable, match=r"program ip, .*`apt-get install hostname iproute2 mount util-linux` brings"):
+    with pytest.raises(Unavailable, match=r"program ip, .*install hostname iproute2 mount util-linux"):
         build.up(Layout("other-lab", 1))
     assert not folder("other-lab").exists()
 
@@ -180,7 +181,7 @@ def test_a_link_can_be_cut_and_mended_and_given_another_rate(laboratory):
 
 def test_a_second_one_of_the_name_is_refused_and_the_first_stays(laboratory):
     name = laboratory.layout.name
-    with pytest.raises(RequestError, match=f"end it with `stagebench lab down --name {name}`"):
+    with raising(RequestError, name):
         build.up(laboratory.layout)
     assert load(name) == laboratory
     assert wire(laboratory.layout.hosts[0]).up
@@ -214,7 +215,7 @@ def test_somebody_else_s_namespace_is_left_alone(laboratory):
     name = f"test-{os.getpid()}-strange"
     subprocess.run(["ip", "netns", "add", f"{name}1"], check=True)
     try:
-        with pytest.raises(RequestError, match=f"the namespace {name}1 exists and belongs to no laboratory"):
+        with raising(RequestError, f"{name}1"):
             build.up(Layout(name, 1))
         assert (build.NAMESPACES / f"{name}1").exists()
     finally:

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from cluster.logins import AGENT
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from suite.worker.messages import ExchangeTimes
+from tests.support.started import wait_until
 from workloads.networks.mnist import mnist_small
 
 PLAN = """
@@ -141,13 +141,6 @@ batch = 2
 [[cases]]
 batch = 4
 """
-
-
-def wait_until(true, seconds):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_link_cut_under_gloo_is_a_case_that_ends_in_time_and_the_next_goes_on(

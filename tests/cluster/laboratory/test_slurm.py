@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cluster.dialects import DIALECTS
@@ -25,6 +24,7 @@ from suite.contracts.engine_messages import Begun
 from suite.errors import Unavailable
 from suite.worker.messages import Hello, Joined, of_type
 from tests.support.control_group import small_group
+from tests.support.started import DEATHS, controller_of, running_in, wait_until
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
@@ -66,10 +66,6 @@ def nothing_stays(slurm, tmp_path, monkeypatch):
     while running_in(attempt) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [(process.pid, process.cmdline()) for process in running_in(attempt)] == []
-
-
-def running_in(folder):
-    return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(folder)]
 
 
 @pytest.fixture
@@ -171,14 +167,7 @@ def test_who_has_no_mpi_is_started_without_slurm_s_and_knows_his_number(job, sub
     assert "srun --mpi=none " in (request.folder / "job.sbatch").read_text()
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reason"),
-    [
-        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
-        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
-    ],
-    ids=["SIGKILL", "exception"],
-)
+@DEATHS
 def test_the_death_of_one_rank_ends_the_job_and_names_it(knobs, reason, job, submitted, real):
     result = submitted(job(TWO, real("mpich"), knobs=knobs))
     assert result.outcome == "crash", "neither the time limit nor silence had to end it"
@@ -241,20 +230,10 @@ def test_what_sbatch_refuses_is_unavailable(job, submitted, monkeypatch):
 def test_a_job_does_not_outlive_a_killed_controller(job, tmp_path):
     request = job(TWO, HERE, strategy="alone", knobs=STUCK)
     (process,) = Slurm().processes(request)
-    program = f"""
-from pathlib import Path
-from suite.processes.attempt import Limits, run
-from suite.contracts.launcher import Process
-run([Process({process.tokens!r})], 2, Path({str(request.folder)!r}), Limits(90, 90), print)
-"""
-    root = Path(__file__).parents[3]
-    controller = subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.DEVNULL)
+    controller = controller_of(process, 2, request.folder)
     with in_its_midst(request.folder, lambda number: controller.kill()):
         controller.wait()
-    deadline = time.monotonic() + 30
-    while squeue() or running_in(request.folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not squeue() and not running_in(request.folder))
 
 
 # --- what is missing ---------------------------------------------------------------------
@@ -267,10 +246,7 @@ def test_nothing_is_missing():
 @pytest.mark.parametrize(
     ("placement", "reason"),
     [
-        (
-            Placement(nodes=3),
-            "nodes = 3, ranks = 1 of 1 cores each: allocation failure: Requested node configuration is",
-        ),
+        (Placement(nodes=3), "nodes = 3, ranks = 1 of 1 cores each: allocation failure: Requested node configuration"),
         (Placement(ranks_per_node=2, threads=2), "nodes = 1, ranks = 2 of 2 cores each: allocation failure: "),
         (Placement(hosts=("nobody",)), "Invalid node name specified"),
     ],

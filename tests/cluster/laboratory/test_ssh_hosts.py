@@ -6,7 +6,6 @@ import pwd
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from cluster.lab.build import processes
 from cluster.lab.state import entering, environment
 from cluster.logins import AGENT
 from suite.contracts.case import Placement
+from tests.support.started import wait_until
 
 HERE = Path(sys.executable)
 CHECKOUT = Path(__file__).parents[3]
@@ -55,13 +55,6 @@ def people(host):
         with suppress(psutil.NoSuchProcess):  # gone, or about to be
             lines.append(" ".join(process.cmdline()))
     return [line for line in lines if line and "sshd" not in line.partition(" ")[0]]
-
-
-def wait_until(true, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["from-the-first", "from-the-second"])

@@ -1,0 +1,140 @@
+"""The behaviour that trainers of one process share; an adapter's tests inherit it and name what is their own.
+
+Conformance proves an adapter's numbers, its dropout and its predictions. Oldest Python: 3.6.
+"""
+
+import numpy as np
+import pytest
+
+from suite.worker.contract import SGD, Adam, Unavailable
+from suite.worker.feed import synthetic
+from suite.worker.sources import ArraySource
+from suite.worker.threaded import batches_of_indices
+from suite.worker.view import View
+from tests.support import data, networks, proofs, trainers
+from tests.support.errors import raising
+from tests.support.jobs import READ_ONCE
+from tests.support.trainers import by_strategy
+from workloads import weights
+from workloads.build import Builder
+from workloads.networks import by_name
+
+USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
+# An epsilon as large as the gradients' roots: one that is in the wrong place shows at once.
+LARGE = Adam(0.01, 0.8, 0.99, 0.05, 0.1)
+RULES = {"usual": USUAL, "large": LARGE, "sgd": SGD(0.01, 0.9, 1e-2)}
+EVERY = tuple(
+    {"rule": rule, "precision": precision, "tuning": tuning}
+    for rule in ("usual", "large")
+    for precision in ("float32", "float64")
+    for tuning in ("default", "tuned")
+)
+
+
+def trainer_of(adapter, **options):
+    """The fixture: a function that makes a started trainer of one rank; all are closed at the end."""
+
+    @pytest.fixture
+    def trainer():
+        with trainers.started(by_strategy(adapter), **dict({"tuning": "tuned", "batch": 2}, **options)) as make:
+            yield make
+
+    return trainer
+
+
+class Alike:
+    """The fixture `trainer` makes a started trainer by keywords."""
+
+    framework = ""  # as its errors call it
+    library = ""  # as its yardstick calls it; "": NumPy's serves it
+    counting = ("tuned",)  # each has layers of its own
+    dropping = ({},)  # options, each of which draws masks in its own way
+    updates = EVERY
+    meets = None  # a strategy whose ranks meet at MASTER_ADDR
+    reading = ({},)  # options, each with a reader of arrays of its own
+    words = ""  # of that reader
+
+    def pytest_generate_tests(self, metafunc):
+        if "update" in metafunc.fixturenames:
+            metafunc.parametrize("update", self.updates, ids=lambda options: "-".join(map(str, options.values())))
+
+    def devices(self):
+        """How many GPUs the framework has here."""
+        return 0
+
+    def draw(self):
+        """A random number of the framework's, as other programs draw them."""
+
+    @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
+    def test_the_framework_counts_the_graph_s_multiply_accumulates(self, trainer, name):
+        graph = by_name()[name].graph()
+        for tuning in self.counting:
+            ours = trainer(tuning=tuning)
+            ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
+            before = {key: value for key, value in ours.parameters().items() if "running" in key}
+            assert ours.macs() == graph.macs
+            after = ours.parameters()
+            assert all(np.array_equal(value, after[key]) for key, value in before.items())
+
+    def test_masks_of_dropout_follow_the_seed_and_the_rank(self, trainer):
+        graph = networks.two_heads()
+        for options in self.dropping:
+            ours, losses = trainer(batch=8, **options), []
+            for changes in ({}, {}, {"seed": 2}, {"rank": 1}):
+                ours.setup = ours.setup._replace(**dict({"seed": 1, "rank": 0}, **changes))
+                ours.build(graph, dict(weights.initial(graph)))
+                ours.step(ours.to_device(synthetic(graph, 8, 1)))
+                losses.append(ours.loss())
+                self.draw()
+            assert losses[0] == losses[1]
+            assert len(set(losses)) == 3
+
+    def test_every_update_is_the_rule_s(self, trainer, update):
+        options = dict(update)
+        rule = RULES[options.pop("rule")]
+        ours = trainer(**dict(options, batch=4, optimiser=rule))
+        proofs.assert_updates_follow(ours, networks.one_convolution(), rule)
+
+    def test_arrays_come_in_the_order_of_all_adapters(self, trainer, tmp_path):
+        source = ArraySource(data.noise(tmp_path / "digits.npz", 10, side=8), (1, 8, 8))
+        view = View(source, READ_ONCE._replace(repeat=2), 1, str(tmp_path / "skipped.txt"))
+        b = Builder("flat", (1, 8, 8), 10)
+        b.head(b.dense("out", b.flatten("f", "input"), 10))
+        for options in self.reading:
+            ours = trainer(readers=2, batch=4, **options)
+            ours.build(b.graph, dict(weights.initial(b.graph)))
+            ours.open_input(view)
+            wanted = batches_of_indices(view, ours.setup)
+            for _ in range(12):  # runs into the third epoch
+                batch, positions = ours.as_numpy(ours.next_batch()), next(wanted)
+                np.testing.assert_array_equal(batch.images, np.stack([view.sample(at)[0] for at in positions]))
+                assert batch.labels.tolist() == [view.sample(at)[1] for at in positions]
+            assert self.words in ours.notes()["reader"]
+
+    def test_a_missing_device_is_named(self, trainer):
+        if self.devices():
+            pytest.skip("there is a device")
+        with pytest.raises(Unavailable, match="CUDA device: " + self.framework + " .*device = 'cpu'"):
+            trainer(device="cuda")
+
+    def test_a_missing_meeting_place_is_named(self, trainer, monkeypatch):
+        if self.meets is None:
+            pytest.skip("its ranks do not meet there")
+        monkeypatch.delenv("MASTER_ADDR", raising=False)
+        with raising(ValueError, "MASTER_ADDR"):
+            trainer(strategy=self.meets)
+
+    def yardstick(self, ours):
+        """The framework's own way to measure the device's peaks."""
+        raise NotImplementedError
+
+    def test_its_own_yardstick_multiplies_and_copies(self, trainer):
+        if not self.library:
+            pytest.skip("NumPy's serves it")
+        ours = trainer()
+        yardstick = self.yardstick(ours)
+        (product,), (copy,) = yardstick.product(16)(), yardstick.copy(64)()
+        assert tuple(product.shape) == (16, 16)
+        assert np.asarray(copy.asnumpy() if hasattr(copy, "asnumpy") else copy).nbytes == 64
+        assert yardstick.library.startswith(self.library + " ")
+        assert ours.yardstick().library.startswith("NumPy ")  # which serves every framework alike on CPUs

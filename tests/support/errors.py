@@ -1,0 +1,40 @@
+"""Errors by class and the values that they name, whatever their wording.
+
+Oldest Python: 3.6.
+"""
+
+import functools
+import os
+import re
+from contextlib import contextmanager
+
+import pytest
+
+LIST = os.path.join(os.path.dirname(__file__), "error_sentences.txt")
+
+
+@contextmanager
+def raising(kind, *values):
+    """Expect an error whose sentence is in the list of its class, with these values in its places."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    name, message = type(caught.value).__name__, str(caught.value)
+    fits = [fit.groups() for fit in (pattern.match(message) for pattern in patterns(name)) if fit]
+    assert fits, "no %s of the list: %s" % (name, message)
+    assert any(all(any(names(field, value) for field in fields) for value in values) for fields in fits), (
+        "%s are not what is named in: %s" % (values, message)
+    )
+
+
+def names(field, value):
+    """Whether a place of a sentence holds a value; of a text also a part, as of a path."""
+    return field.strip("'\"`()[]") == str(value) or (not isinstance(value, (int, float)) and str(value) in field)
+
+
+@functools.lru_cache(maxsize=None)
+def patterns(name):
+    """The sentences of a class, but for those without words of their own."""
+    with open(LIST) as stream:
+        lines = [line.rstrip("\n").partition(": ")[2] for line in stream if line.startswith(name + ": ")]
+    wordy = [line.replace("\\n", "\n") for line in lines if len(re.findall("[a-z]+", line)) > 2]
+    return [re.compile("(.*)".join(map(re.escape, line.split("{}"))) + r"\Z", re.DOTALL) for line in wordy]

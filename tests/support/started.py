@@ -1,0 +1,50 @@
+"""Processes that a test has started, or that others left behind; the core's environment has psutil."""
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+# Knobs of the tiny adapter, and how the reason of a crash begins.
+DEATHS = pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"dies": 1, "signal": "SIGKILL"}, "rank 1 was ended by SIGKILL in native"),
+        ({"raises": 1}, "rank 1: ValueError: the layer is upside down"),
+    ],
+    ids=["SIGKILL", "exception"],
+)
+
+
+def wait_until(true, seconds=120):
+    """Wait for a condition, as long as a busy machine may take."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def running_in(folder):
+    """The processes whose working directory this is, but for the zombies."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def controller_of(process, ranks, folder):
+    """A controller in a process of its own, which runs a launcher's process for so many ranks."""
+    program = f"""
+from pathlib import Path
+from suite.contracts.launcher import Process
+from suite.processes.attempt import Limits, run
+run([Process({process.tokens!r}, {process.environ!r})], {ranks}, Path({str(folder)!r}), Limits(600, 600), print)
+"""
+    return subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
