@@ -148,7 +148,7 @@ def test_a_slip_is_told_with_line_value_and_remedy(
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.toml"
     path.write_bytes(b"name = '\xff'")
-    with raising(RequestError, path, "UTF-8"):
+    with raising(RequestError, path):
         load(path)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Denied")))
     with raising(RequestError, path, "Denied"):

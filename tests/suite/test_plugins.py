@@ -71,6 +71,19 @@ def test_what_is_no_plugin_is_refused_by_name(
     assert told in str(got.value)
 
 
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a plugin `lumen` with one hook the only one that is installed."""
+
+    def register(hook: str, implementation: Callable[..., object]) -> None:
+        manager = pluggy.PluginManager(PROJECT)
+        manager.add_hookspecs(Hooks)
+        plugins.register(manager, type("Lumen", (), {hook: hookimpl(implementation)})(), "lumen")
+        monkeypatch.setattr(plugins, "manager", lambda: manager)
+
+    return register
+
+
 def named(name: object) -> Alpha:
     adapter = Alpha()
     adapter.name = name  # type: ignore[assignment]
@@ -140,17 +153,9 @@ def raising() -> Alpha:
     ],
 )
 def test_what_a_plugin_brings_is_checked_by_type_and_name(
-    bring: Callable[[], object], told: str, monkeypatch: pytest.MonkeyPatch
+    bring: Callable[[], object], told: str, registered: Callable[..., None]
 ) -> None:
-    class Lumen:
-        @hookimpl
-        def stagebench_adapters(self) -> object:
-            return bring()
-
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
-    plugins.register(manager, Lumen(), "lumen")
-    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    registered("stagebench_adapters", lambda self: bring())
     with pytest.raises(RequestError, match=r"the plugin 'lumen'|the adapter 'alpha'") as got:
         plugins.adapters()
     assert told in str(got.value)
@@ -337,16 +342,8 @@ def test_a_method_may_be_made_in_any_way(method: object) -> None:
     assert ask(adapter, "unsupported", None) is None
 
 
-def test_a_launcher_s_attributes_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lumen:
-        @hookimpl
-        def stagebench_launchers(self) -> list[object]:
-            return [type("Wrong", (Local,), {"order": "first"})()]
-
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
-    plugins.register(manager, Lumen(), "lumen")
-    monkeypatch.setattr(plugins, "manager", lambda: manager)
+def test_a_launcher_s_attributes_are_checked(registered: Callable[..., None]) -> None:
+    registered("stagebench_launchers", lambda self: [type("Wrong", (Local,), {"order": "first"})()])
     with pytest.raises(RequestError, match="the launcher 'local' does not load: TypeError: its order is 'first'; it"):
         plugins.launchers()
 
@@ -363,18 +360,10 @@ def test_a_launcher_s_attributes_are_checked(monkeypatch: pytest.MonkeyPatch) ->
         ({"optimiser": (1, 2)}, "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write"),
     ],
 )
-def test_so_is_what_a_network_is(change: dict[str, object], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_is_what_a_network_is(change: dict[str, object], told: str, registered: Callable[..., None]) -> None:
     workload = plugins.workloads()["mnist_small"]._replace(name="tiny", **change)  # type: ignore[arg-type]
 
-    class Lumen:
-        @hookimpl
-        def stagebench_workloads(self) -> list[object]:
-            return [workload]
-
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Hooks)
-    plugins.register(manager, Lumen(), "lumen")
-    monkeypatch.setattr(plugins, "manager", lambda: manager)
+    registered("stagebench_workloads", lambda self: [workload])
     with pytest.raises(RequestError, match=told):
         plugins.graph_of(plugins.workloads()["tiny"])
 

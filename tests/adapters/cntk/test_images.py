@@ -271,7 +271,7 @@ def test_an_image_that_breaks_while_it_is_read_is_named(trainer, tmp_path, photo
 @needs_libraries
 def test_more_ranks_than_images_are_refused(trainer, tmp_path, photographs):
     records = packed(trainer, tmp_path / "records", photographs)
-    with raising(ValueError, 100, "files"):
+    with raising(ValueError, 100):
         reading(trainer, records, 0, 100)
 
 

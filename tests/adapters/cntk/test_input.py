@@ -173,7 +173,7 @@ def test_a_broken_file_is_named(trainer, tmp_path, records, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_more_ranks_than_chunks_are_refused(trainer, tmp_path, records, form):
-    with raising(ValueError, 100, "files"):
+    with raising(ValueError, 100):
         reading(trainer, records(form), tmp_path, 0, 100)
 
 

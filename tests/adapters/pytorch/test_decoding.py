@@ -140,7 +140,7 @@ def test_the_one_damaged_file_of_a_batch_is_named_when_it_is_decoded(trainer, fo
     damaged.write_bytes(damaged.read_bytes()[:-200])
     ours = trainer(readers=0, batch=10, decode="gpu")
     ours.open_input(seen(FolderSource(str(folder), SHAPE)))
-    with raising(OSError, "bees/3.jpg", "host"):
+    with raising(OSError, "bees/3.jpg"):
         ours.next_batch()
 
 
@@ -151,7 +151,7 @@ def test_a_full_gpu_is_no_damaged_file(tmp_path, files):
 
     source = odd(tmp_path, "upright.jpg", "grey.jpg")
     batch = packed([Files(source).sample(index)[0] for index in range(files)])
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="^CUDA out"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^CUDA out"):
         Decoder(source.photographs, crowded, CPU)(batch)
 
 
@@ -216,7 +216,7 @@ def test_what_fails_for_no_single_file_is_reported_as_it_is(tmp_path):
 def test_a_set_without_files_is_refused(trainer, tmp_path, seen, decode):
     np.savez(tmp_path / "noise.npz", images=np.eye(8, dtype=np.uint8)[None].repeat(4, 0), labels=np.arange(4))
     ours = trainer(decode="gpu")
-    with raising(Unsupported, "noise.npz", "host"):
+    with raising(Unsupported, "noise.npz"):
         ours.open_input(seen(ArraySource(str(tmp_path / "noise.npz"), (1, 8, 8))))
 
 
