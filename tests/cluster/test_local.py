@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local import Local, stagebench_launchers
+from cluster.local import Local
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
@@ -54,10 +54,6 @@ def test_other_machines_are_refused_with_the_reason(placement, reason):
 
 def test_this_machine_may_be_named():
     assert Local().missing(Placement(hosts=("localhost",)), HERE) is None
-
-
-def test_it_registers_itself():
-    assert [launcher.name for launcher in stagebench_launchers()] == ["local"]
 
 
 def test_real_workers_run_from_the_bundle_with_their_numbers_and_threads(job, launched, monkeypatch, tmp_path):

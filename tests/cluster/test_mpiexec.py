@@ -12,7 +12,7 @@ import pytest
 from cluster import dialects
 from cluster.dialects import DIALECTS, recognised
 from cluster.logins import AGENT
-from cluster.mpiexec import Mpiexec, arguments, stagebench_launchers
+from cluster.mpiexec import Mpiexec, arguments
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError
@@ -167,10 +167,6 @@ def test_every_dialect_has_its_lines():
 @pytest.mark.parametrize(("version", "name"), SAYS)
 def test_dialects_are_recognised_by_what_mpiexec_says(version, name):
     assert recognised(version).name == name
-
-
-def test_it_registers_itself():
-    assert [launcher.name for launcher in stagebench_launchers()] == ["mpiexec"]
 
 
 # --- finding one ---------------------------------------------------------------

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from cluster.slurm import script
-from cluster.slurm.launcher import Slurm, stagebench_launchers
+from cluster.slurm.launcher import Slurm
 from suite.contracts.case import Placement
 from suite.contracts.engine_messages import CODEC, FILE, OomKills
 from suite.contracts.launcher import Request
@@ -164,10 +164,6 @@ def test_the_library_that_an_adapter_names_needs_no_mpi4py(tmp_path):
 def test_a_job_s_name_is_the_folder_s():
     assert script.job_name(FOLDER) == script.job_name(FOLDER)
     assert script.job_name(FOLDER) != script.job_name(FOLDER.parent)
-
-
-def test_it_registers_itself():
-    assert [launcher.name for launcher in stagebench_launchers()] == ["slurm"]
 
 
 HOSTILE = (

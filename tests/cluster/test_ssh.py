@@ -11,7 +11,7 @@ import pytest
 from cluster import logins
 from cluster.logins import AGENT, GUARD
 from cluster.nodes import meeting_address
-from cluster.ssh import Ssh, stagebench_launchers
+from cluster.ssh import Ssh
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError, Unavailable
@@ -58,10 +58,6 @@ def twin(program):
 
 def request_for(folder, placement=TWO, sidecars=()):
     return Request(placement, ("worker", "a b"), HERE, {"A": "x 'y' $z"}, folder, 29500, sidecars)
-
-
-def test_it_registers_itself():
-    assert [launcher.name for launcher in stagebench_launchers()] == ["ssh"]
 
 
 # --- tokens --------------------------------------------------------------------

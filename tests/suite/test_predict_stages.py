@@ -17,7 +17,7 @@ from suite.predict.known_link import KnownLink
 from suite.predict.prediction import Answer, predict
 from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
 from suite.worker.pipeline_stages import stages
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 from tests.reports.parsed import Page
 from tests.support.errors import raising
 from workloads.networks.alexnet import alexnet
@@ -27,11 +27,6 @@ BATCH = 8
 SLOW = Link(0.0, 2e-8)  # 50 MB/s: crossing a cut is felt
 SECONDS = 1e-10  # of a multiply-accumulate, for a batch of one device
 KNOBS = {"schedule": "gpipe", "microbatches": 4, "stages": 2}
-
-
-@pytest.fixture
-def run(tmp_path):
-    return MadeRun(tmp_path / "run")
 
 
 def layers_of(timed):
