@@ -200,7 +200,5 @@ class Libraryless(Wanting):
 
 
 def test_what_no_interpreter_brings_is_told_with_its_remedy():
-    with pytest.raises(
-        environments.MissingRequirement, match=r"^wanting: no libbanana.so for python.*; apt install libbanana$"
-    ):
+    with pytest.raises(environments.MissingRequirement, match=r"^wanting: no libbanana.so .*; apt install libbanana$"):
         environments.find(Libraryless("pluggy"))
