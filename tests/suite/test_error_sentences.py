@@ -8,6 +8,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tests.support.errors import raising
+
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "support" / "error_sentences.txt"
 ROOMS = ("workloads", "suite", "adapters", "cluster", "reports")
@@ -71,6 +75,16 @@ def test_no_expected_error_is_matched_by_its_wording() -> None:
             if any(run in written for piece in pieces for run in runs(piece)):
                 quoting.append(f"{path.relative_to(ROOT)}:{keyword.value.lineno}")
     assert not quoting, "match the values, and the class; the list holds the words"
+
+
+def test_another_value_or_a_sentence_of_no_list_is_not_expected() -> None:
+    one = next(line for line in sentences() if line.startswith("ValueError: ") and line.count("{}") == 2)
+    listed = ValueError(one.partition(": ")[2].replace("{}", "7"))
+    with raising(ValueError, 7):
+        raise listed
+    for error, value in ((listed, 8), (ValueError("it holds 7 of a kind"), 7)):
+        with pytest.raises(AssertionError, match="7"), raising(ValueError, value):
+            raise error
 
 
 if __name__ == "__main__":
