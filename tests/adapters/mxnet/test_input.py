@@ -13,7 +13,7 @@ from adapters.mxnet.record_files import files_of
 from suite.worker.contract import Unsupported
 from suite.worker.packed_set import RecordSource, pack
 from suite.worker.photographs import without_exif
-from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.sources import FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
 from tests.support import jobs, trainers
