@@ -253,7 +253,7 @@ def test_what_a_cluster_cannot_have_is_skipped_and_named(plan, tmp_path):
 
 def test_a_launcher_of_another_engine_is_refused(tmp_path):
     other = [Resolved(case("pytorch", "ddp", nodes=2, launcher="slurm"), None, "")]
-    with raising(RequestError, "slurm", "local, mpiexec, ssh"):
+    with pytest.raises(RequestError, match=r"'slurm' .*local, mpiexec, ssh"):
         write("tiny", other, tmp_path / "out", SETTINGS)
 
 

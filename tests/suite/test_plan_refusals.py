@@ -173,9 +173,9 @@ def test_all_problems_come_in_one_message_by_line(toys: SimpleNamespace, plan_fi
 
 
 def test_broken_toml_names_its_line(plan_file: Write) -> None:
-    with raising(RequestError, "plan.toml:2"):
+    with raising(RequestError, "plan.toml", 2):
         load(plan_file('name = "x"\nbatch = = 3\n'))
-    with raising(RequestError, "plan.toml:3"):  # found out at the end of the file
+    with raising(RequestError, "plan.toml", 3):  # found out at the end of the file
         load(plan_file('name = "x"\nbatch = [\n3'))
 
 

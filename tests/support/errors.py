@@ -18,7 +18,7 @@ def raising(kind, *values):
     """Expect an error whose sentence is in the list of its class, with these values in its places."""
     with pytest.raises(kind) as caught:
         yield caught
-    name, message = type(caught.value).__name__, str(caught.value)
+    name, message = type(caught.value).__name__, str(caught.value).strip('"')  # KeyError quotes its sentence
     fits = [fit.groups() for fit in (pattern.match(message) for pattern in patterns(name)) if fit]
     assert fits, "no %s of the list: %s" % (name, message)
     assert any(all(any(names(field, value) for field in fields) for value in values) for fields in fits), (
@@ -27,8 +27,10 @@ def raising(kind, *values):
 
 
 def names(field, value):
-    """Whether a place of a sentence holds a value; of a text also a part, as of a path."""
-    return field.strip("'\"`()[]") == str(value) or (not isinstance(value, (int, float)) and str(value) in field)
+    """Whether a place of a sentence holds a value: a number as a whole one, a text also as a part, as of a path."""
+    if isinstance(value, (int, float)):
+        return re.search(r"(?<![\w.])%s(?![\w]|\.\d)" % re.escape(str(value)), field) is not None
+    return str(value) in field
 
 
 @functools.lru_cache(maxsize=None)
