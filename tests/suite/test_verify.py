@@ -10,7 +10,6 @@ from suite.proofs.make import configuration_of_proof, networks
 from suite.proofs.oracles import pieces
 from suite.proofs.tolerances import tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
-from tests.support.errors import raising
 
 
 @pytest.mark.parametrize(
