@@ -140,7 +140,7 @@ def test_the_one_damaged_file_of_a_batch_is_named_when_it_is_decoded(trainer, fo
     damaged.write_bytes(damaged.read_bytes()[:-200])
     ours = trainer(readers=0, batch=10, decode="gpu")
     ours.open_input(seen(FolderSource(str(folder), SHAPE)))
-    with raising(OSError, "bees/3.jpg"):
+    with pytest.raises(OSError, match=r"^cannot decode .*bees/3\.jpg: .*host"):
         ours.next_batch()
 
 
