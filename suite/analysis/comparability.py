@@ -41,6 +41,8 @@ NOTED = {
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",
     "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",
+    "disturbed breakdown": "other programs, or other guests of the machine, used part of its cores during another pass "
+    "than native; the speed is not affected",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 

@@ -33,6 +33,7 @@ from suite.results.rank_report import Rank, models
 from suite.results.records import Declared, Evidence, Interpreter, Load, Record
 from suite.worker.contract import KernelTimes, LayerTimes
 from suite.worker.messages import Memory, Pass
+from suite.worker.noise import disturbance
 from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
@@ -311,8 +312,12 @@ def _marks(record: Record, complete: bool, method: int) -> Iterable[str]:
     yield from _short_of_cores(record)
     noted = {name for rank in ranks for name in rank.notes}
     yield from (mark for name, mark in NOTES.items() if name in noted)
-    if any(not timed.steady and timed.name != NATIVE for timed in passes):
-        yield "unsteady breakdown"
+    breakdown = [timed for timed in passes if timed.name != NATIVE]
+    conditions = {
+        "unsteady breakdown": any(not timed.steady for timed in breakdown),
+        "disturbed breakdown": any(disturbance(timed.host_use) >= 1.0 for timed in breakdown),
+    }
+    yield from (mark for mark, holds in conditions.items() if holds)
 
 
 def _short_of_cores(record: Record) -> Iterable[str]:

@@ -46,6 +46,7 @@ ORDER = (
     "trend",
     FAILED_LATER,
     "unsteady breakdown",
+    "disturbed breakdown",
     "more threads than cores",
     "CPU quota",
     "samples skipped",

@@ -120,28 +120,6 @@ class Done(NamedTuple):
 # --- results ---------------------------------------------------------------
 
 
-class Pass(NamedTuple):
-    """The measurement of one pass."""
-
-    name: str
-    samples: int  # that entered the model in this rank's measured steps; of a network on several ranks, its share
-    steady: bool  # whether no trend was left in the warm-up when measuring began
-    warmup_s: List[float]
-    step_s: List[float]  # on the trainer's time line, mark to mark
-    wall_s: float  # from the common barrier until this rank's last step is done
-    io_s: Optional[List[float]] = None  # of each step, the wait for its batch
-    stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; of "staged"
-    loss: Optional[float] = None  # the last step's, if the pass trains
-    # If the pass takes turns with native steps: (native, this pass) seconds per step of every pair of blocks.
-    pairs_s: Optional[List[Tuple[float, float]]] = None
-    gradient_bytes: Optional[int] = None  # of "native": exchanged by each device in a step, in the mean
-    span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
-    clock_error_s: Optional[float] = None  # bound on the common clock's error there
-    set_aside_s: Optional[List[float]] = None  # of "native": steps that do not count: other programs used the host
-    own_pace: bool = False  # of "native": no rank waited for another one, and each made as many steps as it could
-    dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
-
-
 class GpuUse(NamedTuple):
     """The activity of one GPU, of all its users, by NVML; None is a value that its card or driver does not report."""
 
@@ -171,6 +149,29 @@ class HostUse(NamedTuple):
     cpu_joules: Optional[float] = None  # of the host's processors and their memory (RAPL); None: not readable
     gpu_joules: Optional[float] = None  # of the GPUs that this rank drives (NVML); None: not readable
     gpus: List[GpuUse] = []  # the GPUs that this rank drives; empty on a CPU, and where unknown
+
+
+class Pass(NamedTuple):
+    """The measurement of one pass."""
+
+    name: str
+    samples: int  # that entered the model in this rank's measured steps; of a network on several ranks, its share
+    steady: bool  # whether no trend was left in the warm-up when measuring began
+    warmup_s: List[float]
+    step_s: List[float]  # on the trainer's time line, mark to mark
+    wall_s: float  # from the common barrier until this rank's last step is done
+    io_s: Optional[List[float]] = None  # of each step, the wait for its batch
+    stage_s: Optional[Dict[str, List[float]]] = None  # of each step, by stage; of "staged"
+    loss: Optional[float] = None  # the last step's, if the pass trains
+    # If the pass takes turns with native steps: (native, this pass) seconds per step of every pair of blocks.
+    pairs_s: Optional[List[Tuple[float, float]]] = None
+    gradient_bytes: Optional[int] = None  # of "native": exchanged by each device in a step, in the mean
+    span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
+    clock_error_s: Optional[float] = None  # bound on the common clock's error there
+    set_aside_s: Optional[List[float]] = None  # of "native": steps that do not count: other programs used the host
+    own_pace: bool = False  # of "native": no rank waited for another one, and each made as many steps as it could
+    host_use: Optional[HostUse] = None  # during the whole pass; of "native" it is in the rank's noise
+    dropped_steps: int = 0  # of `step_s`, whose batch did not enter the model (backup workers)
 
 
 class Noise(NamedTuple):

@@ -14,6 +14,7 @@ from suite.worker.common_clock import CommonClock
 from suite.worker.contract import LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
 from suite.worker.messages import HostUse, Kernels, Pass
+from suite.worker.noise import Meter
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 from suite.worker.trainer import Trainer
 
@@ -35,7 +36,11 @@ class Passes:
     def run(self, name: str) -> Pass:
         """Run one pass: every step on this rank."""
         method: Callable[[], Pass] = getattr(self, "_" + name)
-        return method()
+        if name == NATIVE:
+            return method()  # metered part by part
+        meter = Meter()
+        meter.begin()
+        return method()._replace(host_use=meter.end())
 
     def layer_times(self) -> List[LayerTimes]:
         """Return the layers' times, after the staged pass; Unsupported if layers cannot be distinguished."""

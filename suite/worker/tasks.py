@@ -13,7 +13,7 @@ from suite.worker.contract import Unsupported
 from suite.worker.feed import Reading, ResidentFeed, StreamFeed, own_synthetic
 from suite.worker.loop import Loop
 from suite.worker.packed_set import RecordSource
-from suite.worker.pass_kinds import BY_NAME, KERNELS, STAGED, TRAIN
+from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, STAGED, TRAIN
 from suite.worker.passes import Passes
 from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, open_source, split
@@ -50,6 +50,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
             outbox.send(messages.Notes({name: "not measured: %s" % error}))
             continue
         outbox.send(found)
+        if name == NATIVE:  # now: the speed is kept, whatever becomes of later passes
+            outbox.send(messages.Noise(before, [], passes.host_use))
         if name == STAGED:  # now: later passes exchange too, in another way
             send_layers(passes, outbox)
             staged = True

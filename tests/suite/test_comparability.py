@@ -32,6 +32,11 @@ def unsteady_elsewhere(record):
     record["ranks"][0]["passes"]["io_only"]["steady"] = False
 
 
+def used_elsewhere(record):
+    use = {"seconds": 10.0, "cores": 2, "busy_cpu_s": 15.0, "own_cpu_s": 10.0, "steal_cpu_s": 0.0}
+    record["ranks"][0]["passes"]["staged"]["host_use"] = use
+
+
 def slow_clock(record):
     for when in ("before", "after"):
         record["ranks"][0]["noise"][f"reference_{when}_s"] = [0.02]
@@ -102,6 +107,7 @@ def crowded(record):
         (nothing, FULL, 2, ["incomplete"]),
         (nothing, FULL, 1, ["incomplete", "one process"]),
         (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
+        (used_elsewhere, FULL, 3, ["disturbed breakdown"]),
         (subnormal, FULL, 3, ["subnormal"]),
         (wrong_world, FULL, 3, ["missing rank"]),
         (nan_loss, FULL, 3, ["non-finite loss"]),

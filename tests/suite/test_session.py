@@ -97,6 +97,7 @@ def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
     assert record.reason.startswith("rank 0 was ended by SIGKILL")
     assert "it happened in the pass staged: the speed, measured before, is kept" in record.reason
     (row,) = summarise(folder)
+    assert record.ranks[0].noise.native.seconds > 0, "what others did meanwhile is kept with the speed"
     native = record.ranks[0].passes["native"]
     assert row.speed == pytest.approx(native.samples / native.wall_s)
     assert (row.outcome, row.budget) == ("ok", None)

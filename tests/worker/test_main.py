@@ -69,6 +69,8 @@ def test_measuring_a_real_network(make_job, work):
     assert phases(found) == ["join", "build", "native", "staged"]
     native, staged = of_type(messages.Pass, found)
     assert (native.name, staged.name) == ("native", "staged")
+    assert native.host_use is None
+    assert staged.host_use is None or staged.host_use.seconds >= staged.wall_s
     assert native.samples == 4 * len(native.step_s) == 12
     assert native.wall_s > 0
     assert staged.loss < native.loss < 4.0  # a repeated batch is learnt
