@@ -234,8 +234,9 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
 def _slowed(rows: list[Row], loss: float) -> Slowed:
     seconds, shares = {}, {}
     for share, same in grouped(rows, lambda row: row.case.straggler).items():
-        lessons = [(row.case.seed, number, lesson) for row in same for number, lesson in enumerate(row.lessons)]
-        seconds[share] = {(seed, number): time_to(lesson, loss) for seed, number, lesson in lessons}
+        taught = [(row.case.seed, process) for row in same for process in row.processes if process.outcome == "ok"]
+        lessons = {(seed, process.repeat): process.learnt for seed, process in taught if process.learnt}
+        seconds[share] = {at: time_to(lesson, loss) for at, lesson in lessons.items()}
         notes = [process.about.notes.get("straggler") for row in same for process in row.processes]
         shares[share] = [taken for note in notes if (taken := noted(note, "taken")) is not None]
     return Slowed(tuple(rows), seconds, shares)

@@ -97,7 +97,8 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
             operations, moved = _needs(layer, wanted, case.batch, itemsize)
             rows.append(_roof(layer.name, layer.kind, operations, moved, own, measured.get(layer.name)))
     states = 2 if case.optimiser == "adam" else int(case.momentum > 0)  # numbers kept of every parameter
-    moved = itemsize * graph.parameter_count * (3 + 2 * states)
+    held = max(itemsize, BYTES["float32"])  # in mixed precision parameters, gradients and states are float32
+    moved = held * graph.parameter_count * (3 + 2 * states)
     return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, 0.0, moved, own, None)))
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
+LOOKED = 0.975  # holds 95 % where a row is measured until its own interval is narrow (simulated)
 DRAWN_IN = 5  # one value in five, at each end of a Winsorised mean
 WIDEST = 100.0  # half-width of a logarithm: two processes with nothing in common would overflow
 BATCHES = 10  # of a lone process's steps: neighbours resemble each other, means of many hardly do
@@ -107,10 +108,10 @@ class Rates:
 
     @cached_property
     def interval(self) -> Interval:
-        """The value and its 95 % interval."""
+        """The value and its 95 % interval; if the scatter itself decided when to stop, at the level LOOKED."""
         count, half = len(self.by_round), 0.0
         if count > 1:
-            half = centre(self.logarithms).half_width()
+            half = centre(self.logarithms).half_width(LOOKED if self.first_look else LEVEL)
         elif self.steps is not None and self.steps.size > 1:
             size = -(-self.steps.size // BATCHES)
             batches = self.steps[self.steps.size % size :].reshape(-1, size).mean(axis=1)

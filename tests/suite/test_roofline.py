@@ -42,6 +42,11 @@ def test_an_update_moves_what_its_optimiser_keeps(changes, numbers):
     assert roofline(small(), case_of(**changes), PEAK).rows[-1].bytes == 4 * numbers * 547
 
 
+def test_an_update_in_mixed_precision_moves_float32():
+    wide, mixed = (roofline(small(), case_of(precision=each), PEAK).rows[-1].bytes for each in ("float32", "bfloat16"))
+    assert wide == mixed
+
+
 def test_slow_arithmetic_bounds_convolutions():
     found = roofline(small(), case_of(batch=5), Peak(1e6, 1e9, ""))
     assert [row.bound_by for row in found.rows] == ["arithmetic", "memory", "arithmetic", "memory"]

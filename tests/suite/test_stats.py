@@ -269,3 +269,25 @@ def test_far_out_is_three_quartile_ranges_beyond(least, most, far):
 
 def test_no_interval_overflows():
     assert stats.around(2.0, 1000.0, 2) == Interval(2.0, 2.0 / math.exp(100), 2.0 * math.exp(100), 2)
+
+
+def test_a_lone_row_that_is_measured_until_its_interval_is_narrow_is_held_by_it_in_95_of_100():
+    stream, held, runs = np.random.default_rng(1), 0, 400
+    for _ in range(runs):
+        speeds = list(np.exp(stream.normal(0.0, 0.04, 5)))
+        while True:
+            found = Rates({("", at): speed for at, speed in enumerate(speeds)}, first_look=5).interval
+            if found.high / found.value <= 1.03 or len(speeds) == 50:
+                break
+            speeds.append(float(np.exp(stream.normal(0.0, 0.04))))
+        held += found.low <= 1.0 <= found.high
+    assert held >= 0.94 * runs
+
+
+def test_more_processes_make_an_interval_narrower():
+    stream = np.random.default_rng(1)
+    widths = []
+    for count in (3, 4, 5, 7, 10):
+        found = [rates(*np.exp(row)).interval for row in stream.normal(0, 0.03, (300, count))]
+        widths.append(float(np.median([each.high / each.value for each in found])))
+    assert widths == sorted(widths, reverse=True)

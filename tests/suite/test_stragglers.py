@@ -35,6 +35,15 @@ def test_the_crossover_goes_by_the_shares_that_were_taken():
     assert crossover(waits, replace(freer, shares={0.5: [0.45]})).value == pytest.approx(0.4)
 
 
+def test_trainings_are_paired_by_their_repeat(tmp_path):
+    rows = summarise(made_experiments.stragglers(tmp_path / "run"))
+    for row in rows:
+        row.processes = [replace(each, repeat=3) for each in row.processes]
+    (found,) = stragglers(rows)
+    every = [times for variant in found.variants for times in variant.seconds.values()]
+    assert {repeat for times in every for _, repeat in times} == {3}
+
+
 def test_a_share_that_is_no_number_is_not_taken(tmp_path):
     folder = made_experiments.stragglers(tmp_path / "run")
     for path in (folder.path / "records").iterdir():
