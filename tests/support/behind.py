@@ -31,6 +31,8 @@ class BehindTrainer:
     name.
     """
 
+    ahead = 0
+
     def __init__(
         self,
         clock,
@@ -50,6 +52,12 @@ class BehindTrainer:
         self._step_s, self._exchange_s, self._copy_s = step_s, exchange_s, copy_s
         self._read_s, self._ready = read_s * at_once, [0.0] * ahead  # when each batch that is read ahead will be there
         self._at_once, self._first_s, self._alone_s, self._drift, self.beside = at_once, first_s, alone_s, drift, []
+
+    def waits_for_ranks(self):
+        return True
+
+    def dropped_steps(self):
+        return 0
 
     def _device(self, seconds):
         begin = max(self._device_free, self._clock.now)
