@@ -444,8 +444,9 @@ def _enough(rows: Sequence[Scheduled], in_time: np.ndarray[Any, np.dtype[np.bool
 
 def _hidden(comm: Values, comp: Values, both: Values) -> float | None:
     """Return the hidden share; samples were taken in turns, so the saving of a turn is a pair's difference."""
-    saved, shorter = comm + comp - both, float(min(np.median(comm), np.median(comp)))
+    saved = comm + comp - both
     if saved.size < 2:
-        return determined(float(saved[0]) / shorter, None)
+        return determined(float(saved[0] / min(comm[0], comp[0])), None)
     found = centre(saved, winsorised=True)
+    shorter = min(centre(each, winsorised=True).value for each in (comm, comp))  # means over means: tails cancel
     return determined(found.value / shorter, found.half_width() / shorter)

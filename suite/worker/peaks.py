@@ -16,7 +16,9 @@ from suite.worker.messages import Peaks
 
 SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the last
 BYTES = (32 << 20, 1 << 30)  # bytes of a copy: the first to be tried, the last; more than caches hold
-LONG_S = 0.005  # seconds of a call that is large enough
+LONG_S = 0.005  # seconds of a call that can be timed
+LONGEST_S = 0.1  # seconds of a call that is not made larger: a product that is twice as wide takes eight times as long
+LEVEL = 1.02  # a larger call that does not do so much more in a second shows that the rate has levelled off
 REPEAT_S = 0.1  # seconds of calls of that size; the quickest counts
 
 Call = Callable[[], Any]
@@ -43,19 +45,22 @@ def measure(yardstick: Yardstick, devices: int, synchronize: Callable[[], None])
 def _best(
     work: Callable[[int], Call], sizes: Tuple[int, int], amount: Callable[[int], float], synchronize: Callable[[], None]
 ) -> float:
-    """Return the most that was done in a second; the size doubles until a call is long enough to be timed."""
-    size, last = sizes
+    """Return the most that was done in a second; the size doubles until the rate of calls levels off."""
+    (size, last), before = sizes, 0.0
     while True:
         call = work(size)
         _seconds(call, synchronize)  # the first may start threads, or touch memory for the first time
         shortest = _seconds(call, synchronize)
-        if shortest >= LONG_S or size >= last:
+        rate = amount(size) / max(shortest, 1e-9)
+        level = shortest >= LONG_S and before and rate < LEVEL * before
+        if level or shortest >= LONGEST_S or size >= last:
             break
+        before = rate if shortest >= LONG_S else 0.0
         size *= 2
     end = time.perf_counter() + REPEAT_S
     while time.perf_counter() < end:
         shortest = min(shortest, _seconds(call, synchronize))
-    return amount(size) / shortest
+    return max(before, amount(size) / shortest)
 
 
 def _seconds(call: Call, synchronize: Callable[[], None]) -> float:

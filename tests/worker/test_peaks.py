@@ -49,8 +49,26 @@ def test_a_call_is_large_enough_to_be_timed_and_the_quickest_counts(monkeypatch)
     monkeypatch.setattr(peaks, "REPEAT_S", 0.1)
     monkeypatch.setattr(peaks, "LONG_S", 0.02)
     rate = peaks._best(work, (10000, 10**9), lambda size: size, lambda: None)
-    assert made == [10000, 20000]
+    assert made == [10000, 20000, 40000], "one more size, which does no more in a second"
     assert rate == pytest.approx(1e6)
+
+
+def test_a_product_grows_until_its_rate_levels_off(monkeypatch):
+    """As a library on many cores: at a thousand a side it has half of its rate, at four thousand nearly all."""
+    clock, made = [0.0], []
+    monkeypatch.setattr(peaks.time, "perf_counter", lambda: clock[0])
+
+    def work(side):
+        made.append(side)
+
+        def call():
+            clock[0] += 2.0 * side**3 / (3e12 * min(1.0, side / 4096.0))
+
+        return call
+
+    assert peaks._best(work, (512, 8192), lambda side: 2.0 * side**3, lambda: None) == pytest.approx(3e12)
+    assert made == [512, 1024, 2048, 4096, 8192][: len(made)]
+    assert 4096 in made
 
 
 class Sent(list):
