@@ -47,7 +47,7 @@ def report(
                 f"{' and '.join(map(str, runs[:2]))}: {len(runs)} runs make a site: give its folder with -o, without "
                 "--single or --json"
             )
-        from reports.many import write
+        from reports.site.many import write
 
         write(runs, output)
         say(f"Report: {output / 'index.html'}")
@@ -73,7 +73,7 @@ def _training(folder: "RunFolder", output: Path | None, single: bool, json: bool
     if json:
         show_json([row.to_dict() for row in summarise(folder)], homes=False)
     if output is not None or not json:
-        from reports.site import write, write_single
+        from reports.site.build import write, write_single
 
         page = (write_single if single else write)(folder, output or _inside(folder.path, "report"))
     note = unused_records(folder)
@@ -84,16 +84,16 @@ def _training(folder: "RunFolder", output: Path | None, single: bool, json: bool
     say(f"Report: {page}", err=json)
 
 
-def _communication(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
+def _communication(folder: "RunFolder", output: Path | None, _single: bool, json: bool) -> None:
     """Write the same for a run of `stagebench comm`."""
-    from reports.comm import write, write_single
+    from reports.site.many import write_comm
     from suite.analysis.links import links
     from suite.cli.output import show_json
 
     if json:
         show_json([link.to_dict() for link in links(folder)], homes=False)
     if output is not None or not json:
-        page = (write_single if single else write)(folder, output or _inside(folder.path, "report"))
+        page = write_comm(folder, output or _inside(folder.path, "report"))
         say(f"Report: {page}", err=json)
 
 
@@ -111,7 +111,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a run for other tools: spreadsheets, data frames, papers, CI, trace viewers."""
-    from reports.exports import write
+    from reports.exports.write import write
     from suite.results.run_folder import RunFolder
 
     folder = RunFolder.open(run, None)
@@ -136,7 +136,7 @@ def import_(
     """Read other programs' results; reports show them as foreign and unproven, and compare nothing with them."""
     import sys
 
-    from reports.programs import read
+    from reports.imports.programs import read
     from suite.results.foreign import write
 
     found = [read(file, framework) for file in files]
@@ -157,8 +157,8 @@ def publish(
     ] = False,
 ) -> None:
     """Write the site of all runs of a folder, with a feed and badges, for any web host."""
-    from reports.publish import publish as written
-    from reports.workflow import workflow_of
+    from reports.site.many import publish as written
+    from reports.site.workflow import workflow_of
 
     wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
     found = written(directory, output, address, docs)
@@ -173,7 +173,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: a free one.")] = 8000,
 ) -> None:
     """Show runs in a browser; a page that is loaded again shows what was measured meanwhile."""
-    from reports.serve import server
+    from reports.site.serve import server
     from suite.files import scratch
 
     with scratch() as output, server(directory, output, port) as running:

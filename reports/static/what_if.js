@@ -1,100 +1,49 @@
-// The controls of the model: a training, a link, a schedule, and what they make of the speed.
+// What if: steps through the grid that `stagebench predict` computed.
 "use strict";
 (() => {
-  const { el, number, model } = stagebench;
-  const place = document.getElementById("controls");
-  if (!place) return; // nothing of this run can be predicted: the page says why
-  const asked = JSON.parse(document.getElementById("scenarios").textContent);
-  const SCHEDULES = ["sequential", "fused", "wfbp", "buckets", "merged", "priority"];
-  const DEVICES = Array.from({ length: 9 }, (_, power) => 2 ** power);
-  // A hierarchical exchange needs nodes that are full.
-  const full = asked.every(({ scenario }) => DEVICES.includes(scenario.network.ranks_per_node));
-  const ALGORITHMS = ["ring", "tree", "doubling", "halving", ...(full ? ["hierarchical"] : []), "server"];
+  const { el, number } = stagebench;
+  const form = document.getElementById("controls");
+  if (!form) return;
+  const { trainings } = JSON.parse(document.getElementById("grid").textContent);
+  const inputs = form.elements, steps = Object.fromEntries(["bandwidth", "speed"].map((name) => [name, JSON.parse(inputs[name].dataset.steps)]));
 
-  const select = (name, options) => el("select", { name }, ...options.map(([value, text]) => el("option", { value }, text ?? value)));
-  const slider = (name, min, max) => el("input", { type: "range", name, min, max, step: "any" });
-  const inputs = {
-    training: select("training", asked.map((one, index) => [index, one.label])),
-    schedule: select("schedule", SCHEDULES.map((name) => [name])),
-    algorithm: select("algorithm", ALGORITHMS.map((name) => [name])),
-    bandwidth: slider("bandwidth", 6, 12), // powers of ten, bytes a second
-    latency: slider("latency", -7, -2), // powers of ten, seconds
-    compute: slider("compute", -1, 1), // powers of ten
-  };
-  const outputs = Object.fromEntries(["bandwidth", "latency", "compute"].map((name) => [name, el("output")]));
-  const words = { training: "training", schedule: "schedule", algorithm: "all-reduce", bandwidth: "bandwidth", latency: "latency", compute: "device speed" };
-  const titles = Object.fromEntries(Object.entries(words).map(([name, text]) => [name, el("span", {}, text)]));
-  place.append(...Object.entries(inputs).map(([name, input]) => el("label", {}, titles[name], input, outputs[name])));
-
-  // As it was fitted; a link without latency or without cost stands at the slider's end.
-  function fitted() {
-    const { scenario } = asked[inputs.training.value];
-    inputs.schedule.value = scenario.schedule;
-    inputs.algorithm.value = scenario.network.algorithm;
-    inputs.bandwidth.value = Math.log10(1 / (scenario.network.between.beta || 1e-12));
-    inputs.latency.value = Math.log10(scenario.network.between.alpha || 1e-7);
-    inputs.compute.value = 0;
-    // A link within a node that was measured by itself stays as it is.
-    for (const name of ["bandwidth", "latency"]) titles[name].textContent = words[name] + (scenario.network.within ? " between nodes" : "");
-    draw();
+  function rates(one, schedule, bandwidth, speed) {
+    const at = (schedule * steps.bandwidth.length + bandwidth) * steps.speed.length + speed;
+    return one.rates.slice(at * one.sizes.length, (at + 1) * one.sizes.length);
   }
-
-  // The scenario that the controls make of the training.
-  function chosen() {
-    const { scenario } = asked[inputs.training.value];
-    const { between } = scenario.network;
-    const touched = (name, value, was) => (inputs[name].dataset.touched ? value : was);
-    const faster = touched("compute", 10 ** inputs.compute.value, 1);
-    const link = {
-      alpha: touched("latency", 10 ** inputs.latency.value, between.alpha),
-      beta: touched("bandwidth", 10 ** -inputs.bandwidth.value, between.beta),
-      gamma: between.gamma,
-    };
-    return {
-      ...scenario, schedule: inputs.schedule.value, h2d: scenario.h2d / faster, update: scenario.update / faster,
-      layers: scenario.layers.map((layer) => ({ ...layer, forward: layer.forward / faster, backward: layer.backward / faster })),
-      network: { ...scenario.network, algorithm: inputs.algorithm.value, between: link },
-    };
-  }
-
-  stagebench.chosen = chosen;
+  const usual = (name) => steps[name].indexOf(1);
 
   function draw() {
-    const one = asked[inputs.training.value], now = chosen();
-    const devices = DEVICES.filter((ranks) => ranks <= (one.together ?? ranks)); // each needs a sample
-    outputs.bandwidth.textContent = `${number(1e-6 / now.network.between.beta)} MB/s`;
-    outputs.latency.textContent = `${number(now.network.between.alpha * 1e6)} µs`;
-    outputs.compute.textContent = `${number(inputs.compute.dataset.touched ? 10 ** inputs.compute.value : 1)} ×`;
-    const rate = (scenario, ranks) => model.rate(scenario, ranks, one.together);
-    const line = (name, scenario, dash, colour) => ({
-      type: "scatter", mode: "lines+markers", name, x: devices, y: devices.map((ranks) => rate(scenario, ranks)),
-      line: { dash, color: colour }, hovertemplate: `${name}<br>%{x} devices: %{y:.4g} samples/s<extra></extra>`,
-    });
-    const single = rate(now, 1);
-    const axis = (text) => ({ title: { text, standoff: 6 }, type: "log", gridcolor: "--line", zerolinecolor: "--muted", fixedrange: true });
-    stagebench.chart(document.getElementById("what-if"), {
-      data: [
-        { type: "scatter", mode: "lines", name: "ideal", x: devices, y: devices.map((ranks) => ranks * single), line: { dash: "dot", color: "#9AA0A6" }, hoverinfo: "skip" },
-        line("as fitted", one.scenario, "dash", "#56B4E9"),
-        line("what if", now, "solid", "#0072B2"),
-        { type: "scatter", mode: "markers", name: "measured", x: one.measured.map(([ranks]) => ranks), y: one.measured.map(([, rate]) => rate), marker: { color: "#D55E00", size: 9, symbol: "diamond" } },
-      ],
-      layout: {
-        height: 380, margin: { l: 60, r: 16, t: 12, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-        font: { family: "system-ui, sans-serif", size: 12, color: "--ink" }, hoverlabel: { align: "left" }, legend: { orientation: "h", y: 1.1 },
-        xaxis: { ...axis("devices"), tickvals: DEVICES, ticktext: DEVICES.map(String) }, yaxis: axis("samples/s, all devices together"),
-      },
-    });
-    const at = Math.min(16, devices.at(-1));
-    document.getElementById("answer").textContent = `On ${at} devices: ${number(rate(now, at))} samples/s, ${number((100 * rate(now, at)) / (at * single))} % of ${at} times one; as fitted ${number(rate(one.scenario, at))}.`;
+    const one = trainings[inputs.training.value];
+    const [schedule, bandwidth, speed] = ["schedule", "bandwidth", "speed"].map((name) => Number(inputs[name].value));
+    const now = rates(one, schedule, bandwidth, speed);
+    const fitted = rates(one, one.schedule, usual("bandwidth"), usual("speed"));
+    const outputs = { bandwidth: one.bandwidth === null ? "free" : `${number(one.bandwidth * steps.bandwidth[bandwidth])} MB/s`, speed: `${number(steps.speed[speed])}×` };
+    for (const [name, words] of Object.entries(outputs)) inputs[name].nextElementSibling.textContent = words;
+
+    const ideal = one.sizes.map((size) => size * now[0]), every = [...now, ...fitted, ...ideal, ...one.measured.map(([, rate]) => rate)];
+    const low = Math.log(Math.min(...every)), high = Math.log(Math.max(...every));
+    const x = (size) => (100 * Math.log(size)) / (Math.log(one.sizes.at(-1)) || 1), y = (rate) => 100 - (100 * (Math.log(rate) - low)) / (high - low || 1);
+    const line = (values) => "M" + values.map((rate, index) => `${x(one.sizes[index])} ${y(rate)}`).join("L");
+    const dots = (points) => points.map(([size, rate]) => `M${x(size)} ${y(rate)}h0`).join("");
+    const path = (kind, d) => el("path", { class: kind, d });
+    const svg = el("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none" }, path("line ideal", line(ideal)), path("line predicted", line(fitted)), path("line lead", line(now)), path("points lead", dots(one.sizes.map((size, index) => [size, now[index]]))), path("points", dots(one.measured.filter(([size]) => size <= one.sizes.at(-1)))));
+    const across = one.sizes.map((size) => el("span", { class: "across", style: `left:${x(size)}%` }, size));
+    const ups = [low, (low + high) / 2, high].map((value) => el("span", { class: "up", style: `bottom:${(100 * (value - low)) / (high - low || 1)}%` }, number(Math.exp(value))));
+    const ends = [["what if", now, "lead"], ["as fitted", fitted, ""], ["ideal", ideal, ""]].map(([name, values, kind]) => [y(values.at(-1)), name, kind]).sort((a, b) => a[0] - b[0]);
+    let last = -10;
+    const names = ends.map(([place, name, kind]) => el("span", { class: `end ${kind}`, style: `top:${(last = Math.max(place, last + 7))}%` }, name));
+    document.querySelector("#what_if .area").replaceChildren(svg, ...across, ...ups, ...names);
+
+    const at = Math.max(0, one.sizes.indexOf(Math.min(16, one.sizes.at(-1))));
+    document.getElementById("answer").textContent = `On ${one.sizes[at]} devices: ${number(now[at])} samples/s, ${number((100 * now[at]) / (one.sizes[at] * now[0]))} % of ${one.sizes[at]} times one; as fitted ${number(fitted[at])}.`;
   }
 
-  for (const [name, input] of Object.entries(inputs))
-    input.addEventListener("input", () => {
-      if (name === "training") Object.values(inputs).forEach((other) => delete other.dataset.touched);
-      input.dataset.touched = true;
-      if (name === "training") fitted();
-      else draw();
-    });
-  fitted();
+  inputs.training.addEventListener("input", () => {
+    inputs.schedule.value = trainings[inputs.training.value].schedule;
+    for (const name of Object.keys(steps)) inputs[name].value = usual(name);
+  });
+  form.addEventListener("input", draw);
+  inputs.schedule.value = trainings[0].schedule;
+  draw();
 })();

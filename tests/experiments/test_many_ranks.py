@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from reports.text import number
+from reports.words.text import number
 from suite.analysis.summary import summarise
 
 RANKS, STEPS = 64, 3

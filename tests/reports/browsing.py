@@ -1,4 +1,4 @@
-"""Pages in a real browser: opened until their charts stand, at every width, by a tab that forgives nothing."""
+"""Pages in a real browser: opened at every width, by a tab that forgives nothing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,17 +14,16 @@ BEYOND = """(boxes) => [...document.querySelectorAll(boxes)].filter((box) => box
   .flatMap((box) => {
     const edge = box.getBoundingClientRect().left + box.clientWidth + 0.5;
     const inside = [...box.querySelectorAll('*')].filter((one) => {
-      const scrolls = one.parentElement.closest('.scroll, .chart, pre');
+      const scrolls = one.parentElement.closest('.scroll, .area, nav, .vh, pre');
       return !scrolls || scrolls.contains(box);
     });
     const beyond = inside.filter((one) => one.getBoundingClientRect().right > edge);
     return beyond.reverse().slice(0, 3).map((one) => one.outerHTML.slice(0, 200));
   })"""
-# The words of drawn texts that reach beyond their charts by more than a pixel; what is folded away has no box.
-CUT_OFF = """[...document.querySelectorAll('.chart svg text')].filter((text) => {
-  const box = text.getBoundingClientRect(), chart = text.closest('.chart').getBoundingClientRect();
-  const beyond = [chart.left - box.left, chart.top - box.top, box.right - chart.right, box.bottom - chart.bottom];
-  return box.width && Math.max(...beyond) > 1;
+# The words of a chart that reach beyond the right edge of their panel by more than a pixel.
+CUT_OFF = """[...document.querySelectorAll('.track > svg text, .axis text, .area span')].filter((text) => {
+  const box = text.getBoundingClientRect(), panel = text.closest('.panel').getBoundingClientRect();
+  return box.width && Math.max(panel.left - box.left, box.right - panel.right) > 1;
 }).map((text) => text.textContent)"""
 
 
@@ -54,9 +53,9 @@ def tab(browser: Any, root: str) -> Iterator[Any]:
 
 
 def opened(page: Any, path: Path) -> None:
-    """A page, `case.html` with some case of its run, once its charts are drawn."""
+    """A page, `case.html` with some case of its run, once that is shown."""
     page.goto(address_of(path))
-    until(page, "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('svg') || !one.clientWidth)")
+    until(page, "!document.getElementById('case') || document.querySelector('#case h1, #case a')")
 
 
 def until(page: Any, condition: str) -> None:

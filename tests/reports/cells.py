@@ -1,17 +1,15 @@
 """A page's numbers: what must not change however the words around them do."""
 
-import json
 from html.parser import HTMLParser
 
 
 class Cells(HTMLParser):
-    """The cells with a number in every row of every table, and the `figures` that charts are drawn from."""
+    """The cells with a number in every row of every table."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self._rows: list[list[str]] = []
-        self.figures: list[object] = []
-        self._in_cell = self._in_figure = False
+        self._in_cell = False
         self.feed(text)
 
     @property
@@ -25,17 +23,11 @@ class Cells(HTMLParser):
         elif tag == "td":
             self._rows[-1].append("")
             self._in_cell = True
-        elif tag == "script":
-            self._in_figure = ("type", "application/json") in attrs
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "td":
             self._in_cell = False
-        elif tag == "script":
-            self._in_figure = False
 
     def handle_data(self, data: str) -> None:
-        if self._in_figure:
-            self.figures.append(json.loads(data))
-        elif self._in_cell:
+        if self._in_cell:
             self._rows[-1][-1] = " ".join((self._rows[-1][-1] + data).split())

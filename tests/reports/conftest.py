@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from reports.site import render
+from reports.site.build import render
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments
 

@@ -1,17 +1,16 @@
 """A page as a browser would read it."""
 
-import json
 from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """Text outside scripts and styles, findings, figures, and every address that a browser would follow or fetch."""
+    """Text outside scripts and styles, findings, headings, and every address that a browser would follow or fetch."""
 
-    VOID = ("meta", "link", "br", "wbr", "img")
+    VOID = ("meta", "link", "br", "wbr", "img", "input")
 
     def __init__(self, text):
         super().__init__()
-        self.words, self.figures, self.addresses, self.ids, self.open = [], [], [], [], []
+        self.words, self.headings, self.addresses, self.ids, self.open = [], [], [], [], []
         self.findings, self.found = [], False
         self.feed(text)
         assert self.open == [], "every element is closed"
@@ -33,9 +32,9 @@ class Page(HTMLParser):
         self.found = self.found and tag != "ul"
 
     def handle_data(self, data):
-        if ("script", "application/json") in self.open:
-            self.figures.append(json.loads(data))
-        elif not {"script", "style"} & {tag for tag, _ in self.open}:
+        if not {"script", "style"} & {tag for tag, _ in self.open}:
             self.words.append(data)
+            if self.open and self.open[-1][0] in ("h1", "h2", "h3"):
+                self.headings.append(data)
             if self.found and self.findings:
                 self.findings[-1] += data

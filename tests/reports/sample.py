@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from reports.site import CASE
+from reports.pages.run import CASE
 
 CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
@@ -20,12 +20,10 @@ WIDTHS = (360, 1000, 1600)
 
 
 def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
-    """Write them in the light scheme, once their charts are drawn."""
+    """Write them in the light scheme, as they open."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     for address, name in PAGES.items():
         page.goto((report / address).resolve().as_uri())
-        page.locator(".chart svg").first.wait_for()
-        page.wait_for_timeout(1000)  # for the charts after the first
         page.screenshot(path=folder / name)
     page.close()
     return [folder / name for name in PAGES.values()]
@@ -36,9 +34,8 @@ def address_of(path: Path) -> str:
     address = path.resolve().as_uri()
     if path.name != CASE:
         return address
-    listed = (path.parent / "data" / "cases-0.js").read_text()
-    first = listed[listed.index('[["') + 3 :][:12]
-    return f"{address}#{first}"
+    first = next(iter(sorted((path.parent / "data").glob("case-*.js")))).read_text()
+    return f"{address}#{first[first.index('{') + 2 :][:12]}"
 
 
 def every_picture(browser: Any, report: Path, folder: Path) -> None:
@@ -48,7 +45,7 @@ def every_picture(browser: Any, report: Path, folder: Path) -> None:
         page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme="light")
         for path in sorted(report.glob("*.html")):
             page.goto(address_of(path))
-            page.wait_for_timeout(2000)  # for its charts
+            page.wait_for_timeout(200)  # for a case's data
             page.screenshot(path=folder / f"{path.stem}-{width}.png", full_page=True)
         page.close()
 

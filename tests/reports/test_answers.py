@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.site import write
+from reports.site.build import write
 from suite.analysis.summary import summarise
 from suite.plan import load, ready_made
 from suite.plan.resolve import resolve

@@ -9,10 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 import reports.command
-from reports.comm import context, gradients, render, write
-from reports.comm_charts import bandwidths, times
-from reports.exports import write as export
-from reports.pictures import charts_of
+from reports.exports.pictures import charts_of
+from reports.exports.write import write as export
+from reports.pages.comm import bandwidths, gradients, panels_of, times
+from reports.site.many import write_comm
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_tables import cells, show_summary
 from suite.errors import RequestError
@@ -23,6 +23,14 @@ from suite.results.run_folder import RunFolder
 from suite.worker.messages import OverlapTimes
 from tests.reports.made_comm import ALPHA, BETA, SIZES, communication
 from tests.support.sent import hello_json
+
+
+def panels(folder):
+    return panels_of([link for link in links(folder) if link.singles and not link.network])
+
+
+def render(folder):
+    return write_comm(folder, folder.path / "out").read_text()
 
 
 def disturbed(folder, operation):
@@ -59,19 +67,19 @@ def test_a_link_between_hosts_of_one_machine_says_so(folder, capsys, boots, simu
         folder.write_record(record.but(ranks=tuple(ranks)))
     found = list(links(folder))
     show_summary(found)
-    assert (SIMULATED in context(folder)["panels"][0].note) is simulated
+    assert (SIMULATED in panels(folder)[0].note) is simulated
     assert (SIMULATED in capsys.readouterr().out) is simulated
     assert found[0].to_dict()["simulated"] is simulated
 
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
-    page = write(folder, tmp_path / "out").read_text()
+    page = write_comm(folder, tmp_path / "out").read_text()
     assert "All ranks begin a sample at the same time" in page
     assert "where servers sum (kvstore), it follows the same formula and is no wire" in page
     assert "non-blocking operations as they were begun" in page
     for part in ("links", "fits", "gradients", "overlap", "outcomes", "method", "machine"):
         assert f'<section id="{part}">' in page
-    assert page.index('class="chart"') < page.index("Host a"), "charts come first"
+    assert page.index('class="panels"') < page.index("Host a"), "charts come first"
     assert "the &lt;wire&gt; was cut" in page
     assert "A &lt;fast&gt; one" in page
     assert "tox run -e absent" in page
@@ -82,37 +90,38 @@ def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path)
 
 
 def test_a_chart_a_link_with_the_fit_beside_what_was_measured(folder):
-    (panel,) = context(folder)["panels"]
+    (panel,) = panels(folder)
     assert panel.title == "wire, 2 ranks"
-    assert [len(figure["data"]) for figure in panel.charts] == [4, 4]
-    measured, fit = panel.charts[0]["data"][:2]
-    assert measured["x"] == SIZES
-    assert measured["y"] == pytest.approx([1e6 * (ALPHA + BETA * size) for size in SIZES])
-    assert fit["y"][-1] == pytest.approx(measured["y"][-1])
-    assert {axis: panel.charts[0]["layout"][axis]["type"] for axis in ("xaxis", "yaxis")} == dict.fromkeys(
-        ("xaxis", "yaxis"), "log"
-    )
+    chart = times(panel)
+    assert [len(one.lines) for one in (chart, bandwidths(panel))] == [4, 4]
+    measured, fit = chart.lines[:2]
+    assert measured.x == SIZES
+    assert measured.y == pytest.approx([1e6 * (ALPHA + BETA * size) for size in SIZES])
+    assert fit.y[-1] == pytest.approx(measured.y[-1])
+    assert chart.log == "xy"
 
 
 def test_a_fit_that_is_not_printed_is_not_drawn(folder):
     """Near a line, but one of its two parameters may as well be another."""
-    link = next(link for link in links(folder) if link.fit)
-    assert len(times([link])["data"]) == 2
+    (panel,) = panels(folder)
+    link = next(link for link in panel.links if link.fit)
+    assert len(times(replace(panel, links=[link])).lines) == 2
     for unknown in ("alpha_error", "beta_error"):
         open_ = replace(link, fit=replace(link.fit, **{unknown: 1.0}))
         assert open_.fit.describes
         for chart in (times, bandwidths):
-            assert [trace["mode"] for trace in chart([open_])["data"]] == ["markers"]
+            assert [line.kind for line in chart(replace(panel, links=[open_])).lines] == ["rest"]
 
 
 def test_bandwidth_is_the_bus_s_in_points_and_fit(folder):
-    found = [link for link in links(folder) if link.collective.operation == "all-reduce" and not link.network]
-    points, fit = bandwidths(found)["data"]
+    (panel,) = panels(folder)
+    one = replace(panel, links=[link for link in panel.links if link.collective.operation == "all-reduce"])
+    points, fit = bandwidths(one).lines
     expected = [size / (ALPHA + BETA * size) / 1e6 for size in SIZES]
-    assert points["y"] == pytest.approx(expected)
-    assert fit["y"][0] == pytest.approx(expected[0])
-    assert "error_y" in times(found)["data"][0]
-    assert "error_y" not in points
+    assert points.y == pytest.approx(expected)
+    assert fit.y[0] == pytest.approx(expected[0])
+    assert len(times(one).lines[0].low) == len(SIZES)
+    assert points.low == ()
 
 
 def began_late(folder):
@@ -136,8 +145,8 @@ def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_pat
     found = list(links(folder))
     first = next(link for link in found if link.collective.operation == "all-reduce" and not link.network)
     assert [point.bytes for point in first.without_figure] == [SIZES[-1]]
-    (panel,) = context(folder)["panels"]
-    assert panel.charts[0]["data"][0]["x"] == SIZES[:-1]
+    (panel,) = panels(folder)
+    assert times(panel).lines[0].x == SIZES[:-1]
     assert "all-reduce: no figure for 64 KiB, since fewer than 5 samples began in time" in panel.note
     page = render(folder)
     assert "not determined" in page
@@ -147,7 +156,7 @@ def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_pat
     )
     row = next(point for point in first.points if point.bytes == SIZES[-1])
     assert cells(row) == ["64 KiB", "1", "", "", "", "", "", "0", "5"]
-    (tensors,) = [gradients(link) for link in found if link.case.workload]
+    (tensors,) = [gradients(link) for link in found if link.network]
     assert tensors.whole[-1][1].seconds is None
     rows = json.loads(export(folder, "json", tmp_path / "out").read_text())
     assert {row["exchange_s"] for row in rows if row["bytes"] == SIZES[-1] and row["operation"] == "all-reduce"} == {
@@ -157,7 +166,7 @@ def test_a_message_that_always_began_late_has_no_figure_anywhere(folder, tmp_pat
 
 
 def test_tensors_are_named_and_added_up(folder):
-    (link,) = [link for link in links(folder) if link.case.workload]
+    (link,) = [link for link in links(folder) if link.network]
     found = gradients(link)
     names = [name for name, _ in gradient_tensors(workloads()["mnist_small"])]
     assert [name for name, _ in found.tensors] == names
@@ -199,11 +208,11 @@ def test_a_run_without_anything_measured_has_a_page(tmp_path):
     found = RunFolder(tmp_path / "run")
     found.create(About(kind=COMM))
     found.write_cases([])
-    assert "No operation has been measured." in write(found, tmp_path / "out").read_text()
+    assert "No operation has been measured" in write_comm(found, tmp_path / "out").read_text()
 
 
 def test_the_charts_of_a_link_are_found_by_name(folder):
-    assert list(dict(charts_of(render(folder)))) == ["links-wire-2-ranks", "links-wire-2-ranks-2"]
+    assert list(dict(charts_of(folder))) == ["links-0-time", "links-0-bandwidth"]
 
 
 def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsys):
@@ -232,9 +241,9 @@ def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(f
     marks = {link.collective.operation: link.marks for link in links(folder) if link.singles}
     assert marks == {operation: (mark,) if operation == "point-to-point" else () for operation in marks}
     assert len(marks) > 1
-    (panel,) = (each for each in context(folder)["panels"] if any(link.marks for link in each.links))
+    (panel,) = (each for each in panels(folder) if any(link.marks for link in each.links))
     assert f"{mark}: point-to-point ({words}" in panel.note
-    names = [trace["name"] for trace in panel.charts[0]["data"] if trace["mode"] == "markers"]
+    names = [line.name for line in times(panel).lines if line.name]
     assert f"point-to-point ({mark})" in names
     assert names.count("all-reduce") == 1
     assert f'<th scope="row">point-to-point ({mark})</th>' in render(folder)

@@ -13,9 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports import DOCUMENTS, TABLES, as_csv, write
-from reports.sheet import Sheet
-from reports.table import Column
+from reports.exports.sheet import Column, Sheet
+from reports.exports.write import DOCUMENTS, TABLES, as_csv, write
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder

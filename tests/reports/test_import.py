@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from reports.command import import_, report
-from reports.device_charts import device_charts
-from reports.devices import over_devices
-from reports.exports import FORMATS, TRACKERS
-from reports.exports import write as export
-from reports.panels import for_charts
-from reports.programs import Result, read
-from reports.publish import publish
+from reports.exports.write import FORMATS, TRACKERS
+from reports.exports.write import write as export
+from reports.imports.programs import Result, read
+from reports.pages.epochs import _figures, charts_of, over_devices
+from reports.site.many import publish
+from reports.words.panels import by_network, for_charts
 from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
 from suite.analysis.summary import summarise
@@ -90,7 +89,7 @@ def test_nothing_is_said_of_a_case_that_its_program_did_not_print(tmp_path: Path
     }
     report([tmp_path / "one"], tmp_path / "page", False, False)
     pages = "".join(page.read_text() for page in (tmp_path / "page").glob("*.html"))
-    assert "4 ranks · batch 32 per device · cuda" in pages
+    assert "resnet50 · 4 devices · batch 32" in pages
     for ours in ("unknown", "slowest rank, from a common barrier", "0 of 1"):
         assert ours not in pages
 
@@ -98,9 +97,12 @@ def test_nothing_is_said_of_a_case_that_its_program_did_not_print(tmp_path: Path
 def test_frameworks_that_may_not_be_compared_have_charts_of_their_own(tmp_path: Path) -> None:
     several = [one for framework in ("pytorch", "tensorflow") for one in of("pytorch_results.txt", framework)]
     write(several, tmp_path / "both", ())
-    panels = for_charts(summarise(RunFolder.open(tmp_path / "both", None)))
-    assert {panel.title.rpartition(": ")[2] for panel in panels} == {"pytorch", "tensorflow"}
-    assert {panel.warning for panel in panels} == {"not to be compared: foreign"}
+    panels = for_charts(by_network(summarise(RunFolder.open(tmp_path / "both", None))))
+    assert {frozenset(row.case.adapter for row in panel.rows) for panel in panels} == {
+        frozenset({"pytorch"}),
+        frozenset({"tensorflow"}),
+    }
+    assert {panel.warning for panel in panels} == {"not compared: foreign"}
 
 
 def test_an_imported_row_is_marked_scaled_and_compared_with_nothing(article: Path, tmp_path: Path) -> None:
@@ -138,17 +140,16 @@ def test_a_single_value_has_no_interval_anywhere(tmp_path: Path) -> None:
         assert re.findall(r"\bnan\b|±|\bInfinity\b|(?<![\d.])([\d.]+(?: %)?) … \1(?![\d.])", text, re.I) == [], path
     pages = {path.name: Page(path.read_text()).text for path in (tmp_path / "site" / "one").glob("*.html")}
     assert pages.keys() == {"index.html", "speed.html", "scaling.html", "case.html"}
-    assert "tensorflow/horovod · 1 rank foreign 300 300 imported: tf_cnn_benchmarks" in pages["speed.html"]
-    assert "2 devices 541 1.80 90.1 % tensorflow/horovod resnet50 1 rank" in pages["scaling.html"]
-    assert "foreign, unproven, and compared with nothing" in pages["index.html"]
+    assert "TensorFlow horovod foreign 300 300 imported: tf_cnn_benchmarks" in pages["speed.html"]
+    assert "2 devices 541 1.80 90.1 %" in pages["scaling.html"]
+    assert "Foreign and unproven, and compared with nothing" in pages["index.html"]
     (first, _) = json.loads((tmp_path / "exports" / "results.json").read_text())
     assert (first["samples_per_second"], first["samples_per_second_low"], first["samples_per_second_high"]) == (
         300.1,
         None,
         None,
     )
-    (drawn,) = Page((tmp_path / "site" / "one" / "speed.html").read_text()).figures
-    assert "error_x" not in drawn["data"][0]
+    assert 'class="whisker"' not in (tmp_path / "site" / "one" / "speed.html").read_text()
 
 
 def published(which: str, framework: str, model: str, repeat: int, batch: int) -> list[float]:
@@ -159,29 +160,29 @@ def published(which: str, framework: str, model: str, repeat: int, batch: int) -
     return [line[f"{which} epoch time"] for line in sorted(found, key=lambda line: int(line["n_gpus"]))]
 
 
-LARGE, BY = "mnist_large on mnist: ", "samples/s of the second epoch, "
-FIGURES = [  # the title of the article's figure here, what a series is, and (model, repeat, batch) of each series
-    (f"Figure 5a: mnist: {BY}by strategy and network, 8\u00d7 data, batch 256 per device", "rate",
+LARGE = "mnist_large on mnist · "
+FIGURES = [  # the setting of the article's figure here, what a series is, and (model, repeat, batch) of each series
+    ("mnist · 8\u00d7 data · batch 256 per device · samples/s of the second epoch", "rate",
      [("small", 8, 256), ("large", 8, 256)]),
-    (f"Figure 5b: {LARGE}{BY}by batch, 8\u00d7 data", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
-    (f"Figure 5c: {LARGE}seconds of the second epoch, by size of the data set, batch 256 per device", "seconds",
-     [("large", repeat, 256) for repeat in (1, 4, 8)]),
-    (f"Figure 5d: {LARGE}samples/s of the first epoch against the second, 1\u00d7 data, batch 256 per device", "both",
-     [("large", 1, 256)]),
-    (f"Figure 5e: {LARGE}{BY}by size of the data set, batch 256 per device", "rate",
-     [("large", repeat, 256) for repeat in (1, 4, 8)]),
+    (f"{LARGE}8\u00d7 data · "
+        f"samples/s of the second epoch", "rate", [("large", 8, batch) for batch in (128, 256, 512)]),
+    (f"{LARGE}batch 256 per device "
+        f"· seconds of the second epoch", "seconds", [("large", repeat, 256) for repeat in (1, 4, 8)]),
+    (f"{LARGE}1\u00d7 data · batch 256 per device · first against second", "both", [("large", 1, 256)]),
+    (f"{LARGE}batch 256 per device "
+        f"· samples/s of the second epoch", "rate", [("large", repeat, 256) for repeat in (1, 4, 8)]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("title", "value", "series"), FIGURES, ids=["5a", "5b", "5c", "5d", "5e"])
+@pytest.mark.parametrize(("setting", "value", "series"), FIGURES, ids=["5a", "5b", "5c", "5d", "5e"])
 def test_the_article_s_figures_are_redrawn_from_its_lines(
-    article: Path, title: str, value: str, series: list[tuple[str, int, int]]
+    article: Path, setting: str, value: str, series: list[tuple[str, int, int]]
 ) -> None:
     found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
-    (panel, figure), *others = [chart for chart in device_charts(found).epochs if chart[0].title == title]
-    assert (panel.warning, others) == ("not to be compared: foreign", [])
-    drawn = sorted([*trace["x"], *trace["y"]] for trace in figure["data"])
+    (chart,) = [one for one in _figures(found).values() if one.setting == setting]
+    assert chart.warning == "not compared: foreign"
+    drawn = sorted([*line.x, *line.y] for line in chart.lines)
     wanted = []
     for framework in ("pytorch", "tensorflow"):
         for model, repeat, batch in series:
@@ -197,18 +198,17 @@ def test_the_article_s_figures_are_redrawn_from_its_lines(
 def test_only_the_article_s_five_figures_have_its_numbers_and_they_come_first(article: Path) -> None:
     found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
-    titles = [panel.title for panel, _ in device_charts(found).epochs]
-    assert titles[: len(FIGURES)] == [title for title, _, _ in FIGURES]
-    assert not any("Figure" in title for title in titles[len(FIGURES) :])
+    charts = charts_of(found, _figures(found))
+    assert [chart.setting for chart in charts[: len(FIGURES)]] == [setting for setting, _, _ in FIGURES]
+    assert [chart.title.startswith("Figure 5") for chart in charts] == [True] * 5 + [False] * (len(charts) - 5)
 
 
 def test_its_report_says_so_on_every_page_and_stands_beside_others(article: Path, tmp_path: Path) -> None:
     report([article], tmp_path / "alone", False, False)
     first = (tmp_path / "alone" / "index.html").read_text()
-    assert "foreign, unproven, and compared with nothing" in first
-    for page in ("speed.html", "scaling.html"):
-        assert "4,104,202, its TensorFlow code 347,146" in (tmp_path / "alone" / page).read_text()
-    assert "not to be compared: foreign" in (tmp_path / "alone" / "scaling.html").read_text()
+    assert "Foreign and unproven, and compared with nothing" in first
+    assert "4,104,202, its TensorFlow code 347,146" in (tmp_path / "alone" / "speed.html").read_text()
+    assert "not compared: foreign" in (tmp_path / "alone" / "scaling.html").read_text()
     report([article], tmp_path / "single", True, False)
     import_([PRINTED / "horovod.log"], tmp_path / "horovod", None)
     report([article, tmp_path / "horovod"], tmp_path / "both", False, False)

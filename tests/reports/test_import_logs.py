@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.command import import_, report
-from reports.nccl_tests import OPERATIONS, OTHERS
-from reports.programs import read
+from reports.imports.nccl_tests import OPERATIONS, OTHERS
+from reports.imports.programs import read
 from suite.analysis.links import links
 from suite.errors import RequestError
 from suite.results.foreign import Exchange

@@ -4,7 +4,8 @@ import tomllib
 
 import pytest
 
-from reports.best import plan_of, winners_of
+from reports.pages.run import Report
+from reports.pages.speed import contests, plan_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.plan import load, resolve
@@ -12,6 +13,7 @@ from suite.plan.text import Block, plan_text, value_text
 from suite.plugins import adapters, launchers, workloads
 from suite.worker.case_parts import Input, Sampling, Training
 from tests.reports.made_run import MadeRun
+from workloads.networks import by_name
 
 PLAN = """
 name = "sweep"
@@ -86,17 +88,19 @@ def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, 
     for one in plan:
         if one.outcome is None:
             run.proven(one.case, repeats=2, slower=8 / one.case.batch / one.case.placement.threads)
-    found = winners_of(summarise(run.folder))
-    best = [best for winners in found for best in winners.contest.winners]
+    report = Report(run.folder, summarise(run.folder))
+    found = contests(report.rows)
+    best = [best for contest in found for best in contest.winners]
     wanted = {best.row.id for best in best} | {best.default.id for best in best}
     assert len(wanted) > 2
     path = tmp_path / "best.toml"
-    path.write_text(plan_of(found, "sweep"))
+    path.write_text(plan_of(report, found))
     assert {one.case.id for one in resolved(path)} == wanted
     assert "times the default" in path.read_text()
-    kept = tomllib.loads(plan_of(found, "sweep", {best[0].row.case.workload}))
-    assert kept["cases"][0]["workload"] == f"networks/{best[0].row.case.workload}.json"
-    assert "beside run.json" in plan_of(found, "sweep", {best[0].row.case.workload})
+    run.folder.keep_network(by_name()[best[0].row.case.workload].graph())
+    kept = plan_of(report, found)
+    assert tomllib.loads(kept)["cases"][0]["workload"] == f"networks/{best[0].row.case.workload}.json"
+    assert "beside run.json" in kept
 
 
 def test_how_data_are_read_is_written_down(plan):

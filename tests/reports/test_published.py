@@ -2,7 +2,9 @@
 
 import pytest
 
-from reports import exports, publish, site
+from reports.exports import write as exports
+from reports.site import build
+from reports.site.many import publish
 from suite.files import file_name
 from tests.reports.made_run import MadeRun, case_of, learner_of
 
@@ -24,9 +26,9 @@ def run(tmp_path, monkeypatch):
 
 
 def test_no_home_folder_is_published(run, tmp_path):
-    site.write(run.folder, tmp_path / "site")
-    site.write_single(run.folder, tmp_path / "single")
-    publish.publish(tmp_path / "runs", tmp_path / "published")
+    build.write(run.folder, tmp_path / "site")
+    build.write_single(run.folder, tmp_path / "single")
+    publish(tmp_path / "runs", tmp_path / "published")
     for name in {*exports.TABLES, *exports.DOCUMENTS} - {"parquet"}:
         exports.write(run.folder, name, tmp_path / "exports")
     written = [path for name in ("site", "single", "published", "exports") for path in (tmp_path / name).rglob("*")]

@@ -2,17 +2,18 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from plotly.offline import get_plotlyjs
 
-from reports.cases import LISTED, details, listing
-from reports.facts import noise_of
-from reports.site import CASE, PAGES, render, write
-from reports.text import UNKNOWN, milliseconds, share
+from reports.pages import overview
+from reports.pages.case import details
+from reports.pages.method import noise_of
+from reports.pages.run import CASE, Report
+from reports.site.build import FILES, render, write
+from reports.words.text import UNKNOWN, milliseconds, share
 from suite.analysis.summary import summarise
 from suite.contracts.case import Case
 from suite.plan import load, resolve
@@ -42,14 +43,10 @@ def content(script: str) -> dict:
     return json.loads(script[script.index("(") + 1 : script.rindex(")")])
 
 
-def test_the_pages_hold_the_numbers_and_charts_of_the_single_one(folder: RunFolder, site: Path) -> None:
-    pages = [Cells((site / page.file).read_text()) for page in PAGES]
+def test_the_pages_hold_the_numbers_of_the_single_one(folder: RunFolder, site: Path) -> None:
+    pages = [Cells((site / file).read_text()) for file in FILES]
     whole = Cells(render(folder, summarise(folder)))
     assert [row for page in pages for row in page.rows] == whole.rows
-    drawn = [
-        figure for page in pages for figure in page.figures if isinstance(figure, dict)
-    ]  # a list: the model's data
-    assert drawn == whole.figures
 
 
 def test_every_address_is_a_place_on_the_site(site: Path) -> None:
@@ -62,16 +59,10 @@ def test_every_address_is_a_place_on_the_site(site: Path) -> None:
                 assert place in pages[file or name].ids, address
 
 
-def test_plotly_is_there_once_and_only_pages_with_charts_load_it(site: Path) -> None:
-    assert [path.parent.name for path in site.rglob("plotly*")] == ["assets"]
-    loading = {path.name for path in site.glob("*.html") if "plotly" in path.read_text()}
-    assert loading == {path.name for path in site.glob("*.html") if 'class="chart"' in path.read_text()}
-    assert "evidence.html" not in loading
-
-
-def test_the_first_page_is_small(site: Path) -> None:
-    first = [site / "index.html", *site.glob("assets/[!p]*"), site / "data" / "cases-0.js"]
-    assert sum(path.stat().st_size for path in first) < 300_000
+def test_a_page_needs_nothing_but_itself_and_the_first_one_is_small(site: Path) -> None:
+    assert {path.suffix for path in site.rglob("*.*")} <= {".html", ".js", ".svg", ".toml"}
+    assert not [path for path in site.rglob("*.js") if path.parent.name != "data"]
+    assert (site / "index.html").stat().st_size < 80_000
 
 
 def test_a_page_without_content_is_not_there(tmp_path: Path) -> None:
@@ -81,58 +72,61 @@ def test_a_page_without_content_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "out" / "accuracy.html").write_text("of an earlier report")
     site = write(run.folder, tmp_path / "out").parent
     assert not (site / "accuracy.html").exists()
-    assert "Accuracy" not in Page((site / "index.html").read_text()).text
+    assert "accuracy.html" not in Page((site / "index.html").read_text()).addresses
 
 
-def test_every_case_is_listed_and_described_in_its_piece(folder: RunFolder) -> None:
-    rows = summarise(folder) * (1 + LISTED // 20)
-    pieces = [content(text) for _, text in listing(rows)]
-    assert [len(piece["rows"]) for piece in pieces] == [LISTED, len(rows) - LISTED]
-    assert {piece["of"] for piece in pieces} == {len(rows)}
-    told = {name: content(text) for name, text in details(rows)}
+def test_every_case_is_listed_and_described_in_its_piece(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, site: Path
+) -> None:
+    rows = summarise(folder)
+    monkeypatch.setattr(overview, "SHOWN", 10)
+    monkeypatch.setattr(overview, "PIECE", 7)
+    pieces = [content(text) for _, text in overview.pieces(Report(folder, rows, {"cases": "index.html"}))]
+    assert [len(piece) for piece in pieces] == [7, len(rows) - 17]
+    told = described(folder)
     for row in rows:
-        shown = told[f"case-{row.id[:2]}.js"][row.id]
-        assert shown["label"] == row.case.label
-        facts = dict(dict(shown["groups"])["Case"])
-        assert facts["sampling.steps"] == str(row.case.sampling.steps), "a part's values one by one"
+        shown = told[row.id]
+        assert row.case.workload in shown["title"]
         steps = [[time / 1e7 for time in times] for _, times in shown["steps"]]
         assert steps == [pytest.approx(process.step_seconds.tolist(), abs=1e-7) for process in row.measured]
+
+
+def described(folder: RunFolder) -> dict[str, Any]:
+    """Every case of a run, as its page has it."""
+    report = Report(folder, summarise(folder), {"cases": "index.html"})
+    return {id_: case for _, text in details(report) for id_, case in content(text).items()}
+
+
+def only(folder: RunFolder) -> str:
+    """The words of its one case."""
+    (case,) = described(folder).values()
+    return Page(case["html"]).text
 
 
 def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(), repeats=3)
     run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels_of("pytorch")), [1, 2])
-    row = run.only()
-    staged = next(each for each in row.processes if each.repeat == 1).stage_seconds
-    ((_, text),) = details([row])
-    (told,) = content(text).values()
-    found = told["kernels"]
-    assert found["stages"] == [
-        [stage, milliseconds(busy), milliseconds(taken), share(1 - busy / taken)]
-        for stage, busy in (("forward", 0.01), ("backward", 0.04), ("update", 0.01))
-        for taken in [float(np.median(staged[stage]))]
-    ]
-    assert (found["profiler"], found["trace"]) == (
-        "torch.profiler 2.13.0 (CUPTI)",
-        f"attempts/{case.id}-r1/kernels-0.json.gz",
-    )
-    assert len(found["rows"]) == 10
-    name, whole, *rest = found["rows"][0]
-    assert (len(name), name[-1], whole[:59]) == (60, "…", name[:-1])
-    assert rest == ["backward", "kernel", "2", "40.0", "66.7 %"]
-    assert found["rows"][2][-3:] == ["1.5", "1.00", "1.7 %"]
+    (profile,) = [run.only().kernels]
+    assert profile
+    text = only(run.folder)
+    for one in profile.stages:
+        assert f"{one.stage} {milliseconds(one.busy)} {milliseconds(one.staged)} {share(one.idle_share)}" in text
+    assert "By torch.profiler 2.13.0 (CUPTI)" in text
+    assert f"attempts/{case.id}-r1/kernels-0.json.gz" in text
+    assert "… backward kernel 2 40.0 66.7 %" in text
+    assert "sgd_7 update kernel 1.5 1.00 1.7 %" in text
+    assert "sgd_8" not in text, "ten rows"
 
 
-def test_kernels_without_a_staged_pass_stand_alone(tmp_path: Path) -> None:
+def test_kernels_without_a_staged_pass_are_shown_alone(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(passes=("kernels",)), repeats=1)
     kernels = {**(kernels_of("pytorch") or {}), "trace": ""}
     run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels), [0])
-    ((_, text),) = details([run.only()])
-    (told,) = content(text).values()
-    assert told["kernels"]["stages"][0] == ["forward", "10.0", UNKNOWN, UNKNOWN]
-    assert told["kernels"]["trace"] == ""
+    text = only(run.folder)
+    assert f"forward 10.0 {UNKNOWN} {UNKNOWN}" in text
+    assert "All that it saw" not in text
 
 
 def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
@@ -148,22 +142,17 @@ def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
         native["set_aside_s"] = [native["wall_s"] / 4]
 
     run.changed(case, told, [0])
-    ((_, text),) = details(summarise(run.folder))
-    facts = dict(next(dict(found["groups"]) for found in content(text).values())["Process 0"])
-    assert (facts["memory of each rank at most"], facts["on its devices"]) == ("3.0 GiB", "5.0 GiB")
-    assert facts["clock of its cores at the end"] == "3.10 GHz"
-    assert "clock of its GPUs at the end" not in facts
-    assert facts["native steps set aside, as others used the machine"] == "20.0 % of their time"
+    text = only(run.folder)
+    assert "memory of each rank at most 3.0 GiB on its devices 5.0 GiB" in text
+    assert "clock of its cores at the end 3.10 GHz" in text
+    assert "native steps set aside, as others used the machine 20.0 % of their time" in text
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
 
 
 def test_a_process_says_what_each_of_its_passes_ran(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     run.proven(case_of(ranks=2), repeats=1)
-    ((_, text),) = details(summarise(run.folder))
-    facts = dict(next(dict(found["groups"]) for found in content(text).values())["Process 0"])
-    assert facts["pass compute_only"].partition(": ")[2] == BY_NAME[COMPUTE_ONLY].runs
-    assert " ms per step: native steps without communication" in facts["pass compute_only"]
+    assert f"pass compute_only, {BY_NAME[COMPUTE_ONLY].runs} " in only(run.folder)
 
 
 def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
@@ -191,15 +180,10 @@ def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
         record["ranks"][0]["hello"]["machine"] = {"gpus": [f"GPU 0: NVIDIA H100 (UUID: {whole['uuid']})"]}
 
     run.changed(case, told, [0])
-    ((_, text),) = details(summarise(run.folder))
-    (shown,) = content(text).values()
-    headings, first, second = shown["gpus"]
-    assert (len(headings), headings[0]) == (len(first), "host")
-    power, clock, memory_clock = "650 (700)", "1\u202f755 (1\u202f200)", "2\u202f619 (2\u202f619)"
-    known = ["bench", "NVIDIA H100", "GPU-1a2b3c4d", "87.5 %", "5.0 GiB", power, clock, memory_clock, "71"]
-    assert first == [*known, "power cap"]
-    assert second == ["bench", "unknown", "GPU-2", *[UNKNOWN] * 6, "nothing"]
-    assert "clock of its GPUs at the end" not in dict(dict(shown["groups"])["Process 0"])
+    text = only(run.folder)
+    power, clock, memory_clock = "650 (700)", "1 755 (1 200)", "2 619 (2 619)"
+    assert f"bench NVIDIA H100 GPU-1a2b3c4d 87.5 % 5.0 GiB {power} {clock} {memory_clock} 71 power cap" in text
+    assert f"bench unknown GPU-2 {' '.join([UNKNOWN] * 6)} nothing" in text
 
 
 def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path) -> None:
@@ -209,9 +193,10 @@ def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path)
     write(run.folder, tmp_path / "site")
     (script,) = (tmp_path / "site" / "data").glob("case-*.js")
     (told,) = content(script.read_text()).values()
-    assert 'workload = "networks/mnist_small.json"' in told["plan"]
+    text = Page(told["html"]).text
+    assert 'workload = "networks/mnist_small.json"' in text
     assert (run.folder.path / "networks" / "mnist_small.json").is_file()
-    assert told["place"].startswith("beside run.json")
+    assert "beside run.json, which has the network" in text
 
 
 def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(tmp_path: Path) -> None:
@@ -230,24 +215,27 @@ def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(tmp_path: Pa
     run.refuse(case, None, "")
     write(run.folder, tmp_path / "site")
     (script,) = (tmp_path / "site" / "data").glob("case-*.js")
-    assert case_in(content(script.read_text())[case.id]["plan"]) == case
+    plan = re.search(r'id="plan">(.*?)</pre>', content(script.read_text())[case.id]["html"], re.DOTALL)
+    assert plan
+    assert case_in(unescape(plan[1])) == case
 
 
 def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:
-    told = [case for _, text in details(summarise(folder)) for case in content(text).values()]
-    (crashed,) = [case for case in told if case["outcome"] == "crash"]
-    assert crashed["logs"] == [["process 0: rank-0.log", "step 12\nKilled"]]
+    (crashed,) = [row for row in summarise(folder) if row.outcome == "crash"]
+    assert "Last lines, process 0: rank-0.log step 12 Killed" in Page(described(folder)[crashed.id]["html"]).text
 
 
 def test_what_went_well_shows_the_logs_that_have_lines(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     run.add(case_of(), repeats=1, evidence={"logs": {"rank-0.log": [], "launcher-0.log": ["a warning"]}})
-    ((_, text),) = details(summarise(run.folder))
-    ((_, told),) = content(text).items()
-    assert told["logs"] == [["process 0: launcher-0.log", "a warning"]]
+    text = only(run.folder)
+    assert "Last lines, process 0: launcher-0.log a warning" in text
+    assert "rank-0.log" not in text
 
 
-def test_plotly_is_of_a_major_version_whose_pages_were_looked_at() -> None:
-    found = re.match(r"/\*\*\s+\* plotly\.js v(\d+)\.", get_plotlyjs())
-    assert found
-    assert found[1] == "4", "look at the pages in a browser, then name it here and in pyproject.toml"
+def test_processes_are_one_table_and_what_they_share_is_folded(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run")
+    run.proven(case_of(), repeats=3)
+    text = only(run.folder)
+    assert "Processes process 0 process 1 process 2 samples/s" in text
+    assert text.count("Python 3.11.7, tox environment") == 1

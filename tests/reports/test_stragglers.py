@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.stragglers import stragglers_of
+from reports.pages.communication import slowed_of
 from suite.analysis.summary import summarise
 from tests.reports.made_experiments import FREER, stragglers
 
@@ -25,10 +25,10 @@ TRIED = "(0%, 50% and 75%)"
 def test_where_a_strategy_that_does_not_wait_is_sooner(
     freer: tuple[float, ...], seeds: tuple[int, ...], words: str, tmp_path: Path
 ) -> None:
-    (found,) = stragglers_of(summarise(stragglers(tmp_path / "run", freer, seeds)))
-    assert found.answers[-1].startswith(f"pytorch/dist_async is sooner than pytorch/ddp {words}")
+    (found,) = slowed_of(summarise(stragglers(tmp_path / "run", freer, seeds)))
+    assert found.answers[-1].startswith(f"PyTorch dist_async is sooner than PyTorch ddp {words}")
 
 
 def test_a_difference_that_no_interval_shows_is_named(tmp_path: Path) -> None:
-    (found,) = stragglers_of(summarise(stragglers(tmp_path / "run", (1.4, 1.4, 1.4), (1, 2))))
+    (found,) = slowed_of(summarise(stragglers(tmp_path / "run", (1.4, 1.4, 1.4), (1, 2))))
     assert found.answers[-1].endswith("; no detectable difference at 0%.")

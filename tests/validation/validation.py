@@ -22,7 +22,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-from reports.text import number
+from reports.words.text import number
 from suite.predict.collectives import Cost
 from suite.predict.data_parallel import messages
 from suite.predict.prediction import predict, timeline

@@ -1,0 +1,309 @@
+"""Charts of rows: a name at the left, a track in the middle, a number at the right, tracks on one scale.
+
+A chart is an HTML table, and each track an SVG whose places are per cent of its width: it fits a phone and a wall,
+prints, and needs no script. Colours are classes of `charts.css`. The same tracks make a file of their own (`Rows.svg`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import count
+from math import ceil, floor, log10
+
+from markupsafe import Markup
+
+from reports.words.html import joined, note, small, tag
+from reports.words.text import number
+from suite.analysis.stats import Interval
+
+STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update")
+THIN = 2  # per cent of a track: the outline of a narrower bar would hide it
+BAR = 14  # pixels
+BEYOND = 1.6  # times the largest value: an interval that knows nothing makes no scale
+FIRST = 8  # rows; the others are folded away
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Places in per cent of a track. `ticks` have grid lines, `strong` darker ones; `unit` follows the last tick."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    strong: tuple[float, ...] = ()
+    unit: str = ""
+    log: bool = False
+    written: Callable[[float], str] = lambda value: f"{value:g}"
+
+    def at(self, value: float) -> float:
+        """Return the place of a value; the nearest end for one beyond the scale."""
+        low, high = (log10(end) if self.log else end for end in (self.low, self.high))
+        here = log10(max(value, self.low)) if self.log else value
+        return round(min(max((here - low) / (high - low or 1.0), 0.0), 1.0) * 100, 2)
+
+
+def linear(high: float, unit: str = "", most: int = 3, strong: tuple[float, ...] = ()) -> Scale:
+    """Return a scale from zero to just beyond `high`, with round ticks, `most` steps of them at most."""
+    high = max(high, *strong, 1e-12)
+    step = next(
+        base * 10.0**power
+        for power in count(floor(log10(high)) - 2)
+        for base in (1, 2, 5)
+        if high / (base * 10.0**power) <= most
+    )
+    ticks = tuple(step * index for index in range(floor(high * 1.02 / step + 1e-9) + 1))
+    return Scale(0.0, high * 1.02, ticks, strong, unit, written=round_words)
+
+
+def round_words(value: float) -> str:
+    return number(value) if value >= 1000 else f"{value:g}"
+
+
+def logarithmic(low: float, high: float, unit: str = "", base: float = 10.0, strong: tuple[float, ...] = ()) -> Scale:
+    """Return a scale of whole powers of `base` around the values, which are above zero."""
+    first, last = floor(log10(low) / log10(base) + 1e-9), ceil(log10(high) / log10(base) - 1e-9)
+    step = max(1, ceil((last - first) / 6))
+    powers = range(first, max(last, first + 1) + 1)
+    return Scale(base**first, base ** powers[-1], tuple(base**power for power in powers[::step]), strong, unit, True)
+
+
+def top(values: Iterable[Interval]) -> float:
+    """Return the end of an axis of intervals: no value and no end that tells lies beyond."""
+    known = list(values)
+    most = max((one.value for one in known), default=1.0)
+    return max([most, *(min(one.high, BEYOND * most) for one in known)])
+
+
+def interval(scale: Scale, found: Interval) -> Markup:
+    """Return a dot on its interval, with an arrow to an end beyond the scale."""
+    line = ""
+    if found.scatters:
+        line = f'<line class="ci" x1="{scale.at(found.low)}%" x2="{scale.at(found.high)}%" y1="50%" y2="50%"/>'
+    beyond = _beyond("›") if found.high > scale.high * 1.001 else ""
+    return track(scale, f'{line}<circle cx="{scale.at(found.value)}%" cy="50%" r="4.5"/>{beyond}')
+
+
+def bar(scale: Scale, found: Interval, kind: str = "rest", second: float | None = None) -> Markup:
+    """Return a bar from zero with its interval; `second` is a value that a diamond marks."""
+    marks = _bar(scale, 0.0, found.value, kind)
+    if found.scatters:
+        marks += f'<line class="whisker" x1="{scale.at(found.low)}%" x2="{scale.at(found.high)}%" y1="50%" y2="50%"/>'
+    if second is not None:
+        marks += f'<text class="diamond" x="{scale.at(second)}%" y="50%" dy=".36em" text-anchor="middle">◆</text>'
+    return track(scale, marks + (_beyond("›") if found.high > scale.high * 1.001 else ""))
+
+
+def stack(scale: Scale, parts: Mapping[str, float | None], whole: float | None = None) -> Markup:
+    """Return parts side by side from zero. A mark stands at the whole: parts beyond it are paler, a rest is hatched."""
+    marks, end = "", 0.0
+    for name, seconds in parts.items():
+        marks += _bar(scale, end, end + max(seconds or 0.0, 0.0), name)
+        end += max(seconds or 0.0, 0.0)
+    if whole is not None:
+        marks += _bar(scale, whole, end, "saved") if end > whole else _bar(scale, end, whole, "other")
+        marks += f'<line class="whole" x1="{scale.at(whole)}%" x2="{scale.at(whole)}%" y1="12%" y2="88%"/>'
+    return track(scale, marks + (_beyond("»") if end > scale.high * 1.001 else ""))
+
+
+def box(scale: Scale, ends: Sequence[float], outliers: Iterable[float] = ()) -> Markup:
+    """Return a box plot of (least, quartile, median, quartile, most), and its outliers as dots."""
+    least, first, middle, third, most = map(scale.at, ends)
+    marks = f'<line class="whisker" x1="{least}%" x2="{most}%" y1="50%" y2="50%"/>'
+    marks += (
+        f'<rect class="box" x="{first}%" width="{max(round(third - first, 2), 0.3)}%" '
+        f'y="50%" height="{BAR}" transform="translate(0 -{BAR / 2:g})"/>'
+    )
+    marks += f'<line class="whole" x1="{middle}%" x2="{middle}%" y1="22%" y2="78%"/>'
+    return track(scale, marks + _dots(scale, outliers))
+
+
+def strip(scale: Scale, values: Iterable[float]) -> Markup:
+    """Return a dot a value."""
+    return track(scale, _dots(scale, values))
+
+
+def cell_bar(share: float, stage: str) -> Markup:
+    """Return the bar behind a table's number: `share` of the longest."""
+    return Markup(
+        f'<svg aria-hidden="true"><rect class="{stage}" '
+        f'width="{min(max(share, 0), 1) * 100:.1f}%" height="100%"/></svg>'
+    )
+
+
+def track(scale: Scale, marks: str) -> Markup:
+    """Return a track: its scale's grid, and marks on it."""
+    lines = dict.fromkeys((*scale.ticks, *scale.strong))
+    grid = "".join(
+        f'<line class="{"strong" if tick in scale.strong else "grid"}" '
+        f'x1="{scale.at(tick)}%" x2="{scale.at(tick)}%" y2="100%"/>'
+        for tick in lines
+    )
+    return Markup(f'<svg aria-hidden="true">{grid}{marks}</svg>')
+
+
+def _dots(scale: Scale, values: Iterable[float]) -> str:
+    places = sorted({round(scale.at(value), 1) for value in values})  # no eye tells closer ones apart
+    return "".join(f'<circle class="dot" cx="{place:g}%" cy="50%" r="2.5"/>' for place in places)
+
+
+def _bar(scale: Scale, start: float, end: float, kind: str) -> str:
+    left, width = scale.at(start), round(scale.at(end) - scale.at(start), 2)
+    if width <= 0:
+        return ""
+    thin = " thin" if width < THIN else ""
+    return (
+        f'<rect class="{kind}{thin}" x="{left}%" width="{width}%" '
+        f'y="50%" height="{BAR}" transform="translate(0 -{BAR / 2:g})"/>'
+    )
+
+
+def _beyond(sign: str) -> str:
+    return f'<text class="beyond" x="100%" y="50%" dy=".35em" text-anchor="end">{sign}</text>'
+
+
+def swatch(kind: str) -> Markup:
+    """Return a colour for a key, as SVG, so that it prints; `interval` and `mark` are drawn as they stand in tracks."""
+    if kind == "mark":
+        return Markup('<svg class="swatch" aria-hidden="true"><line class="whole" x1="50%" x2="50%" y2="100%"/></svg>')
+    if kind in ("lead", "slower"):
+        inner = '<line class="ci" x2="100%" y1="50%" y2="50%"/><circle cx="50%" cy="50%" r="4.5"/>'
+        return Markup(f'<svg class="sample {kind}" aria-hidden="true">{inner}</svg>')
+    return Markup(f'<svg class="swatch" aria-hidden="true"><rect class="{kind}" width="100%" height="100%"/></svg>')
+
+
+def key(kinds: Mapping[str, str], *more: object) -> Markup:
+    """Return a legend: words by the class of what they name."""
+    return tag("p", [tag("span", swatch(kind), words) for kind, words in kinds.items()], *more, class_="key")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row. `kind`: `lead`, `unclear` or nothing; `of`: its framework; `words` tell what its track draws."""
+
+    name: str
+    track: Markup
+    value: str
+    detail: str = ""
+    share: str = ""
+    kind: str = ""
+    of: str = ""
+    words: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A chart: its headline, what its rows share, and the words above its tracks and its numbers."""
+
+    title: str
+    setting: str
+    scale: Scale
+    entries: Sequence[Entry]
+    unit: str
+    axis: str  # what the tracks show, for a reader who does not see them
+    key: Mapping[str, str] | None = None
+    note: str = ""
+    more: tuple[str, str] | None = None  # words, address
+    warning: str = ""
+
+    def html(self, file: str = "") -> Markup:
+        """Return the figure; `file` is the address of its picture."""
+        shares = any(one.share for one in self.entries)
+        heads = [tag("td"), tag("th", self._axis(), tag("span", self.axis, class_="vh"), scope="col", class_="track")]
+        heads.append(tag("th", self.unit, scope="col", class_="value"))
+        if shares:
+            heads.append(tag("th", tag("span", "of the fastest", class_="vh"), scope="col", class_="share"))
+        lines = [_row(one, shares) for one in self.entries]
+        head = tag("thead", tag("tr", heads))
+        parts = [tag("table", head, tag("tbody", lines[:FIRST]), class_="plot")]
+        if len(lines) > FIRST:
+            rest = tag("table", tag("tbody", lines[FIRST:]), class_="plot")
+            parts.append(tag("details", tag("summary", f"{len(lines) - FIRST} more"), rest))
+        return figure(self, parts, file)
+
+    def _axis(self) -> Markup:
+        words = []
+        for index, tick in enumerate(self.scale.ticks):
+            place = self.scale.at(tick)
+            anchor = "start" if place < 4 else "end" if place > 92 else "middle"
+            unit = self.scale.unit if index == len(self.scale.ticks) - 1 else ""
+            words.append(f'<text x="{place}%" y="12" text-anchor="{anchor}">{self.scale.written(tick)}{unit}</text>')
+        return Markup(f'<svg class="axis" aria-hidden="true">{"".join(words)}</svg>')
+
+    def svg(self) -> str:
+        """Return the chart as a file of its own, in the light colours."""
+        name, middle, row = 260, 420, 28
+        parts = [_text(0, 20, self.title, "title"), _text(0, 40, self.setting, "muted")]
+        parts += [_nested(self._axis(), name, 48, middle, 18), _text(WIDTH, 60, self.unit, "muted", "end")]
+        y = 68
+        for one in self.entries:
+            parts.append(f'<g class="{one.kind}">')
+            words = " ".join(filter(None, (one.name, one.detail)))
+            parts += [_text(0, y + 19, words), _nested(one.track, name, y, middle, row)]
+            value = "  ".join(filter(None, (one.value, one.share)))
+            parts += [_text(WIDTH, y + 19, value, "", "end"), "</g>"]
+            y += row
+        x = name
+        for kind, words in (self.key or {}).items():
+            parts += [_nested(swatch(kind), x, y + 8, 14, 12), _text(x + 20, y + 19, words, "muted")]
+            x += 40 + 7 * len(words)
+        return picture("".join(parts), y + 32)
+
+
+def _row(one: Entry, shares: bool) -> Markup:
+    name = tag("a", one.name, href=one.link) if one.link else one.name
+    cells = [tag("th", name, joined([" ", small(one.detail)]) if one.detail else None, scope="row")]
+    cells.append(tag("td", one.track, tag("span", one.words, class_="tip") if one.words else None, class_="track"))
+    cells.append(tag("td", one.value, class_="value"))
+    cells += [tag("td", one.share, class_="share")] * shares
+    return tag("tr", cells, data_of=one.of or None, class_=one.kind or None)
+
+
+def figure(chart: "Rows | Lines", parts: Sequence[Markup], file: str) -> Markup:  # type: ignore[name-defined] # noqa: F821
+    """Return a panel: headline, setting, the chart, its key."""
+    tools = (
+        [tag("a", "SVG", href=file, class_="tool", aria_label=f"SVG: {chart.setting}", download=True)] if file else []
+    )
+    if chart.more:
+        tools.append(tag("a", f"{chart.more[0]} →", href=chart.more[1]))
+    warned = tag("span", chart.warning, class_="mark bad") if chart.warning else None
+    head = tag("figcaption", tag("h3", chart.title), tag("p", tag("span", chart.setting), warned, tools))
+    below = [key(chart.key)] if chart.key else []
+    return tag("figure", head, parts, below, note(chart.note) if chart.note else None, class_="panel")
+
+
+WIDTH = 780  # of a picture, in pixels
+
+
+def _nested(drawn: str, x: float, y: float, width: float, height: float) -> str:
+    """Return a track as a part of a picture."""
+    return re.sub("<svg", f'<svg x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"', drawn, count=1)
+
+
+def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
+    return str(tag("text", words, x=f"{x:g}", y=f"{y:g}", class_=kind or None, text_anchor=anchor))
+
+
+def picture(drawn: str, height: float) -> str:
+    """Return an SVG file: its colours are values, since not every program reads variables."""
+    hatch = (
+        '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><path d="M0 0V5" stroke-width="3"/></pattern>'
+    )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}">'
+    )
+    return (
+        f"{head}<style>{_style()}</style><defs>{hatch}</defs><rect "
+        f'class="page" width="100%" height="100%"/>{drawn}</svg>\n'
+    )
+
+
+@cache
+def _style() -> str:
+    source = (resources.files("reports") / "static" / "charts.css").read_text()
+    light = dict(re.findall(r"(--[\w-]+): ([^;]+);", source.partition("}")[0]))
+    drawing = source.partition("/* Drawing */")[2]
+    return re.sub(r"var\((--[\w-]+)\)", lambda found: light[found[1]], drawing) + "text{font:13px system-ui,sans-serif}"

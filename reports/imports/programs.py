@@ -1,0 +1,195 @@
+"""What other benchmark programs print, a reader each: text in, results out; a text of another program gives none.
+
+A case holds what the text says. What it does not say is "unknown", and several machines that it does not name are one.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from reports.imports.nccl_tests import nccl_tests
+from reports.imports.printed import Printed, Result, Skipped, sections
+from suite.contracts.case import Case, Placement
+from suite.errors import RequestError
+from suite.files import disk
+from suite.results.foreign import UNKNOWN, Speed, imported
+from suite.results.run_folder import RunFolder
+from suite.worker.case_parts import Input, Sampling
+from suite.worker.pass_kinds import NATIVE
+
+MNIST = 60_000  # training images
+
+# What a page says of a program's results, beside what it printed.
+ARTICLE = "data-parallel article"
+TRAINING = "training"  # a mode of tf_cnn_benchmarks
+NOTES = {
+    ARTICLE: "The article's text gives its small and its large network 402,442 and 2,636,554 parameters. Its PyTorch "
+    "code trains 402,442 and 4,104,202, its TensorFlow code 347,146 and 2,007,050: its two frameworks never trained "
+    "the same network.",
+}
+
+LARGEST = 1 << 26  # bytes of an output; more was printed by something else
+
+
+class Read(NamedTuple):
+    """What a file holds."""
+
+    results: tuple[Result, ...]
+    skipped: tuple[str, ...]  # why runs in it are no results, a line each
+
+
+def read(path: Path, framework: str | None) -> Read:
+    """The results in a file; RequestError where no reader finds any, and for what may be wrong."""
+    printed = _printed(path, framework)
+    results: list[Result] = []
+    skipped: list[str] = []
+    for program, reader in READERS.items():
+        try:
+            for one in reader(printed):
+                if isinstance(one, Skipped):
+                    skipped.append(f"{path}: line {one.line}: {one.words}")
+                else:
+                    results.append(one)
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise printed.refused(f"damaged output of {program} ({why}); import it as it was printed") from error
+    if not results and skipped:
+        raise RequestError("; ".join(skipped))
+    if not results:
+        raise printed.refused(f"no result was found; these outputs are understood: {', '.join(READERS)}")
+    return Read(tuple(results), tuple(skipped))
+
+
+def _printed(path: Path, framework: str | None) -> Printed:
+    """The file's text; RequestError for what is no file of a benchmark's size."""
+    remedy = "name what a benchmark printed"
+    with disk(f"cannot read {path}", remedy, RequestError):
+        if path.exists() and not path.is_file():  # reading from a pipe would never end
+            raise RequestError(f"{path} is no file; {remedy}")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise RequestError(f"{path} has {size} bytes, more than {LARGEST}; {remedy}, without the rest")
+        return Printed(path, path.read_text(errors="replace"), framework)
+
+
+def article(printed: Printed) -> Iterator[Result | Skipped]:
+    """The data-parallel article's lines: https://github.com/r-o-s-h-a-n/data_parallel_benchmark.
+
+    The speed is the second epoch's: the first one pays what is paid once. Its files are called FRAMEWORK_results.txt.
+    """
+    named = re.match(r"([a-z]+)_results\b", printed.name)
+    framework = printed.framework or (named and named[1])
+    for line, found in printed.matches(r"^\s*(\{.*\"n_dataset_repeat\".*\})\s*$"):
+        if not framework:
+            raise printed.refused(
+                "neither its lines nor its name say which framework ran; add --framework, such as pytorch"
+            )
+        try:
+            values = json.loads(found[1])
+            repeat, batch, devices = (int(values[name]) for name in ("n_dataset_repeat", "batch_size", "n_gpus"))
+            epochs = tuple(float(values[f"{name} epoch time"]) for name in ("first", "second"))
+            size, rate = str(values["model_size"]), MNIST * repeat / epochs[1]
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+            raise printed.refused(f"line {line} is no result of the article ({error!r}); correct it") from None
+        case = _case(
+            framework,
+            "data-parallel",
+            f"mnist_{size}",
+            Placement(device="cuda", devices=devices),
+            batch,
+            data="mnist",
+            optimiser="adam",
+            input=Input(repeat=repeat),
+        )
+        yield Speed(case=case, samples_per_second=rate, epoch_s=epochs, origin=printed.origin(ARTICLE, line, line))
+
+
+def tf_cnn_benchmarks(printed: Printed) -> Iterator[Result | Skipped]:
+    """tf_cnn_benchmarks.py: a heading of every process, then one total of all of them, printed by each."""
+    names = ("Model", "Dataset", "Mode", "Devices", "Optimizer", "Variables")
+    heading = {name: rf"\b{name}:\s+(\S.*)" for name in names}
+    heading |= {"of_all": r"\b([\d.]+) global", "of_one": r"\b([\d.]+) per device"}
+    for run in sections(printed, heading, {"total": r"\btotal images/sec: (\S+)"}, "Model"):
+        line = run.results[-1].number
+        model, of_all, of_one = (run.value(name) for name in ("Model", "of_all", "of_one"))
+        if not model or not of_all or not of_one:
+            raise printed.refused("no model or batch size stands before this total; import the whole log", line)
+        mode = run.value("Mode") or TRAINING  # which the oldest versions do not print
+        if mode != TRAINING:
+            yield Skipped(run.line, f"Mode: {mode}; only trainings are imported")
+            continue
+        devices = max(1, round(float(of_all) / float(of_one)))
+        if len(run.results) > devices:
+            why = f"{len(run.results)} totals of {devices} devices: another run's heading is missing"
+            raise printed.refused(f"{why}; import the whole log", run.results[devices].number)
+        gpus = "gpu" in (run.value("Devices") or "").lower()
+        case = _case(
+            printed.framework or "tensorflow",
+            run.value("Variables") or UNKNOWN,
+            model,
+            Placement(device="cuda" if gpus else "cpu", ranks_per_node=devices),
+            round(float(of_one)),
+            data=run.value("Dataset") or UNKNOWN,
+            optimiser=run.value("Optimizer") or UNKNOWN,
+        )
+        rate = median(float(total.values[0] or "") for total in run.results)
+        yield Speed(case=case, samples_per_second=rate, origin=printed.origin("tf_cnn_benchmarks", line, run.line))
+
+
+def horovod_synthetic(printed: Printed) -> Iterator[Result | Skipped]:
+    """Horovod's pytorch_synthetic_benchmark.py and its like for other frameworks."""
+    heading = {"model": r"\bModel: (\S+)$", "batch": r"\bBatch size: (\d+)$", "of": r"\bNumber of (?:GPU|CPU)s: (\d+)$"}
+    results = {
+        "part": r"\bIter #\d+: (\S+) img/sec per",
+        "total": r"\bTotal img/sec on (\d+) (GPU|CPU)\(s\): (\S+)",
+    }
+    for run in sections(printed, heading, results, "model"):
+        totals = run.of("total")
+        if not totals:
+            continue  # it ended, or was ended, before
+        line, (devices, device, total) = totals[0].number, (str(value) for value in totals[0].values)
+        model, batch = run.value("model"), run.value("batch")
+        if not model or not batch:
+            raise printed.refused("no line `Model:` or `Batch size:` stands before it; import the whole output", line)
+        if run.value("of") not in (None, devices):
+            raise printed.refused(
+                f"it is of {devices}, its heading of {run.value('of')}; import the output of one", line
+            )
+        if run.results[-1].number > line:
+            why = "no line `Model:` stands between this and the total before it"
+            raise printed.refused(f"{why}; import the whole output", run.results[-1].number)
+        each = [float(part.values[0] or "") for part in run.of("part")]
+        if each and abs(fmean(each) * int(devices) - float(total)) > 0.05 * int(devices) + 0.05 + 0.01 * float(total):
+            why = f"the parts before it, of {fmean(each):.1f} per {device} in the mean, are not those of this total"
+            raise printed.refused(f"{why}; import the output of one run", line)
+        place = Placement(device="cuda" if device == "GPU" else "cpu", ranks_per_node=int(devices))
+        case = _case(printed.framework or "horovod", "horovod", model.lower(), place, int(batch), data="synthetic")
+        yield Speed(
+            case=case,
+            samples_per_second=float(total),
+            parts=tuple(part * int(devices) for part in each),
+            origin=printed.origin("Horovod synthetic benchmark", line, run.line),
+        )
+
+
+def notes_of(folder: RunFolder) -> list[str]:
+    """What a page says of the programs whose results a folder holds."""
+    return [NOTES[program] for program in imported(folder).programs if program in NOTES]
+
+
+READERS: dict[str, Callable[[Printed], Iterator[Result | Skipped]]] = {
+    "the data-parallel article's JSON lines": article,
+    "tf_cnn_benchmarks": tf_cnn_benchmarks,
+    "Horovod's synthetic benchmarks": horovod_synthetic,
+    "nccl-tests": nccl_tests,
+}
+
+
+def _case(adapter: str, strategy: str, workload: str, place: Placement, batch: int, **more: Any) -> Case:
+    known = {"precision": UNKNOWN, "optimiser": UNKNOWN, "tuning": UNKNOWN, **more}
+    return Case(adapter, strategy, workload, place, batch, sampling=Sampling(processes=1), passes=(NATIVE,), **known)

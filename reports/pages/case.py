@@ -1,0 +1,385 @@
+"""The page of a case: what came out, its comparison, its stages, how to repeat it, and what each process told.
+
+Cases are data that the page loads, since a page that is opened from a disk may load nothing but scripts. They come in
+pieces, so that a page about one case of ten thousand loads a few.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from reports.charts.rows import Entry, Rows, linear, stack
+from reports.pages.overview import speeds_of, verdict
+from reports.pages.run import Report
+from reports.pages.stages import word
+from reports.words.html import Body, Content, Head, folded, joined, note, table, tag
+from reports.words.names import Name, labels, titles
+from reports.words.panels import Panel
+from reports.words.text import UNKNOWN, bracketed, in_words, memory, milliseconds, number, percent, scientific, share
+from suite.analysis.budget import STAGES
+from suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning
+from suite.analysis.machine import Gpu
+from suite.analysis.measured import Process, Profile
+from suite.analysis.rows import Row
+from suite.analysis.stats import Values
+from suite.contracts.case import Case
+from suite.plan.text import Block, plan_text
+from suite.text import cut
+from suite.worker.messages import GpuUse
+from suite.worker.pass_kinds import BY_NAME
+
+KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
+FEW = 256  # cases; more of them lie in pieces by the first two digits of their ids, instead of the first
+NEIGHBOURS = 8  # cases of its comparison
+SHORT = len("GPU-12345678")  # of a UUID: enough to tell a host's from each other
+
+Fact = tuple[str, str]
+File = tuple[str, str]  # name, text
+
+
+def digits_of(rows: Sequence[Row]) -> int:
+    """Return how many digits of a case's id name the piece that holds it."""
+    return 1 if len(rows) <= FEW else 2
+
+
+def details(report: Report) -> Iterator[File]:
+    """Yield case-0.js, case-1.js, ...: the page of each case whose id begins so."""
+    digits, own = digits_of(report.rows), report.folder.own_networks()
+    panels = {row.id: panel for panel in report.groups for row in panel.rows}
+    called = {row.id: title for row, title in zip(report.rows, titles([row.case for row in report.rows]), strict=True)}
+    names = {row.id: name for panel in report.groups for name, row in panel.pairs}
+    pieces: dict[str, dict[str, Any]] = {}
+    for row in report.rows:
+        name = names.get(row.id) or labels([row.case])[0]
+        found = {
+            "title": f"{name.title}, {row.case.workload}",
+            "html": str(_page(report, row, name, called[row.id], panels.get(row.id), own)),
+            "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
+            "stages": [
+                [word(stage), ticks(np.asarray(seconds)), stage]
+                for stage, seconds in _staged(row).items()
+                if any(seconds)
+            ],
+        }
+        pieces.setdefault(row.id[:digits], {})[row.id] = found
+    for prefix, piece in sorted(pieces.items()):
+        content = json.dumps(piece, separators=(",", ":")).replace("<", "\\u003c")
+        yield f"case-{prefix}.js", f"stagebench.details({content});\n"
+
+
+def ticks(seconds: Values) -> list[int]:
+    """Return seconds in units of 0.1 µs: whole numbers become text three times as fast as others."""
+    found: list[int] = (seconds * 1e7).round().astype(int).tolist()
+    return found
+
+
+def _staged(row: Row) -> Mapping[str, Any]:
+    return next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
+
+
+def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | None, own: Collection[str]) -> Markup:
+    data = f"{row.case.data_name}{f' from {row.case.input.mode}' if row.case.data != 'synthetic' else ''}"
+    above = " · ".join(filter(None, [row.case.strategy, setting, data]))
+    head = [
+        tag("p", above, class_="eyebrow"),
+        tag("h1", f"{name.title}, {row.case.workload}"),
+        tag("p", headline(row), class_="also"),
+    ]
+    marks = [
+        tag("li", tag("span", mark, class_="mark bad" if mark in DISQUALIFYING else "mark"), f" {meaning(mark)}")
+        for mark in row.marks
+    ]
+    parts: list[Content] = [tag("div", head, class_="masthead"), tag("ul", marks, class_="findings") if marks else None]
+    panels = [_comparison(report, row, panel)] if panel else []
+    panels += [_stages(row)] if row.budget else []
+    parts.append(tag("div", [one.html() for one in panels], class_="panels"))
+    parts.append(
+        tag(
+            "div",
+            [tag("div", tag("h2", title), _facts(facts)) for title, facts in _results(row) if facts],
+            class_="columns",
+        )
+    )
+    parts += [_kernels(row.kernels) if row.kernels else None, _gpus(row.gpus)]
+    plan = ""
+    if FOREIGN not in row.marks:
+        plan = plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")], own)
+        where = " beside run.json, which has the network" if row.case.workload in own else ""
+        save = tag(
+            "p",
+            "Save as ",
+            tag("code", "case.toml"),
+            f"{where}, then type ",
+            tag("code", "stagebench run case.toml -o again"),
+            ". ",
+            tag("button", "Copy the plan", type="button", data_text="plan"),
+        )
+        parts.append(
+            tag(
+                "section",
+                tag("h2", "Repeat this case"),
+                save,
+                folded("The plan", tag("pre", plan, tabindex=0, id="plan")),
+            )
+        )
+        parts.append(_settings(row.case))
+    parts.append(_processes(row.processes))
+    logs = [log for process in row.processes for log in _logs(process)]
+    parts.append(
+        tag("section", [folded(f"Last lines, {called}", tag("pre", text, tabindex=0)) for called, text in logs])
+        if logs
+        else None
+    )
+    if plan:
+        parts.append(note(f"Case {row.id}; its records are records/{row.id}-r*.json in the run folder."))
+    return joined(parts)
+
+
+def headline(row: Row) -> str:
+    """Return a case's result in a line: speed, verdict, proof; or why it has none."""
+    if row.rate is None:
+        return f"{row.outcome}{': ' if row.reason else ''}{row.reason}"
+    words = f"{number(row.rate.value)} samples/s{bracketed(row.rate)}"
+    if row.against:
+        words += f": {row.against.verdict}"
+    worst = row.proof.worst if row.proof else None
+    if row.proof and not row.proof.passed:
+        words += "; its proof failed"
+    elif worst and worst.tolerance:
+        words += f"; proof at {percent(worst.error / worst.tolerance)} of its bound"
+    elif FOREIGN not in row.marks and not row.proof:
+        words += "; not proven"
+    return words if row.outcome in ("ok", FOREIGN) else f"{words}; {row.outcome}: {row.reason}"
+
+
+def _comparison(report: Report, row: Row, panel: Panel) -> Rows:
+    """Return the case's comparison with its row marked, and the fastest others."""
+    chart = speeds_of(report, panel)
+    at = next(index for index, other in enumerate(panel.rows) if other.id == row.id)
+    kept = sorted({*range(min(NEIGHBOURS - 1, len(panel.rows))), at})
+    entries = [
+        replace(
+            chart.entries[index],
+            kind=f"{chart.entries[index].kind} here".strip() if index == at else chart.entries[index].kind,
+        )
+        for index in kept
+    ]
+    more = f"{len(panel.rows) - len(kept)} more cases are in this comparison." if len(kept) < len(panel.rows) else ""
+    return replace(chart, title=verdict(panel), entries=entries, note=more)
+
+
+def _stages(row: Row) -> Rows:
+    assert row.budget
+    parts = {stage: 1000 * (getattr(row.budget, stage) or 0.0) for stage in STAGES if stage != "other"}
+    whole = 1000 * row.budget.native
+    scale = linear(max(sum(max(ms, 0.0) for ms in parts.values()), whole), " ms")
+    longest = max(parts, key=lambda stage: parts[stage])
+    kinds = {stage: f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms}
+    title = f"{word(longest).capitalize()} takes longest: {percent(parts[longest] / whole)} of the step"
+    entry = Entry("an iteration", stack(scale, parts, whole), number(whole), words=", ".join(kinds.values()))
+    return Rows(
+        title,
+        "milliseconds, one by one; black mark: the real step",
+        scale,
+        [entry],
+        "ms",
+        "stages of an iteration in ms",
+        kinds,
+    )
+
+
+def _facts(facts: Sequence[Fact]) -> Markup:
+    return tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in facts], class_="facts")
+
+
+def _results(row: Row) -> Iterator[tuple[str, list[Fact]]]:
+    yield "Speed", list(_speed(row))
+    yield "Milliseconds per iteration", list(_budget(row))
+    yield "Proof", list(_proof(row))
+
+
+def _speed(row: Row) -> Iterator[Fact]:
+    if row.rate and row.rate_per_device:
+        yield "samples/s, all devices together", f"{number(row.rate.value)}{bracketed(row.rate)}"
+        yield "samples/s per device", number(row.rate_per_device.value)
+    if row.against:
+        ratio = row.against.ratio
+        yield "of the fastest of its group", f"{number(ratio.value)}{bracketed(ratio)}: {row.against.verdict}"
+    if row.utilisation:
+        yield "of the measured peak of its devices", share(row.utilisation)
+    if row.joules_per_sample:
+        yield "joules per sample", number(row.joules_per_sample)
+    if row.scaling:
+        found = row.scaling.efficiency.scaled(100)
+        yield "scaling efficiency", f"{number(found.value)} %{bracketed(found)} of {row.scaling.baseline_label}"
+
+
+def _budget(row: Row) -> Iterator[Fact]:
+    if row.budget:
+        for stage in STAGES:
+            yield "not explained" if stage == "other" else word(stage), milliseconds(getattr(row.budget, stage))
+        yield "real step", milliseconds(row.budget.native)
+        yield "staged", milliseconds(row.budget.staged)
+
+
+def _proof(row: Row) -> Iterator[Fact]:
+    if row.proof is None:
+        if row.processes and FOREIGN not in row.marks:
+            yield "none", row.proof_reason
+        return
+    proof, worst = row.proof, row.proof.worst
+    yield "passed" if proof.passed else "failed", proof.reason or proof.scope or "against a float64 oracle"
+    if worst:
+        yield (
+            "worst",
+            f"{worst.what} {worst.tensor}: {scientific(worst.error)} of {scientific(worst.tolerance)} allowed",
+        )
+    yield "parameters", number(proof.parameter_count)
+    yield "multiply-accumulates", number(proof.macs)
+    yield "key", proof.key or ""
+
+
+def _settings(case: Case) -> Markup:
+    """Return every resolved value; those that differ from the defaults are open."""
+    usual = dict(_values(Case(case.adapter, case.strategy, case.workload)))
+    every = list(_values(case))
+    own = [fact for fact in every if usual.get(fact[0]) != fact[1]]
+    rest = [fact for fact in every if usual.get(fact[0]) == fact[1]]
+    return tag(
+        "section",
+        tag("h2", "Settings that are not the defaults"),
+        _facts(own),
+        folded(f"{len(rest)} defaults", _facts(rest)),
+    )
+
+
+def _values(found: Any, above: str = "") -> Iterator[Fact]:
+    values = found._asdict() if hasattr(found, "_fields") else vars(found)
+    for name, value in values.items():
+        if is_dataclass(value) or hasattr(value, "_fields"):
+            yield from _values(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", f"{value:g}" if isinstance(value, float) else in_words(value)
+
+
+def _processes(processes: Sequence[Process]) -> Content:
+    """Return one table of all processes: a line a fact; facts that all of them share are folded."""
+    if not processes:
+        return None
+    told = [dict(_process(process)) for process in processes]
+    names = list(dict.fromkeys(name for facts in told for name in facts))
+    lines = {name: [facts.get(name, UNKNOWN) for facts in told] for name in names}
+    same = {name: values[0] for name, values in lines.items() if len(set(values)) == 1}
+    heads = [Head("Processes"), *(Head(f"process {process.repeat}", "words") for process in processes)]
+    differing = [[name, *values] for name, values in lines.items() if name not in same]
+    one = len(processes) == 1
+    whole = table("Processes", heads, [Body(differing)]) if differing and not one else None
+    alike = _facts(list(same.items()))
+    title = "The process" if one else f"{len(processes)} processes"
+    return tag(
+        "section", tag("h2", title), whole, alike if one else folded(f"{len(same)} facts that they share", alike)
+    )
+
+
+def _process(process: Process) -> Iterator[Fact]:  # noqa: C901 - one fact after the other
+    about = process.about
+    yield "outcome", f"{process.outcome}{': ' if process.reason else ''}{process.reason}"
+    yield "samples/s", number(process.rate)
+    for name, seconds in process.passes.items():
+        yield f"pass {name}, {BY_NAME[name].runs}", f"{milliseconds(seconds)} ms per step"
+    yield "interpreter", f"Python {about.interpreter.version}, {about.interpreter.origin}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in about.versions.items())
+    yield "hosts", ", ".join(about.hosts)
+    yield "processors", ", ".join(sorted(about.processors)) or "unknown"
+    yield "transport", about.transport or "none"
+    for values in about.environments.values():
+        given = [f"{name}={value}" for name, value in values.items() if value]
+        yield "variables that change what is computed", ", ".join(given) or "none is set"
+    if about.turns_with:
+        yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
+    yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
+    if process.noise.set_aside_share:
+        yield (
+            "native steps set aside, as others used the machine",
+            f"{share(process.noise.set_aside_share)} of their time",
+        )
+    if process.noise.clock_hz:
+        yield "clock of its cores at the end", f"{process.noise.clock_hz / 1e9:.2f} GHz"
+    if process.memory:
+        yield "memory of each rank at most", ", ".join(memory(each.host_bytes) for each in process.memory)
+        on_devices = [memory(each.device_bytes) for each in process.memory if each.device_bytes]
+        if on_devices:
+            yield "on its devices", ", ".join(on_devices)
+    for name, loss in process.losses.items():
+        if loss is not None:
+            yield f"last loss, {name.replace('_', ' ')}", number(loss)
+    for name, said in about.notes.items():
+        yield name.replace("_", " "), in_words(said)
+
+
+def _logs(process: Process) -> Iterator[tuple[str, str]]:
+    evidence = process.about.evidence
+    for name, lines in (evidence.logs if evidence else {}).items():
+        if lines:
+            yield f"process {process.repeat}: {name}", "\n".join(lines)
+
+
+def _kernels(found: Profile) -> Markup:
+    """Return the profiler's view: each stage next to the staged pass, and the longest kernels."""
+    whole = found.seconds or 1.0
+    stages = [
+        [word(one.stage), milliseconds(one.busy), milliseconds(one.staged), share(one.idle_share)]
+        for one in found.stages
+    ]
+    rows = [
+        [
+            tag("span", cut(row.name, NAMED), title=row.name),
+            word(row.stage),
+            row.kind,
+            f"{row.calls:g}",
+            milliseconds(row.seconds),
+            share(row.seconds / whole),
+        ]
+        for row in found.rows[:KERNELS]
+    ]
+    kept = [" All that it saw lies in the run folder: ", tag("code", found.trace)] if found.trace else []
+    said = note(f"By {found.profiler}. Calls are those of an iteration; shares are of all kernels’ time.", kept)
+    first = table(
+        "Stages and kernels", [*map(Head, ("Stage", "kernels, ms", "staged, ms", "no kernel"))], [Body(stages)]
+    )
+    second = table(
+        "The longest kernels",
+        [Head("Kernel"), Head("stage", "words"), Head("kind", "words"), *map(Head, ("calls", "ms", "share"))],
+        [Body(rows)],
+    )
+    return tag("section", tag("h2", "Kernels"), first, second, said)
+
+
+def _gpus(gpus: Sequence[Gpu]) -> Content:
+    """Return what each GPU did while the case was measured."""
+    if not gpus:
+        return None
+    columns: dict[str, Callable[[GpuUse], str]] = {
+        "UUID": lambda use: use.uuid[:SHORT],
+        "time with a kernel": lambda use: share(use.busy_share),
+        "memory at most": lambda use: memory(use.memory_bytes),
+        "power, W (most)": lambda use: _two(use.watts, use.most_watts),
+        "SM clock, MHz (least)": lambda use: _two(use.sm_clock_hz, use.least_sm_clock_hz, 1e-6),
+        "memory clock, MHz (least)": lambda use: _two(use.memory_clock_hz, use.least_memory_clock_hz, 1e-6),
+        "°C at most": lambda use: UNKNOWN if use.celsius is None else str(use.celsius),
+        "throttled by": lambda use: UNKNOWN if use.throttled_by is None else ", ".join(use.throttled_by) or "nothing",
+    }
+    lines = [[gpu.host, gpu.model or "unknown", *(of(gpu.use) for of in columns.values())] for gpu in gpus]
+    return tag(
+        "section",
+        tag("h2", "GPUs while it was measured"),
+        table("GPUs", [Head("host"), Head("GPU"), *map(Head, columns)], [Body(lines)]),
+    )
+
+
+def _two(mean: float | None, extreme: float | None, scale: float = 1.0) -> str:
+    return f"{number(mean, scale)} ({number(extreme, scale)})" if mean is not None else UNKNOWN

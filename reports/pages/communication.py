@@ -1,0 +1,512 @@
+"""What exchanging gradients costs, and strategies of exchanging them, with and without stragglers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from reports.charts.lines import Line, Lines, thinned
+from reports.charts.rows import Entry, Rows, linear, stack
+from reports.pages.run import Report, Section
+from reports.words.html import (
+    Body,
+    Content,
+    Head,
+    differing,
+    folded,
+    joined,
+    listing,
+    measured,
+    note,
+    small,
+    spread,
+    table,
+    tag,
+)
+from reports.words.names import Name, labels, varying
+from reports.words.panels import SHOWN, Panel, beside_others, by_group, for_charts, kept_whole
+from reports.words.text import UNKNOWN, accuracy, listed, mebibytes, milliseconds, number, percent, share
+from suite.analysis.budget import Budget
+from suite.analysis.exchange import (
+    Crossover,
+    Exchange,
+    Gain,
+    Slowed,
+    Stragglers,
+    Variant,
+    crossover,
+    exchanges,
+    gains,
+    stragglers,
+)
+from suite.analysis.learning import WINDOW, smoothed
+from suite.analysis.rows import Row
+from suite.analysis.stats import Spread
+from suite.contracts.case import Case
+
+OPEN = 2  # exchanges that are not folded
+KEY = {"communication": "exposed: the step waits for it", "hidden": "hidden behind computation"}
+
+
+def aggregation(report: Report) -> Section | None:
+    """Return what exchanging gradients adds to an iteration, and how much of it computing hides."""
+    rows = [row for row in report.rows if row.budget and row.several_devices]
+    if not rows:
+        return None
+    panels = by_group(rows[:SHOWN])
+    overlappable = any(row.budget.overlappable for row in rows if row.budget)
+    heads = [
+        Head("Case"),
+        *map(Head, ("gradients, MiB", "alone, ms")),
+        Head("exposed, ms", "strong"),
+        *map(Head, ("hidden, ms", "hidden, of alone")),
+    ]
+    heads += [Head("overlappable, ms"), Head("hidden, of overlappable")] * overlappable
+    heads += [Head("exposed, of the iteration", "strong"), Head("iteration, ms"), Head("waiting for the last rank, ms")]
+    bodies = []
+    for panel in panels:
+        lines = []
+        for name, row in panel.pairs:
+            b = row.budget
+            assert b
+            cells: list[Content] = [
+                report.head(name, row),
+                mebibytes(gradient_bytes(row)),
+                milliseconds(b.comm_only),
+                joined([milliseconds(b.communication), differing(b.exposed_communication)]),
+                joined([milliseconds(b.hidden), differing(b.hidden_communication)]),
+                hidden_part(b, b.comm_only),
+            ]
+            cells += [milliseconds(b.overlappable), hidden_part(b, b.overlappable)] * overlappable
+            waits = joined([milliseconds(b.waiting.value if b.waiting else None), differing(b.waiting, "steps")])
+            lines.append([*cells, share(b.exposed_share), milliseconds(b.native), waits])
+        bodies.append(Body(lines, panel.title))
+    title, also = _headline(rows)
+    charts = [_aggregation(report, panel) for panel in for_charts(panels)]
+    body = [
+        report.cut(rows, "cases that exchange gradients"),
+        report.drawn("aggregation", charts),
+        table("Aggregating gradients", heads, bodies),
+    ]
+    return Section("aggregation", title, body, also, definitions=_AGGREGATION, name="Aggregating gradients")
+
+
+_AGGREGATION = (
+    "Alone: the network’s gradients exchanged while nothing else "
+    "runs. Exposed: what the exchange adds to an iteration. Hidden = "
+    "alone − exposed: the part that runs during computation; below "
+    "zero, the exchange costs more than it takes alone, because it "
+    "slows computation down or waits for a slower rank. Overlappable: "
+    "what an ideal link, without latency and never idle, could "
+    "hide behind the backward pass of the layers whose gradients "
+    "are not ready yet, and behind the update of what has arrived. "
+    "Waiting for the last rank: the part of the exposed time that "
+    "no faster link would save. Gradients: what each device sends "
+    "in a step, in the mean. Intervals of differences are "
+    "Student’s t over processes; of one process those of its rounds."
+)
+
+
+def _headline(rows: Sequence[Row]) -> tuple[str, str]:
+    sure = [
+        row
+        for row in rows
+        if row.budget and row.budget.exposed_communication and row.budget.exposed_communication.low > 0
+    ]
+    if not sure:
+        return "No case waits measurably for the exchange", ""
+    worst = max(sure, key=lambda row: row.budget.exposed_share or 0.0 if row.budget else 0.0)
+    part = percent(worst.budget.exposed_share if worst.budget else None)
+    (name,) = labels([worst.case])
+    where = "All" if len(sure) == len(rows) else f"{len(sure)} of"
+    return (
+        f"{where} {len(rows)} case{'s' * (len(rows) > 1)} wait for the exchange, up to {part} of the step",
+        f"{name.words}, {worst.case.workload}, waits longest.",
+    )
+
+
+def gradient_bytes(row: Row) -> float | None:
+    """Return what every device contributes to the exchange of a step, on average, as its ranks reported it."""
+    reported = [process.gradient_bytes for process in row.measured if process.gradient_bytes]
+    return float(reported[0]) if reported else None
+
+
+def hidden_part(budget: Budget, whole: float | None) -> Content:
+    """Return hidden communication as a share of `whole`."""
+    found = budget.hidden_of(whole)
+    return small("not determined") if found is None and whole and budget.hidden is not None else share(found)
+
+
+def _aggregation(report: Report, panel: Panel) -> Rows:
+    drawn = []
+    for name, row in sorted(
+        panel.pairs, key=lambda pair: (pair[1].budget.communication or 0.0) if pair[1].budget else 0.0
+    ):
+        assert row.budget
+        exposed, hidden = row.budget.communication, row.budget.hidden
+        known = row.budget.hidden_of(row.budget.comm_only) is not None
+        drawn.append(
+            (
+                name,
+                row,
+                1000 * (exposed or 0.0),
+                1000 * (hidden or 0.0) if known else 0.0,
+                exposed is None,
+                known or hidden is None,
+            )
+        )
+    scale = linear(max([max(exposed, 0.0) + max(hidden, 0.0) for _, _, exposed, hidden, *_ in drawn]), " ms")
+    entries = []
+    for name, row, exposed, hidden, unknown, known in drawn:
+        value = UNKNOWN if unknown else number(exposed) + ("" if known else " + ?")
+        words = f"exposed {number(exposed)} ms, hidden {number(hidden) if known else 'not determined'}"
+        entries.append(
+            Entry(
+                name.title,
+                stack(scale, {"communication": exposed, "hidden": hidden}),
+                value,
+                name.detail,
+                of=row.case.adapter,
+                words=words,
+                link=report.case(row),
+            )
+        )
+    return Rows(
+        _headline(panel.rows)[0],
+        panel.title,
+        scale,
+        entries,
+        "exposed, ms",
+        "exchange in ms: exposed, then hidden",
+        KEY,
+        warning=panel.warning,
+    )
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """One training by several strategies."""
+
+    title: str
+    exchange: Exchange
+    named: list[tuple[Name, Variant]]
+
+    @property
+    def answer(self) -> str:
+        """The strategy that comes furthest, of those that may be compared; "" where there is one alone."""
+        sound = [(name.words, variant) for name, variant in self.named if variant.sound]
+        samples = _least([(variant.after_samples, name) for name, variant in sound if variant.after_samples])
+        seconds = _least([(variant.after_seconds, name) for name, variant in sound if variant.after_seconds])
+        found = [
+            (samples, f"After {number(self.exchange.samples)} samples"),
+            (seconds, f"After {number(self.exchange.seconds)} s of training"),
+        ]
+        return " ".join(f"{when}, {lowest}." for lowest, when in found if lowest)
+
+
+def _least(losses: list[tuple[Spread, str]]) -> str:
+    if len(losses) < 2:
+        return ""
+    least, name = min(losses, key=lambda pair: pair[0].value)
+    alike = [other for found, other in losses if other != name and least.overlaps(found)]
+    others = f" (no detectable difference from {listed(alike)})" if alike else ""
+    return f"{name} has the lowest loss, {number(least.value)}{others}"
+
+
+def exchanges_of(rows: list[Row]) -> list[Exchanged]:
+    """Return every training on several devices that was done by more than one strategy."""
+    found = exchanges(rows)
+    questions = varying([_question(exchange.variants[0].case) for exchange in found])
+    made = []
+    for exchange, words in zip(found, questions, strict=True):
+        cases = [variant.case.on(seed=0) for variant in exchange.variants]
+        first = cases[0]
+        title = ", ".join(
+            dict.fromkeys([f"{first.workload} on {first.data_name}", *words, f"{first.placement.device_count} devices"])
+        )
+        made.append(Exchanged(title, exchange, list(zip(labels(cases), exchange.variants, strict=True))))
+    return made
+
+
+def _question(case: Case) -> dict[str, str]:
+    return {
+        "workload": f"{case.workload} on {case.data_name}",
+        "repeat": f"{case.input.repeat}× data",
+        "batch": f"batch {case.batch} per device",
+        "optimiser": f"{case.optimiser} at {case.lr:g}",
+        "devices": f"{case.placement.device_count} devices",
+        "nodes": f"{case.placement.nodes} nodes",
+        "precision": case.precision,
+        "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "no straggler",
+    }
+
+
+def exchange(report: Report) -> Section | None:
+    """Return the same training on the same number of devices, by different strategies of exchanging gradients."""
+    every = exchanges_of(report.rows)
+    if not every:
+        return None
+    body: list[Content] = []
+    counts = accumulate(len(one.named) for one in every)
+    for index, (one, count) in enumerate(zip(every, counts, strict=True)):
+        seconds = one.exchange.seconds
+        heads = [
+            Head("Strategy"),
+            Head("samples/s", "strong"),
+            Head("of the fastest"),
+            Head("verdict", "words"),
+            Head("while training, samples/s"),
+            Head(f"loss after {number(one.exchange.samples)} samples", "strong"),
+        ]
+        heads += [Head(f"loss after {number(seconds)} s", "strong")] if seconds else []
+        heads += [*map(Head, ("last accuracy", "staleness", "trainings"))]
+        lines = []
+        for name, variant in one.named:
+            against, stale = variant.against, variant.staleness
+            cells: list[Content] = [
+                report.head(name, variant.rows[0]),
+                measured(variant.speed.rate if variant.speed else None),
+                measured(against.ratio) if against else "",
+                against.verdict.partition(":")[0] if against else "–",
+                number(variant.rate.value if variant.rate else None),
+                spread(variant.after_samples),
+            ]
+            cells += (
+                [
+                    joined(
+                        [
+                            spread(variant.after_seconds),
+                            small(f"{number(variant.seen.value if variant.seen else None)} samples"),
+                        ]
+                    )
+                ]
+                if seconds
+                else []
+            )
+            staleness = joined([number(stale.mean), small(f"at most {number(stale.most)}")]) if stale else "–"
+            lines.append([*cells, accuracy(variant.accuracy), staleness, str(len(variant.curves))])
+        curves = (
+            report.drawn("exchange", _curves(one))
+            if count <= SHOWN
+            else note(f"Without curves: this page draws those of the first {SHOWN} strategies.")
+        )
+        content = [tag("p", one.answer) if one.answer else None, curves, table(one.title, heads, [Body(lines)])]
+        body.append(folded(one.title, content, open_=index < OPEN))
+    answers = [f"{one.title}. {one.answer}" for one in every if one.answer]
+    lowest = [_first(one) for one in every]
+    known = [name for name in lowest if name]
+    title = f"{len(every)} training{'s' * (len(every) > 1)} by several strategies"
+    if known:
+        best = max(dict.fromkeys(known), key=known.count)
+        title = (
+            f"{best} has the lowest loss in {known.count(best)} of {len(every)} trainings"
+            if len(every) > 1
+            else f"{best} has the lowest loss"
+        )
+    return Section("exchange", title, body, answers=answers, definitions=_EXCHANGE, name="Exchange")
+
+
+def _first(one: Exchanged) -> str:
+    losses = [
+        (variant.after_samples.value, name.words)
+        for name, variant in one.named
+        if variant.sound and variant.after_samples
+    ]
+    return min(losses)[1] if len(losses) > 1 else ""
+
+
+_EXCHANGE = (
+    "Samples/s comes from the native pass, where this run measured "
+    "it; while training is all samples divided by the seconds of "
+    "all epochs, reading losses included. A loss is the mean over "
+    "the ranks’ own batches, then over the last tenth of the stretch "
+    "that all trainings have in common. Staleness: updates by others "
+    "between fetching the weights and returning a gradient, the "
+    "mean over all steps of all ranks; a dash where nothing reports "
+    "it. Curves show each strategy’s first training. A strategy "
+    "that is not equivalent to one device with the joined batch is proven on one device only, and its proof says so."
+)
+
+
+def _curves(one: Exchanged) -> list[Lines]:
+    rows = [row for _, variant in one.named for row in variant.rows]
+    kept, warning = beside_others(rows)
+    shown = kept_whole(one.named, kept, lambda named: named[1].rows)
+    if not shown:
+        return []
+    first = _first(one)
+
+    def drawn(across: str, by_time: bool, stretch: float) -> Lines:
+        lines = []
+        for name, variant in shown:
+            curve = variant.curves[0]
+            losses = smoothed(curve.by(by_time), curve.losses, WINDOW * stretch)
+            kind = "lead" if name.words == first else "rest"
+            lines.append(Line(name.words, thinned(curve.by(by_time)), thinned(losses), kind=kind))
+        what = across.partition(" ")[0]
+        return Lines(
+            f"Loss by {what}", f"{one.title} · loss by {what}", lines, across, "loss, smoothed", warning=warning
+        )
+
+    found = [drawn("samples seen by all devices", False, one.exchange.samples)]
+    return [*found, drawn("seconds of training", True, one.exchange.seconds)] if one.exchange.seconds else found
+
+
+@dataclass(frozen=True)
+class SlowedRank:
+    """Variants of one training by the straggler's share."""
+
+    title: str
+    found: Stragglers
+    named: list[tuple[Name, Slowed]]
+
+    @property
+    def sound(self) -> list[tuple[str, Slowed]]:
+        return [(name.words, variant) for name, variant in self.named if all(row.sound for row in variant.rows)]
+
+    @property
+    def answers(self) -> list[str]:
+        """The soonest strategy with each share, and where those that do not wait overtake those that do."""
+        waiting = [(name, variant) for name, variant in self.sound if variant.synchronous]
+        freer = [(name, variant) for name, variant in self.sound if not variant.synchronous]
+        found = [self._soonest(part) for part in self.found.shares]
+        return [each for each in [*found, *(_sooner(*one, *other) for one in waiting for other in freer)] if each]
+
+    def first(self, part: float) -> tuple[Spread, str, Slowed] | None:
+        """Return the strategy that is soonest with a straggler's share; None of fewer than two."""
+        times = [(found, name, variant) for name, variant in self.sound if (found := variant.spread(part))]
+        return min(times, key=lambda each: each[0].value) if len(times) > 1 else None
+
+    def _soonest(self, part: float) -> str:
+        first = self.first(part)
+        if first is None:
+            return ""
+        least, name, variant = first
+        times = [(other.spread(part), called, other) for called, other in self.sound]
+        alike = [other for found, other, _ in times if found and other != name and least.overlaps(found)]
+        more = f" (no detectable difference from {listed(alike)})" if alike else ""
+        most = max(other.samples_per_update for found, _, other in times if found)
+        if variant.samples_per_update < most:
+            more += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
+        when = f"With a straggler of {part:.0%}" if part else "Without a straggler"
+        return (
+            f"{when}, {name} is the first to reach a loss of "
+            f"{number(self.found.loss)}, after {number(least.value)} s{more}."
+        )
+
+
+def _sooner(name: str, waiting: Slowed, other: str, freer: Slowed) -> str:
+    """Return from which share on a strategy that does not wait is sooner, or at which share tried; "": none tells."""
+    found = crossover(waiting, freer)
+    if found:
+        return f"{other} is sooner than {name} once a straggler loses {found.value:.0%} of its time ({ends(found)})."
+    tried = gains(waiting, freer)
+    if not tried:
+        return ""
+    sooner, parts = [gain for gain in tried if gain.mean > 0], _shares(tried)
+    if len(sooner) == len(tried):
+        where = f"every share tried ({parts})"
+    else:
+        where = f"{_shares(sooner)} alone, of {parts}" if sooner else f"none of the shares tried ({parts})"
+    alike = [gain for gain in tried if not gain.detectable]
+    if any(gain.half is None for gain in tried):
+        doubt = "; a single seed has no interval"
+    else:
+        doubt = f"; no detectable difference at {_shares(alike)}" if alike else ""
+    return f"{other} is sooner than {name} at {where}{doubt}."
+
+
+def _shares(found: list[Gain]) -> str:
+    return listed([f"{gain.share:.0%}" for gain in found])
+
+
+def ends(found: Crossover) -> str:
+    """Return the interval in words; open beyond the shares that were tried."""
+    low = "below the least tried" if found.low is None else f"{found.low:.0%}"
+    high = "beyond the most tried" if found.high is None else f"{found.high:.0%}"
+    return f"{low} to {high}"
+
+
+def slowed_of(rows: list[Row]) -> list[SlowedRank]:
+    """Return every training with several shares of a straggler."""
+    made = []
+    for found in stragglers(rows):
+        cases = [variant.case.on(seed=0, straggler=0.0) for variant in found.variants]
+        title = f"{cases[0].workload} on {cases[0].data_name}, {cases[0].placement.words}"
+        made.append(SlowedRank(title, found, list(zip(labels(cases), found.variants, strict=True))))
+    return made
+
+
+def straggling(report: Report) -> Section | None:
+    """Return the time to a loss by the share that one rank loses."""
+    every = slowed_of(report.rows)
+    if not every:
+        return None
+    body: list[Content] = []
+    for one in every:
+        heads = [Head("Strategy"), Head("samples per update")]
+        for part in one.found.shares:
+            heads.append(
+                Head(f"straggler {part:.0%}, s to the loss" if part else "no straggler, s to the loss", "strong")
+            )
+            heads += [Head("times as long"), Head("taken")] if part else []
+        lines = []
+        for name, variant in one.named:
+            cells: list[Content] = [report.head(name, variant.rows[0]), str(variant.samples_per_update)]
+            for part in one.found.shares:
+                load = variant.taken(part)
+                cells += [
+                    spread(variant.spread(part)),
+                    *([number(variant.slowdown(part)), share(load.value) if load else "–"] if part else []),
+                ]
+            lines.append(cells)
+        body += [
+            tag("h3", one.title),
+            report.drawn("stragglers", _time_to_loss(one)),
+            listing(one.answers),
+            table(one.title, heads, [Body(lines)]),
+        ]
+    most = every[0].found.shares[-1]
+    first = every[0].first(most)
+    title = f"With a straggler of {most:.0%}, {first[1]} is soonest" if first else "Stragglers"
+    answers = [f"{one.title}. {answer}" for one in every for answer in one.answers]
+    return Section("stragglers", title, body, answers=answers, definitions=_STRAGGLERS, name="Stragglers")
+
+
+_STRAGGLERS = (
+    "The last rank loses a share of its time to a real load on its "
+    "cores. The head of a column has the share that was asked for; "
+    "taken is the share of the cores’ time that the load really "
+    "took, by which the chart and the crossovers go. Time to the loss: "
+    "seconds of training until the loss, the mean over the last "
+    "tenth of the training, is as low as the lowest that every "
+    "training here reached. Samples per update: where servers do "
+    "not wait for all ranks, fewer samples stand behind each update. "
+    "Medians over seeds; small numbers: the least and the most. "
+    "In brackets behind a crossover: its 95 % interval over seeds."
+)
+
+
+def _time_to_loss(one: SlowedRank) -> list[Lines]:
+    kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
+    shown = kept_whole(one.named, kept, lambda named: named[1].rows)
+    first = one.first(one.found.shares[-1])
+    lines = []
+    for name, variant in shown:
+        across = [load.value if (load := variant.taken(part)) else part for part in one.found.shares]
+        line = Line.of(name.words, [100 * each for each in across], [variant.spread(part) for part in one.found.shares])
+        lines.append(replace(line, kind="lead") if first and first[1] == name.words else line)
+    loss = number(one.found.loss)
+    return (
+        [
+            Lines(
+                f"Time to a loss of {loss}",
+                f"{one.title} · time to a loss",
+                lines,
+                "% of time that the load took",
+                "seconds to the loss",
+                warning=warning,
+            )
+        ]
+        if lines
+        else []
+    )

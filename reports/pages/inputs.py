@@ -1,0 +1,266 @@
+"""What reading costs: synthetic, memory and disk side by side, readers alone, and the bottleneck in words."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from reports.charts.rows import Entry, Rows, bar, linear, top
+from reports.pages.run import Report, Section
+from reports.words.html import Body, Content, Head, measured, note, table
+from reports.words.names import Name, differences, labels, titles
+from reports.words.panels import SHOWN, beside_others, kept_whole
+from reports.words.text import bracketed, listed, milliseconds, number, share
+from suite.analysis.inputs import Fed, Group, groups
+from suite.analysis.rows import Row
+from suite.analysis.stats import Interval
+from suite.contracts.case import Case
+from suite.text import grouped
+from suite.worker.case_parts import Input
+
+SHADES = {"synthetic": "rest", "memory": "io", "disk": "h2d"}
+KEY = {"rest": "synthetic", "io": "from memory", "h2d": "from disk"}
+
+
+def inputs(report: Report) -> Section | None:
+    """Return the cost of input; None when no two cases differ in their input alone, and no readers can be compared."""
+    rows = [row for row in report.rows if row.measured]
+    found, read = groups(rows), _on_fewest_devices(row for row in rows if row.reader)
+    readers = [
+        chart for members in grouped(read[:SHOWN], _network_and_data).values() if (chart := _readers(report, members))
+    ]
+    if not found and not readers:
+        return None
+    called = _named(found)
+    heads = [
+        Head("Input"),
+        Head("samples/s", "strong"),
+        *map(Head, ("of the first", "waiting, ms", "of the iteration", "reader alone, samples/s")),
+        Head("read by", "words"),
+        Head("bottleneck", "words"),
+    ]
+    bodies = []
+    for title, group, names in called:
+        lines = []
+        for name, fed in zip(names, group.cases, strict=True):
+            alone = fed.row.reader.interval if fed.row.reader else None
+            lines.append(
+                [
+                    report.head(name, fed.row),
+                    measured(fed.row.rate),
+                    measured(fed.gap) if fed.gap else "",
+                    milliseconds(fed.row.waited),
+                    share(fed.row.waited_share),
+                    measured(alone),
+                    _reading(fed),
+                    words(fed),
+                ]
+            )
+        bodies.append(Body(lines, title))
+    charts = _modes(report, found)
+    body: list[Content] = [report.drawn("input", charts)]
+    body += (
+        [
+            table("Inputs", heads, bodies),
+            note("Cases under one heading differ only in their input. Small numbers: 95 % intervals."),
+        ]
+        if bodies
+        else []
+    )
+    body += [report.cut(read, "cases with a reader"), report.drawn("input", readers)] if readers else []
+    title, also = headline(found)
+    answers = []
+    for named, group, names in called:
+        several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
+        answers += [f"{named}. {'; '.join(several[:8])}."] if several else []
+    return Section("input", title, body, also, answers, _DEFINITIONS, "Input")
+
+
+_DEFINITIONS = (
+    "Synthetic: data lie on the device before training begins. "
+    "Memory: decoded once, then read from memory. Disk: read and "
+    "decoded during training. Waiting: what reading and copying "
+    "add to a native step (native − resident, measured in turns). "
+    "Reader alone: what the input delivers with all cores to itself "
+    "(io only), on the fewest devices that were measured with "
+    "these data. The network takes: its speed on synthetic data "
+    "where that was measured, else the case’s own speed without its "
+    "waiting. A dash: no pass could tell."
+)
+
+
+def headline(found: Sequence[Group]) -> tuple[str, str]:
+    """Return what holds most trainings up that read."""
+    read = [fed for group in found for fed in group.cases if fed.bottleneck]
+    if not read:
+        return "No bottleneck was measured", ""
+    counts = Counter("reader" if fed.bottleneck in ("reader", "cores") else fed.bottleneck for fed in read)
+    slow = counts["reader"]
+    open_ = counts["open"] + counts["neither"]
+    also = f"It is not determined in {open_}." if open_ else ""
+    if slow:
+        where = "all" if slow == len(read) else f"{slow} of"
+        return f"Reading holds up {where} {len(read)} trainings that read", also
+    if counts["network"] == len(read):
+        return f"The network is the bottleneck in all {len(read)} trainings that read", ""
+    return f"Reading detectably holds up none of {len(read)} trainings", also
+
+
+def words(fed: Fed) -> str:
+    """Return the bottleneck in a sentence."""
+    found, waits = fed.bottleneck, _waits(fed)
+    if found is None:
+        return "nothing is read" if fed.mode == "synthetic" else ""
+    if fed.delivers is None:
+        ends = {
+            "reader": "reading holds the network up",
+            "network": "the network is the bottleneck",
+            "open": "whether reading holds the network up is not determined",
+        }
+        return f"{waits}: {ends[found]}"
+    rates = f"the reader delivers {number(fed.delivers)} samples/s, the network takes {number(fed.takes)}"
+    return {
+        "reader": f"{rates}: the reader is the bottleneck",
+        "network": f"{rates}: the network is the bottleneck",
+        "neither": f"{rates}: no detectable difference",
+        "cores": f"alone {rates}, yet {waits}: during training the reader has fewer cores",
+        "open": f"alone {rates}, and {waits}: what holds it up is not determined",
+    }[found]
+
+
+def _waits(fed: Fed) -> str:
+    added, within = fed.row.waited_share or 0.0, fed.row.waited_interval
+    if within and within.low <= 0.0 < within.high and fed.waits is None:
+        return "how much of an iteration is waiting is not determined"
+    return f"{share(added)} of an iteration is waiting" if added > 0 else "reading adds nothing to an iteration"
+
+
+def _named(found: Sequence[Group]) -> list[tuple[str, Group, list[str]]]:
+    """Return (title, cases equal but for their input, a name for each)."""
+    cases = [_unfed(group.cases[0].row.case) for group in found]
+    called = [f"{name.words} · {title}" for name, title in zip(labels(cases), titles(cases), strict=True)]
+    return [(title, group, _described(group.cases)) for title, group in zip(called, found, strict=True)]
+
+
+def _unfed(case: Case) -> Case:
+    return replace(case, data="", passes=(), input=Input(), readers=1)
+
+
+def _described(several: Sequence[Fed]) -> list[str]:
+    """Return each one's mode, and how its reading differs from that of the others of that mode."""
+    found = []
+    for fed in several:
+        alike = [other.row.case for other in several if other.mode == fed.mode]
+        fed_as = [Case("", "", "", data=case.data, input=case.input, readers=case.readers) for case in alike]
+        own = replace(fed_as[0], data=fed.row.case.data, input=fed.row.case.input, readers=fed.row.case.readers)
+        differing = differences([own, *fed_as])[0]
+        found.append(" · ".join([fed.mode, *(word for word in differing if not word.startswith("from "))]))
+    return found
+
+
+def _reading(fed: Fed) -> str:
+    read = fed.row.case.input
+    if fed.mode == "synthetic":
+        return ""
+    readers = f"{fed.row.case.readers} reader{'s' if fed.row.case.readers != 1 else ''}"
+    return ", ".join([readers, read.format, f"page cache {read.page_cache}", f"{read.augment} crop"])
+
+
+def _modes(report: Report, found: Sequence[Group]) -> list[Rows]:
+    """Return a chart for each network and place in which several modes were measured, all frameworks in it."""
+    several = [fed for group in found if len(group.modes) > 1 for fed in group.cases]
+    charts = []
+    for members in grouped(several, lambda fed: _place(fed.row.case)).values():
+        kept, warning = beside_others([fed.row for fed in members])
+        shown = kept_whole(members, kept, lambda fed: [fed.row])
+        if shown:
+            cases = [_unfed(fed.row.case) for fed in shown]
+            names = [
+                Name(name.title, " · ".join(filter(None, [name.detail, mode])))
+                for name, mode in zip(labels(cases), _described(shown), strict=True)
+            ]
+            sets = sorted({fed.row.case.data_name for fed in shown} - {"synthetic"})
+            setting = f"{titles(cases[:1])[0]} · {listed(sets) if sets else 'synthetic'}"
+            rates = [fed.row.rate for fed in shown if fed.row.rate]
+            shades = [SHADES[fed.mode] for fed in shown]
+            charts.append(
+                _bars(
+                    report,
+                    headline([group for group in found if group.cases[0] in shown])[0],
+                    setting,
+                    [fed.row for fed in shown],
+                    names,
+                    rates,
+                    shades,
+                    warning,
+                )
+            )
+    return charts
+
+
+def _place(case: Case) -> tuple[object, ...]:
+    place = case.placement
+    return (
+        case.workload,
+        case.graph_digest,
+        case.batch,
+        case.precision,
+        case.tuning,
+        case.optimiser,
+        place.device,
+        place.nodes,
+        place.device_count,
+        place.threads,
+    )
+
+
+def _bars(
+    report: Report,
+    title: str,
+    setting: str,
+    rows: Sequence[Row],
+    names: Sequence[Name],
+    rates: Sequence[Interval],
+    shades: Sequence[str],
+    warning: str,
+) -> Rows:
+    scale = linear(top(rates))
+    entries = [
+        Entry(
+            name.title,
+            bar(scale, rate, shade),
+            number(rate.value),
+            name.detail,
+            of=row.case.adapter,
+            words=f"{number(rate.value)} samples/s{bracketed(rate)}",
+            link=report.case(row),
+        )
+        for name, row, rate, shade in zip(names, rows, rates, shades, strict=True)
+    ]
+    key = {shade: word for shade, word in KEY.items() if shade in shades}
+    return Rows(title, setting, scale, entries, "samples/s", "samples/s", key, warning=warning)
+
+
+def _on_fewest_devices(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of each network and data set on the fewest devices that were measured with them."""
+    every = list(rows)
+    counts = grouped(every, _network_and_data)
+    fewest = {key: min(row.case.placement.device_count for row in members) for key, members in counts.items()}
+    return [row for row in every if row.case.placement.device_count == fewest[_network_and_data(row)]]
+
+
+def _network_and_data(row: Row) -> tuple[str, str]:
+    return row.case.workload, row.case.data
+
+
+def _readers(report: Report, members: Sequence[Row]) -> Rows | None:
+    """Return the speeds of readers alone; None where they are all of one kind."""
+    kept, warning = beside_others(list(members))
+    if len({(row.case.adapter, row.case.readers, str(row.case.input)) for row in kept}) < 2:
+        return None
+    cases = [row.case for row in kept]
+    rates = [row.reader.interval for row in kept if row.reader]
+    names = labels(cases)
+    most = names[max(range(len(rates)), key=lambda index: rates[index].value)]
+    title = f"{most.words} reads fastest"
+    setting = f"{cases[0].workload} · {cases[0].data_name} · readers alone"
+    return _bars(report, title, setting, kept, names, rates, [SHADES[case.input.mode] for case in cases], warning)

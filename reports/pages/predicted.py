@@ -1,0 +1,174 @@
+"""Measured beside predicted, and a grid of what the model says of other links, schedules and devices."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from markupsafe import Markup
+
+from reports.pages.run import Report, Section
+from reports.pages.scaling import wrong_model
+from reports.words.html import Body, Content, Head, folded, mark, note, table, tag
+from reports.words.text import number, share
+from suite.predict.prediction import Answer, Asked, predict
+from suite.predict.scenario import SCHEDULES, Scenario
+
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the bandwidth
+SPEEDS = (0.5, 1.0, 2.0, 4.0)  # of the device
+SIZES = (1, 2, 4, 8, 16, 64, 256)
+TRAININGS = 4  # that have a grid, which takes time to compute
+
+
+def predicted(report: Report) -> Section | None:
+    """Return what a model that was fitted to the fewest devices predicts of more, against what was measured."""
+    answers, refused = report.predicted
+    if not answers and not refused:
+        return None
+    tested = [answer for answer in answers if answer.sizes]
+    body: list[Content] = []
+    if tested:
+        heads = [
+            Head("Devices"),
+            Head("measured, samples/s"),
+            Head("predicted", "strong"),
+            Head("95 % interval"),
+            Head("error"),
+        ]
+        bodies = []
+        for answer in tested:
+            lines = []
+            for one in answer.predictions:
+                wrong = (
+                    mark("wrong", "more than 10 % away from what was measured", bad=True) if answer.wrong(one) else None
+                )
+                ends = f"{number(one.rates[0])} … {number(one.rates[1])}"
+                lines.append(
+                    [
+                        f"{one.ranks} devices",
+                        number(answer.asked.measured[one.ranks].value),
+                        number(one.rate),
+                        ends,
+                        [share(answer.error(one)), wrong],
+                    ]
+                )
+            bodies.append(
+                Body(
+                    lines,
+                    answer.asked.label,
+                    f"fitted to {answer.asked.fitted_to} devices; {'; '.join(answer.asked.sources[1:])}",
+                )
+            )
+        body += [wrong_model(report), table("Measured beside predicted", heads, bodies)]
+    elif answers:
+        body.append(
+            tag(
+                "p",
+                "This run has measured nothing on more devices than the model "
+                "was fitted to: nothing says how good its predictions are.",
+            )
+        )
+    if refused:
+        body.append(folded("Not predicted", tag("ul", [tag("li", why) for why in refused])))
+    title, also = headline(tested, bool(answers))
+    return Section("predicted", title, body, also, [f"{title}."] if tested else [], _DEFINITIONS, "Predicted")
+
+
+_DEFINITIONS = (
+    "A model of the iteration, fitted to the fewest devices that "
+    "exchange gradients or hold a network in stages, predicts the "
+    "speed on more of them (stagebench predict). The interval covers "
+    "the uncertainty of the fit, not what the model leaves out."
+)
+
+
+def headline(tested: Sequence[Answer], fitted: bool) -> tuple[str, str]:
+    """Return how far the predictions were off."""
+    found = sorted(
+        abs(error) for answer in tested for one in answer.predictions if (error := answer.error(one)) is not None
+    )
+    if not found:
+        return ("Nothing tests the model’s predictions" if fitted else "Nothing of this run can be predicted"), ""
+    if len(found) == 1:
+        return f"The prediction is off by {share(found[0])}", ""
+    return (
+        f"{len(found)} predictions are off by {share(found[-1])} at most",
+        f"Half of them by {share(found[(len(found) - 1) // 2])} or less.",
+    )
+
+
+def what_if(report: Report) -> Section | None:
+    """Return controls that step through a grid of predictions; none on a page that is a file of its own."""
+    found = [answer.asked for answer in report.predicted[0] if answer.asked.scenario.stages == 1][:TRAININGS]
+    if not found or report.single:
+        return None
+    grids = [grid(asked) for asked in found]
+    content = json.dumps({"sizes": SIZES, "trainings": grids}, separators=(",", ":")).replace("<", "\\u003c")
+    labels = {
+        "training": "training",
+        "schedule": "schedule",
+        "bandwidth": "bandwidth",
+        "speed": "device speed",
+    }
+    ranges = {"bandwidth": FACTORS, "speed": SPEEDS}
+    controls = []
+    for name, words in labels.items():
+        steps = ranges.get(name)
+        options = [one["label"] for one in grids] if name == "training" else list(SCHEDULES)
+        if steps:
+            field = [
+                tag(
+                    "input",
+                    type="range",
+                    name=name,
+                    min=0,
+                    max=len(steps) - 1,
+                    step=1,
+                    value=steps.index(1.0),
+                    data_steps=json.dumps(steps),
+                ),
+                tag("output"),
+            ]
+        else:
+            field = [
+                tag("select", [tag("option", option, value=index) for index, option in enumerate(options)], name=name)
+            ]
+        controls.append(tag("label", tag("span", words), field))
+    figure = tag("figure", tag("div", class_="area", style="--h:260px", aria_hidden="true"), class_="panel")
+    data = tag("script", Markup(content), type="application/json", id="grid")
+    body = [tag("form", controls, class_="controls", id="controls"), tag("p", role="status", id="answer"), figure, data]
+    body.append(
+        note(
+            "Computed by stagebench predict. Both axes are logarithmic; "
+            "thin: ideal; dashed: as fitted; grey dots: measured."
+        )
+    )
+    return Section("what_if", "What if the link, the schedule or the device were others?", body)
+
+
+def grid(asked: Asked) -> dict[str, Any]:
+    """Return samples/s by schedule, bandwidth, device speed and devices, in the order of the axes above."""
+    sizes = [size for size in SIZES if size <= (asked.together or size)]
+    rates = []
+    for schedule, factor, speed in product(SCHEDULES, FACTORS, SPEEDS):
+        rates += [_short(predict(_changed(asked, size, schedule, factor, speed), size).rate) for size in sizes]
+    between = asked.scenario.network.between
+    return {
+        "label": asked.label,
+        "sizes": sizes,
+        "schedule": list(SCHEDULES).index(asked.scenario.schedule),
+        "bandwidth": 1e-6 / between.beta if between.beta else None,
+        "measured": [[devices, rate.value] for devices, rate in asked.measured.items()],
+        "rates": rates,
+    }
+
+
+def _changed(asked: Asked, size: int, schedule: str, factor: float, speed: float) -> Scenario:
+    scenario = asked.on(size, schedule).slower(compute=1 / speed).but(compute_error=0.0, link_error=0.0)
+    between = scenario.network.between
+    return scenario.but(network=replace(scenario.network, between=replace(between, beta=between.beta / factor)))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,144 @@
+"""A run as its pages see it, and the parts that they are made of: sections, whose first one's title is the page's."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from markupsafe import Markup
+
+from reports.charts.lines import Lines
+from reports.charts.rows import Rows
+from reports.words.html import Content, joined, mark, note, small, tag
+from reports.words.names import Name
+from reports.words.panels import SHOWN, Panel, by_group
+from suite.analysis.comparability import DISQUALIFYING, meaning
+from suite.analysis.rows import Row
+from suite.plan.text import values_of
+from suite.predict.from_run import beside_measured
+from suite.predict.prediction import Answer
+from suite.results.run_folder import OF_THE_RUN, RunFolder
+from suite.results.stored import text_of
+from suite.text import without_codes
+
+Chart = Rows | Lines
+CASE = "case.html"  # shows the case that its address names
+SPLIT = 40  # letters of a file name
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. Its title is its finding; `also` is the rest of it, `answers` are its sentences.
+
+    `definitions` say how its numbers are made; the page Method has those of all sections.
+    """
+
+    id: str
+    title: str
+    body: Content
+    also: str = ""
+    answers: Sequence[str] = ()
+    definitions: Content = None
+    name: str = ""  # of its definitions
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan as given; empty where the run folder has lost it."""
+
+    name: str
+    title: str
+    text: str
+
+
+@dataclass
+class Report:
+    """A run, its rows, and the charts that were drawn of it, by file name."""
+
+    folder: RunFolder
+    rows: list[Row]
+    places: Mapping[str, str] = field(default_factory=dict)  # section to page; {}: all of it is one page
+    charts: dict[str, Chart] = field(default_factory=dict)
+
+    @property
+    def single(self) -> bool:
+        return not self.places
+
+    @property
+    def imported(self) -> bool:
+        return self.folder.about.imported
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The run's plan.toml; one that cannot be parsed is still shown as text."""
+        path = self.folder.path / "plan.toml"
+        if not path.exists():
+            return Plan("", "", "")
+        text = without_codes(text_of(path, OF_THE_RUN).decode(errors="replace"))
+        try:
+            values = values_of(text)
+        except ValueError:
+            values = {}
+        name, title = (without_codes(str(values.get(key, ""))) for key in ("name", "title"))
+        return Plan(name, title, text)
+
+    @cached_property
+    def fast(self) -> list[Row]:
+        """The rows with a speed."""
+        return [row for row in self.rows if row.rates]
+
+    @cached_property
+    def groups(self) -> list[Panel]:
+        """The comparisons: groups of two or more rows that may be compared."""
+        return by_group(row for row in self.rows if row.against)
+
+    @cached_property
+    def predicted(self) -> tuple[list[Answer], list[str]]:
+        """(Predictions of larger placements from the smallest, reasons of trainings without)."""
+        return ([], []) if self.imported else beside_measured(self.folder, self.fast[:SHOWN])
+
+    @cached_property
+    def shared_marks(self) -> set[str]:
+        """The marks of every row with a speed, which are said once."""
+        marks = [set(row.marks) for row in self.fast]
+        return set.intersection(*marks) - set(DISQUALIFYING) if marks else set()
+
+    def to(self, section: str) -> str:
+        return f"{self.places.get(section, '')}#{section}"
+
+    def case(self, row: Row) -> str:
+        """Return the address of a case's page; "" on a page that is a file of its own."""
+        return "" if self.single else f"{CASE}#{row.id}"
+
+    def head(self, name: Name | str, row: Row | None = None, marked: bool = True) -> Markup:
+        """Return the first cell of a table's line: a name, with a link to its case and its marks."""
+        title, detail = name if isinstance(name, Name) else (name, "")
+        link = tag("a", title, href=self.case(row)) if row and not self.single else title
+        return joined([link, small(detail) if detail else None, self.marks(row) if row and marked else None])
+
+    def marks(self, row: Row) -> Markup:
+        words = [mark_ for mark_ in row.marks if mark_ not in self.shared_marks]
+        return joined([mark(word, meaning(word), word in DISQUALIFYING) for word in words])
+
+    def drawn(self, section: str, charts: Iterable[Chart], kind: str = "") -> Markup:
+        """Return panels side by side. Each chart is also a file, whose name is its section and its setting."""
+        figures = [chart.html(self._file(section, chart)) for chart in charts]
+        kind = kind or ("three" if len(figures) == 3 else "")
+        return tag("div", figures, class_=f"panels {kind}".strip()) if figures else Markup()
+
+    def _file(self, section: str, chart: Chart) -> str:
+        words = re.sub(r"[^\w.-]+", "-", f"{section}-{chart.setting}").strip("-.")[: 3 * SPLIT]
+        taken = sum(name == words or name.startswith(f"{words}~") for name in self.charts)
+        name = f"{words}~{taken + 1}" if taken else words
+        self.charts[name] = chart
+        return "" if self.single else f"charts/{name}.svg"
+
+    def cut(self, found: Sequence[object], what: str = "cases") -> Markup | None:
+        """Return the note that a table has only the first of many lines; None where it has all."""
+        if len(found) <= SHOWN:
+            return None
+        every = [] if self.single else [" ", tag("a", "All cases", href=self.to("cases"))]
+        return note(f"The first {SHOWN} of {len(found)} {what}, in the plan’s order.", every)
+
+
+Maker = Callable[[Report], Section | None]

@@ -1,0 +1,357 @@
+"""Speed over devices: which strategies gain from more of them, against the ideal and what a model predicts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from reports.charts.lines import Line, Lines
+from reports.charts.rows import Entry, Rows, interval, linear, top
+from reports.pages.run import Chart, Report, Section
+from reports.words.html import Body, Content, Head, joined, note, small, table, tag
+from reports.words.html import Entry as TableLine
+from reports.words.names import Name, devices, labels
+from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
+from reports.words.text import bracketed, listed, number, percent, share
+from reports.words.text import interval as ends
+from suite.analysis.comparability import SHARED_GPUS
+from suite.analysis.rows import Row, Scaling
+from suite.analysis.scaling import trainings
+from suite.analysis.stats import Interval
+from suite.contracts.case import Case, Placement
+from suite.predict.prediction import Answer
+
+Place = tuple[int, int]  # nodes, devices on each
+
+
+@dataclass(frozen=True)
+class Series:
+    """A strategy with its one-device baseline, within a node or over nodes, the same batch per device or in all."""
+
+    name: Name
+    rows: Sequence[Row]  # the baseline first
+
+
+def scaling(report: Report) -> Section | None:
+    """Return the speed of every case with a baseline on fewer devices."""
+    scaled = [row for row in report.rows if row.scaling]
+    at_places = at_a_glance(report, by_network(report.rows))
+    if not scaled:
+        return Section("scaling", "No case has a baseline on one device", at_places) if at_places else None
+    title, also = headline(scaled)
+    tested = [answer for answer in report.predicted[0] if answer.sizes]
+    wrong = wrong_model(report)
+    body: list[Content] = [
+        report.cut(scaled, "cases with a baseline"),
+        wrong,
+        report.drawn("scaling", _charts(report, scaled[:SHOWN])),
+    ]
+    if tested:
+        body.append(
+            note(
+                "Dashed: predicted by a model that was fitted to the fewest devices; ",
+                tag("a", "Predicted", href=report.to("predicted")),
+                " has the errors.",
+            )
+        )
+    body += [_table(report, scaled[:SHOWN]), at_places]
+    lonely = [row for row in report.fast if row.several_devices and not row.scaling and SHARED_GPUS not in row.marks]
+    if lonely:
+        more = f" and {len(lonely) - SHOWN} more" if len(lonely) > SHOWN else ""
+        body.append(
+            note("Without a baseline in this run: ", "; ".join(row.case.label for row in lonely[:SHOWN]), more, ".")
+        )
+    answers = [
+        f"{panel.title}: {headline([row for row in panel.rows if row.scaling])[0]}." for panel in by_network(scaled)
+    ]
+    return Section("scaling", title, body, also, answers, _DEFINITIONS, "Scaling")
+
+
+_DEFINITIONS = (
+    "Weak scaling: every device keeps its batch. Strong scaling: "
+    "all devices share one batch (“batch N in all”); its baseline "
+    "is one device with the whole batch. Efficiency = speed on "
+    "N devices ÷ (N × speed of the fastest one-device case of the "
+    "same adapter, network, batch per device, data, precision, "
+    "tuning and knobs, less those that say how several devices hold "
+    "one network). Over one node: speed on N nodes ÷ (N × speed "
+    "of one node with as many devices). Speed-up: efficiency × N."
+)
+
+
+def speed_up(row: Row) -> Interval:
+    """Return how many times as fast as its baseline a scaled row is."""
+    assert row.scaling
+    return row.scaling.efficiency.scaled(row.case.placement.device_count)
+
+
+def _gains(row: Row) -> bool:
+    return row.scaling is not None and row.scaling.efficiency.processes > 1 and speed_up(row).low > 1.0
+
+
+def headline(scaled: Sequence[Row]) -> tuple[str, str]:
+    """Return who gains beyond doubt from more devices, of the rows on the most devices."""
+    most = max(row.case.placement.device_count for row in scaled)
+    rows = [row for row in scaled if row.case.placement.device_count == most and row.sound] or [
+        row for row in scaled if row.case.placement.device_count == most
+    ]
+    where = "a second device" if most == 2 else f"{most} devices"
+    best = max(rows, key=lambda row: speed_up(row).value)
+    (name,) = labels([best.case])
+    far = f"{name.words} comes nearest to ideal: {number(speed_up(best).value)} of {most} times, {best.case.workload}."
+    sure = [row for row in rows if _gains(row)]
+    if all(row.scaling and row.scaling.efficiency.processes < 2 for row in rows):
+        return f"No verdict yet on {where}", far
+    if len(rows) == 1:
+        return f"{name.words} is {number(speed_up(best).value)} times as fast on {devices(most)}", ""
+    who = list(dict.fromkeys(labels([row.case])[0].title for row in sure))
+    everyone = list(dict.fromkeys(labels([row.case])[0].title for row in rows))
+    if not sure:
+        return f"No case gains from {where}", far
+    if len(sure) == len(rows):
+        return f"All {len(rows)} cases gain from {where}", far
+    named = 1 <= len(who) <= 3 and len(who) < len(everyone)
+    gain = "gains" if len(who) == 1 else "gain"
+    return (
+        f"Only {listed(who)} {gain} from {where}" if named else f"{len(sure)} of {len(rows)} cases gain from {where}"
+    ), far
+
+
+def series_of(rows: Sequence[Row]) -> list[Series]:
+    """Return the series of sound rows whose baseline is among them; of networks in parts, one a training."""
+    known = {row.id: row for row in rows}
+    in_parts = {row.id: number_ for number_, group in enumerate(trainings(rows)) for row in group}
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.scaling and row.scaling.baseline_id in known:
+            baseline = known[row.scaling.baseline_id]
+            at = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling, in_parts.get(row.id))
+            found.setdefault(at, [baseline]).append(row)
+    called = labels([_placeless(group[-1].case) for group in found.values()])
+    named = [
+        Name(name.title, on_nodes(name.detail, of_a_node(group[-1].case)))
+        for name, group in zip(called, found.values(), strict=True)
+    ]
+    return [
+        Series(name, sorted(group, key=lambda row: row.case.placement.device_count))
+        for name, group in zip(named, found.values(), strict=True)
+    ]
+
+
+def of_a_node(case: Case) -> int:
+    """Return the devices on each of several nodes; 0 on one node."""
+    place = case.placement
+    return place.devices_per_node if place.nodes > 1 else 0
+
+
+def on_nodes(name: str, count: int) -> str:
+    """Return the name of a series with the devices of each of its nodes; 0: one node."""
+    return " · ".join(filter(None, [name, f"{devices(count)} per node" if count else ""]))
+
+
+def _placeless(case: Case) -> Case:
+    batch = case.batch if case.scaling == "weak" else case.global_batch
+    return replace(case, batch=batch, placement=Placement(device=case.placement.device, threads=case.placement.threads))
+
+
+def _charts(report: Report, scaled: Sequence[Row]) -> list[Chart]:
+    """Return rows of speed-up of each place where series have two; small multiples where they have more."""
+    ids = {id_ for row in scaled if row.scaling for id_ in (row.id, row.scaling.baseline_id)}
+    panels = for_charts(by_network(row for row in report.rows if row.id in ids))
+    found: list[Chart] = []
+    for panel in panels:
+        every = series_of(panel.rows)
+        if any(len(one.rows) > 2 for one in every):
+            found += [_multiple(panel, one, every, report.predicted[0]) for one in every]
+        else:
+            rows = [row for row in panel.rows if row.scaling]
+            found += [speed_ups(report, group) for group in by_group(rows)]
+    return found
+
+
+def speed_ups(report: Report, panel: Panel) -> Rows:
+    """Return the speed-ups of rows on as many devices, the largest first."""
+    pairs = sorted(panel.pairs, key=lambda pair: -speed_up(pair[1]).value)
+    most = pairs[0][1].case.placement.device_count
+    scale = linear(max(most, top(speed_up(row) for _, row in pairs)), "×", strong=(1.0, float(most)))
+    entries = [
+        Entry(
+            name.title, interval(scale, speed_up(row)), f"{number(speed_up(row).value)}×", name.detail,
+            kind="lead" if _gains(row) else "",
+            of=row.case.adapter, words=f"{number(speed_up(row).value)} times "
+                f"one device{bracketed(speed_up(row))}", link=report.case(row),
+        )
+        for name, row in pairs
+    ]  # fmt: skip
+    setting = f"{panel.title} ÷ 1 device, ideal {most}×"
+    return Rows(
+        headline(panel.rows)[0], setting, scale, entries, "speed-up", "speed-up over one device", warning=panel.warning
+    )
+
+
+def card(report: Report) -> Rows | None:
+    """Return the speed-ups of the comparison with the most of them."""
+    panels = for_charts(by_group(row for row in report.rows if row.scaling))
+    panels = [panel for panel in panels if len(panel.rows) > 1 or len(panels) == 1]
+    if not panels:
+        return None
+    most = max(panels, key=lambda panel: (len(panel.rows), panel.rows[0].case.placement.device_count))
+    return replace(speed_ups(report, most), more=("Scaling", report.to("scaling")))
+
+
+def _multiple(panel: Panel, one: Series, every: Sequence[Series], predicted: Sequence[Answer]) -> Lines:
+    """Return a series in front of the others, with its ideal and its prediction."""
+    counts = [row.case.placement.device_count for row in one.rows]
+    base = one.rows[0].speed
+    lines = [Line("ideal", counts, [base * count / counts[0] for count in counts], kind="ideal")]
+    lines += [_line(other, "rest", "") for other in every if other is not one]
+    efficiency = one.rows[-1].scaling
+    ups = f"{number(one.rows[-1].speed / base)}× of {counts[-1] // counts[0]}"
+    lines.append(_line(one, "lead", ups))
+    ids = {row.id for row in one.rows if row.several_devices}
+    for answer in predicted:
+        asked = answer.asked
+        if not ids.isdisjoint(asked.cases) and asked.fitted_to is not None and answer.sizes:
+            sizes = [asked.fitted_to, *(found.ranks for found in answer.predictions)]
+            rates = [asked.measured[asked.fitted_to].value, *(found.rate for found in answer.predictions)]
+            low = [None, *(found.rates[0] for found in answer.predictions)]
+            high = [None, *(found.rates[1] for found in answer.predictions)]
+            bad = any(answer.wrong(found) for found in answer.predictions)
+            lines.append(
+                Line(
+                    "predicted: wrong" if bad else "predicted",
+                    sizes,
+                    rates,
+                    low,
+                    high,
+                    "predicted bad" if bad else "predicted",
+                    dots=True,
+                )
+            )
+    exposed = one.rows[-1].budget.exposed_share if one.rows[-1].budget else None
+    title = f"{one.name.words}: {ups}" + (f", exchange {percent(exposed)}" if exposed is not None else "")
+    setting = " · ".join(filter(None, [panel.title, one.name.words, f"batch {one.rows[-1].case.batch}"]))
+    ticks = {float(count): str(count) for count in counts}
+    note_ = "" if efficiency is None or not efficiency.super_linear else "Super-linear: check the baseline."
+    return Lines(title, setting, lines, "devices", "samples/s", "x", ticks=ticks, warning=panel.warning, note=note_)
+
+
+def _line(one: Series, kind: str, name: str) -> Line:
+    rates = [row.rate for row in one.rows if row.rate]
+    counts = [row.case.placement.device_count for row in one.rows if row.rate]
+    if kind == "rest":
+        return Line(name, counts, [rate.value for rate in rates], kind=kind)
+    highs = [min(rate.high, 2 * rate.value) for rate in rates]
+    return Line(name, counts, [rate.value for rate in rates], [rate.low for rate in rates], highs, kind, dots=True)
+
+
+def wrong_model(report: Report) -> Markup | None:
+    """Return the warning that predictions are far from what was measured; None where they are not."""
+    verdicts = [answer.wrong(one) for answer in report.predicted[0] for one in answer.predictions]
+    wrong = verdicts.count(True)
+    if not wrong:
+        return None
+    words = (
+        f"{wrong} of {len(verdicts)} predictions {'is' if wrong == 1 else 'are'} "
+        f"more than 10 % away from what was measured."
+    )
+    return tag("p", tag("strong", "The model is wrong here: "), words, class_="bad")
+
+
+def _table(report: Report, scaled: Sequence[Row]) -> Markup:
+    nodes = any(row.over_nodes for row in scaled)
+    heads = [
+        Head("Case"),
+        Head("place"),
+        Head("samples/s"),
+        Head("speed-up", "strong"),
+        Head("efficiency", "strong"),
+        Head("exchange, of the iteration"),
+    ]
+    heads += [Head("over one node")] * nodes
+    bodies = []
+    for panel in by_group(scaled):
+        lines = []
+        for name, row in panel.pairs:
+            assert row.scaling
+            base = small(f"{row.scaling.baseline_label}: {number(row.scaling.baseline_rate)}")
+            exposed = share(row.budget.exposed_share if row.budget else None)
+            cells: list[Content] = [
+                joined([report.head(name, row), base]),
+                place_words(place_of(row.case)),
+                number(row.speed),
+                number(speed_up(row).value),
+                _reached(row.scaling),
+                exposed,
+            ]
+            lines.append(TableLine([*cells, *([_reached(row.over_nodes)] if nodes else [])], of=row.case.adapter))
+        bodies.append(Body(lines, panel.title))
+    return table("Efficiency", heads, bodies)
+
+
+def _reached(found: Scaling | None) -> Content:
+    if found is None:
+        return ""
+    within = small(ends(found.efficiency, share)) if found.efficiency.scatters else None
+    super_linear = tag("span", "super-linear: check the baseline", class_="mark bad") if found.super_linear else None
+    return joined([share(found.efficiency.value), within, super_linear])
+
+
+def place_of(case: Case) -> Place:
+    """Return where a case ran; binding and launcher aside."""
+    return case.placement.nodes, case.placement.devices_per_node
+
+
+def place_words(place: Place) -> str:
+    nodes, count = place
+    return f"{nodes} nodes of {count}" if nodes > 1 else devices(count)
+
+
+def at_a_glance(report: Report, panels: Iterable[Panel], least: int = 2) -> Markup | None:
+    """Return a line an adapter and strategy, a column a place; None of fewer places than `least`."""
+    panels = list(panels)
+    places = sorted({place_of(row.case) for panel in panels for row in panel.rows})
+    if len(places) < least:
+        return None
+    bodies = []
+    for panel in panels:
+        lines = [[report.head(name), *(_speed(cells.get(place)) for place in places)] for name, cells in _lines(panel)]
+        bodies.append(Body(lines, panel.title, panel.common))
+    heads = [Head("samples/s"), *(Head(place_words(place), "strong") for place in places)]
+    return joined(
+        [
+            tag("h3", "All speeds at a glance"),
+            table("All speeds at a glance", heads, bodies),
+            note("A star: not compared with other frameworks. Small numbers: efficiency."),
+        ]
+    )
+
+
+def _speed(row: Row | None) -> Content:
+    if row is None:
+        return ""
+    star = tag("span", " *", class_="bad", title=f"not compared: {', '.join(row.marks)}") if not row.sound else None
+    return joined([number(row.speed), star, small(share(row.scaling.efficiency.value)) if row.scaling else None])
+
+
+def _lines(panel: Panel) -> list[tuple[Name, dict[Place, Row]]]:
+    """Return a strategy's rows by place; strategies of several devices begin with the row that they are scaled from."""
+    known = {row.id: row for row in panel.rows}
+    found: dict[str, dict[Place, Row]] = {}
+    for row in panel.rows:
+        if row.several_devices:
+            cells = found.setdefault(anywhere(row.case).id, {})
+            if row.scaling and row.scaling.baseline_id in known:
+                cells.setdefault((1, 1), known[row.scaling.baseline_id])
+            cells[place_of(row.case)] = max(cells.get(place_of(row.case), row), row, key=lambda one: one.speed)
+    there = {row.id for cells in found.values() for row in cells.values()}
+    for row in panel.rows:
+        if not row.several_devices and row.id not in there:
+            found.setdefault(anywhere(row.case).id, {})[1, 1] = row
+    called = labels([anywhere(max(cells.items())[1].case) for cells in found.values()])
+    return list(zip(called, found.values(), strict=True))
+
+
+def anywhere(case: Case) -> Case:
+    """Return the case without its place, rate and passes: what a strategy on one device and on many have in common."""
+    return replace(_placeless(case), lr=0.0, passes=())

@@ -1,0 +1,512 @@
+"""Where the time goes: each case's iteration in stages, its layers, and networks that several devices hold together."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from reports.charts.rows import Entry, Rows, cell_bar, key, linear, stack, swatch
+from reports.pages.run import Report, Section
+from reports.words.html import Body, Content, Head, folded, joined, listing, measured, note, table, tag
+from reports.words.html import Entry as Line
+from reports.words.names import Name
+from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
+from reports.words.text import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
+from suite.analysis.budget import STAGES
+from suite.analysis.learning import noted
+from suite.analysis.roofline import of_row
+from suite.analysis.rows import Row
+from suite.analysis.scaling import in_parts
+from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
+from suite.text import grouped
+from suite.worker.pass_kinds import STAGED
+
+WORDS = {"io": "read", "h2d": "copy", "communication": "exchange"}
+UNCLEAR = "large residual"
+MATTERS, MOST = 0.02, 8  # of the layers' time; layers with a line of their own
+
+
+def word(stage: str) -> str:
+    """Return a stage's name on a page."""
+    return WORDS.get(stage, stage)
+
+
+def stages(report: Report) -> Section | None:
+    """Return the closed budget of every case that has one."""
+    asked = any(STAGED in row.case.passes for row in report.rows)
+    staged = [row for row in report.rows if row.rates and row.budget]
+    if not staged:
+        return (
+            Section("stages", "No case has both its native and its staged pass", None)
+            if asked and report.rows
+            else None
+        )
+    panels = by_group(staged[:SHOWN])
+    shown = for_charts(panels)
+    there = [stage for stage in STAGES if stage != "other" and any(_seconds(row, stage) for row in staged)]
+    title, also = headline(row for panel in shown for row in panel.rows)
+    kinds = {stage: word(stage) for stage in there} | {
+        "other": "not explained",
+        "mark": "real step; paler beyond it: saved by fusing and overlapping",
+    }
+    body: list[Content] = [report.cut(staged, "cases that were measured stage by stage"), key(kinds)]
+    body.append(report.drawn("stages", [_panel(report, panel) for panel in shown]))
+    if any(UNCLEAR in row.marks for panel in shown for row in panel.rows):
+        body.append(
+            note(
+                "Grey: the stages, measured one by one, explain that step badly; "
+                "compare only its mark. » The stages go on beyond the chart."
+            )
+        )
+    body += [tag("h3", "Stage by stage, milliseconds"), _table(report, panels, there)]
+    body.append(
+        note(
+            "A group’s bars share one scale. Read, copy and exchange are what "
+            "the real step waits for: a value below zero is noise around none."
+        )
+    )
+    return Section("stages", title, body, also, definitions=_DEFINITIONS, name="Stages")
+
+
+_DEFINITIONS = (
+    "Read + copy + forward + backward + bubble + exchange + update "
+    "+ not explained = the native wall time of an iteration. "
+    "Exchange is what exchanging gradients adds (native − compute only); read and copy are what input adds (native − "
+    "resident). The rest is the residual, kept with its sign and "
+    "never spread: below zero, the fused native step is faster "
+    "than its stages one by one. Stages are those of the critical "
+    "rank, whose own work takes longest; means over steps and "
+    "processes, because only means add up. Overhead of the "
+    "instrumentation = staged ÷ native. A dash: no pass could tell, "
+    "or the strategy cannot tell the stage apart."
+)
+
+
+def _seconds(row: Row, stage: str) -> float:
+    return (getattr(row.budget, stage) or 0.0) if row.budget else 0.0
+
+
+def _longest(row: Row) -> str:
+    return max((stage for stage in STAGES if stage != "other"), key=lambda stage: _seconds(row, stage))
+
+
+def _waiting(row: Row) -> bool:
+    found = row.budget.exposed_communication if row.budget else None
+    return row.several_devices and found is not None and found.low > 0 and UNCLEAR not in row.marks
+
+
+def headline(rows: Iterable[Row]) -> tuple[str, str]:
+    """Return the stage that takes most cases longest; rows whose stages explain their step badly have no say."""
+    every = list(rows)
+    known = [row for row in every if UNCLEAR not in row.marks]
+    if not known:
+        return (
+            "No case’s stages explain its step",
+            f"All {len(every)} have a large residual: compare only their real steps.",
+        )
+    ((stage, count),) = Counter(map(_longest, known)).most_common(1)
+    left = len(every) - len(known)
+    also = (
+        f"{left} more {'case has' if left == 1 else 'cases have'} stages that explain their step badly." if left else ""
+    )
+    where = (
+        ""
+        if len(known) == 1
+        else f" in all {count} cases"
+        if count == len(known)
+        else f" in {count} of {len(known)} cases"
+    )
+    return f"{word(stage).capitalize()} takes longest{where}", also
+
+
+def _panel(report: Report, panel: Panel) -> Rows:
+    rows = sorted(panel.pairs, key=lambda pair: pair[1].budget.native if pair[1].budget else 0.0)
+    known = [row for _, row in rows if UNCLEAR not in row.marks]
+    ends = [
+        max(
+            sum(max(_seconds(row, stage), 0.0) for stage in STAGES if stage != "other"),
+            row.budget.native if row.budget else 0,
+        )
+        for row in known
+    ]
+    scale = linear(1000 * max([*ends, *(row.budget.native * 1.1 for _, row in rows if row.budget)]), " ms")
+    entries = []
+    for name, row in rows:
+        assert row.budget
+        parts = {stage: 1000 * _seconds(row, stage) for stage in STAGES if stage != "other"}
+        said = ", ".join(f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms)
+        kind = "unclear" if UNCLEAR in row.marks else ""
+        track = stack(scale, parts, 1000 * row.budget.native)
+        entries.append(
+            Entry(
+                name.title,
+                track,
+                milliseconds(row.budget.native),
+                name.detail,
+                "",
+                kind,
+                row.case.adapter,
+                f"{said} ms",
+                report.case(row),
+            )
+        )
+    return Rows(
+        _said(panel, known), panel.title, scale, entries, "ms", "stages of an iteration, ms", warning=panel.warning
+    )
+
+
+def _said(panel: Panel, known: Sequence[Row]) -> str:
+    """Return a panel's finding: the cost of waiting for the exchange, where that is sure; else the longest stage."""
+    waiting = sorted(
+        (row.budget.exposed_share or 0.0, name.title) for name, row in panel.pairs if row.budget and _waiting(row)
+    )
+    if waiting:
+        who = (
+            listed(list(dict.fromkeys(title for _, title in waiting)))
+            if len(waiting) <= 3
+            else f"{len(waiting)} of {len(panel.rows)}"
+        )
+        return (
+            f"{who} wait{'s' if len(waiting) == 1 else ''} for the "
+            f"exchange: {_range([one for one, _ in waiting])} of the step"
+        )
+    if not known:
+        return "The stages explain no step here"
+    ((stage, count),) = Counter(map(_longest, known)).most_common(1)
+    shares = sorted(_seconds(row, stage) / row.budget.native for row in known if row.budget and _longest(row) == stage)
+    where = "" if len(known) == 1 else f" in all {count}" if count == len(known) else f" in {count} of {len(known)}"
+    return f"{word(stage).capitalize()} takes longest{where}: {_range(shares)} of the step"
+
+
+def _range(shares: Sequence[float]) -> str:
+    return range_of([f"{shares[0] * 100:.0f}", f"{shares[-1] * 100:.0f}"]) + "\u00a0%"
+
+
+def card(report: Report) -> Rows | None:
+    """Return the panel that says most: of the most cases that are explained, of the longest steps."""
+    panels = for_charts(by_group(row for row in report.rows if row.rates and row.budget))
+    if not panels:
+        return None
+    most = max(
+        panels,
+        key=lambda one: (
+            sum(UNCLEAR not in row.marks for row in one.rows),
+            max(row.budget.native for row in one.rows if row.budget),
+        ),
+    )
+    found = _panel(report, most)
+    kinds = {
+        stage: word(stage)
+        for stage in STAGES
+        if stage != "other" and any(_seconds(row, stage) > 0.03 * row.budget.native for row in most.rows if row.budget)
+    }
+    return Rows(
+        found.title,
+        found.setting,
+        found.scale,
+        found.entries,
+        found.unit,
+        found.axis,
+        kinds,
+        more=("Stages", report.to("stages")),
+    )
+
+
+def _table(report: Report, panels: Sequence[Panel], there: Sequence[str]) -> Markup:
+    heads = [
+        Head("Case"),
+        *(Head(joined([swatch(stage), word(stage)])) for stage in there),
+        Head(joined([swatch("other"), "not explained"])),
+    ]
+    heads += [Head("real step", "strong"), Head("io alone", "low"), Head("staged", "low"), Head("overhead", "low")]
+    bodies = []
+    for panel in panels:
+        longest = (
+            max(
+                (_seconds(row, stage) for row in panel.rows for stage in there if UNCLEAR not in row.marks), default=0.0
+            )
+            or 1.0
+        )
+        lines = []
+        for name, row in panel.pairs:
+            budget = row.budget
+            assert budget
+            bars: list[Content] = []
+            for stage in there:
+                seconds = getattr(budget, stage)
+                bars.append(joined([cell_bar((seconds or 0.0) / longest, stage), tag("span", milliseconds(seconds))]))
+            more = [
+                milliseconds(budget.other),
+                milliseconds(budget.native),
+                milliseconds(budget.io_only),
+                milliseconds(budget.staged),
+                f"{number(budget.instrumentation_overhead)}×",
+            ]
+            lines.append(
+                Line(
+                    [report.head(name, row), *bars, *more], "unclear" if UNCLEAR in row.marks else "", row.case.adapter
+                )
+            )
+        bodies.append(Body(lines, panel.title))
+    return table("Milliseconds per iteration", heads, bodies, "facets")
+
+
+def layers(report: Report) -> Section | None:
+    """Return the layers that matter of each network, and every layer of every case, folded."""
+    layered = [row for row in report.rows if any(one.layers for one in row.measured)]
+    if not layered:
+        return None
+    maps = [_heat(report, panel) for panel in for_charts(by_group(layered[:SHOWN]))]
+    every = [_layers(report, row) for row in layered[: SHOWN // 10]]
+    title = maps[0][0] if maps else "Layers"
+    body = [report.cut(layered, "cases with timed layers"), [drawn for _, drawn in maps], every]
+    return Section("layers", title, body, definitions=_LAYERS, name="Layers")
+
+
+_LAYERS = (
+    "Milliseconds per iteration. Where a framework runs layer by "
+    "layer, these are laps of a real forward and backward pass. "
+    "Elsewhere each layer runs by itself and is waited for, "
+    "which takes longer than the stage. Medians over steps, means "
+    "over ranks, medians over processes. At best: forward and "
+    "backward together at the device’s measured peaks, if every "
+    "tensor crossed memory once."
+)
+
+
+def _heat(report: Report, panel: Panel) -> tuple[str, Markup]:
+    """Return (headline, table): a line a layer that matters, a column a case; the darker, the longer."""
+    timed = [
+        (name, {one.layer: one.forward_s + one.backward_s for one in row.layers})
+        for name, row in panel.pairs
+        if row.layers
+    ]
+    kinds = {one.layer: one.kind for row in panel.rows for one in row.layers or ()}
+    total = sum(sum(column.values()) for _, column in timed) or 1.0
+    taken = {layer: sum(column.get(layer, 0.0) for _, column in timed) / total for layer in kinds}
+    chosen = sorted(kinds, key=lambda layer: -taken[layer])[:MOST]
+    chosen = [layer for layer in kinds if layer in chosen and taken[layer] >= MATTERS]
+    deepest = max((column.get(layer, 0.0) for _, column in timed for layer in chosen), default=0.0) or 1.0
+    lines: list[Sequence[Content]] = []
+    for layer in chosen:
+        cells = [_shade(column.get(layer), deepest) for _, column in timed]
+        lines.append([joined([layer, " ", tag("small", kinds[layer])]), *cells])
+    others = [layer for layer in kinds if layer not in chosen]
+    if others:
+        rest = [milliseconds(sum(column.get(layer, 0.0) for layer in others)) for _, column in timed]
+        lines.append([f"{len(others)} other layer{'s' * (len(others) > 1)}", *rest])
+    names = [joined([name.title, tag("small", f" {name.detail}") if name.detail else None]) for name, _ in timed]
+    words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
+    setting = f"Layers: {panel.title}"
+    return words, joined(
+        [
+            tag("h3", panel.title),
+            tag("p", f"{words}: milliseconds of forward and backward; the darker, the longer", class_="sub"),
+            _heat_table(setting, names, lines),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A number on a shade of blue."""
+
+    words: str
+    depth: float  # per cent of the colour: the number in front is read in both schemes
+
+
+def _shade(seconds: float | None, deepest: float) -> Shade:
+    return Shade(milliseconds(seconds), 45 * (seconds or 0.0) / deepest)
+
+
+def _heat_table(label: str, names: Sequence[Content], lines: Iterable[Sequence[Content]]) -> Markup:
+    head = tag("thead", tag("tr", [tag("th", words, scope="col") for words in ("Layer", *names)]))
+    rows = []
+    for first, *cells in lines:
+        drawn = [
+            tag("td", cell.words, style=f"--depth:{cell.depth:.0f}%") if isinstance(cell, Shade) else tag("td", cell)
+            for cell in cells
+        ]
+        rows.append(tag("tr", tag("th", first, scope="row"), drawn))
+    whole = tag("table", head, tag("tbody", rows), class_="heat")
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _layers(report: Report, row: Row) -> Markup:
+    roof = of_row(report.folder.path, row)
+    heads = [
+        *map(Head, ("Layer", "kind", "forward", "backward", "exchange", "gradient bytes")),
+        *(map(Head, ("at best", "bound by")) if roof else ()),
+    ]
+    lines = []
+    for layer in row.layers or ():
+        best = roof.by_layer.get(layer.layer) if roof else None
+        cells = [
+            layer.layer,
+            layer.kind,
+            milliseconds(layer.forward_s),
+            milliseconds(layer.backward_s),
+            milliseconds(layer.communication_s),
+            number(layer.bytes),
+        ]
+        lines.append(
+            [*cells, *([milliseconds(best.best_s) if best else "", best.bound_by if best else ""] if roof else ())]
+        )
+    limits = None
+    if roof:
+        limits = note(
+            f"Peaks: {number(roof.peak.flop_per_s / 1e9)} Gflop/s and "
+            f"{number(roof.peak.bytes_per_s / 1e9)} GB/s. The network with its update would reach "
+            f"{number(roof.best_rate)} samples/s on each device; "
+            f"memory bounds {percent(roof.memory_share)} of that time."
+        )
+    return folded(
+        f"Every layer of {row.case.label}", table(f"Layers of {row.case.label}", heads, [Body(lines)]), limits
+    )
+
+
+WINS = {
+    "faster": "One network in parts is faster than one on each device",
+    "slower": "One network on each device is faster than one in parts",
+    "no detectable difference": "No difference is detectable between one network in parts and one on each device",
+    f"faster, {NO_VERDICT}": "One network in parts was faster than one on each device, without a verdict",
+    f"slower, {NO_VERDICT}": "One network on each device was faster than one in parts, without a verdict",
+}
+
+
+@dataclass(frozen=True)
+class Duel:
+    """A strategy that splits a network against the fastest that does not, on as many devices, for one network."""
+
+    title: str
+    devices: int
+    whole: tuple[Name, Row]  # a network on each device
+    parted: tuple[Name, Row]  # one network on all, or on several: the strategy's fastest settings
+    ratio: Interval  # of the speeds, the network in parts over the whole one
+
+    @property
+    def outcome(self) -> str:
+        """The outcome for the network in parts, one of WINS."""
+        if self.ratio.verdict != NO_VERDICT:
+            return self.ratio.verdict
+        return f"{'faster' if self.ratio.value > 1.0 else 'slower'}, {NO_VERDICT}"
+
+    @property
+    def sentence(self) -> str:
+        """Speed, memory and traffic of the two, in words."""
+        (whole, on_each), (parted, shared) = self.whole, self.parted
+        first, comma, why = self.outcome.partition(", ")
+        verdict = f"{first} by {percent(abs(self.ratio.value - 1))}{comma}{why}" if why else first
+        words = [
+            f"{self.title} on {self.devices} devices: {parted.words} reaches {number(shared.speed)} samples/s with one "
+            f"network in parts, {whole.words} {number(on_each.speed)} with a network on each device ({verdict})"
+        ]
+        if shared.memory and on_each.memory:
+            words.append(f"a rank holds {memory(max(shared.memory))} at most, against {memory(max(on_each.memory))}")
+        there, here = traffic(shared), traffic(on_each)
+        if there is not None and here is not None:
+            words.append(f"a device contributes {mebibytes(there)} MiB a step, against {mebibytes(here)}")
+        return "; ".join(words) + "."
+
+
+def parts(report: Report) -> Section | None:
+    """Return strategies that split one network over several devices, next to those that hold a whole one on each."""
+    panels = [panel for panel in by_network(report.rows) if any(map(in_parts, panel.rows))]
+    if not panels:
+        return None
+    found = duels(panels)
+    heads = [
+        Head("Case"),
+        *map(Head, ("devices", "devices of one network")),
+        Head("samples/s", "strong"),
+        *map(Head, ("bubble, ms", "bubble, of the iteration", "traffic, MiB")),
+        Head("memory of each rank", "words"),
+    ]
+    bodies = []
+    for panel in panels:
+        lines = []
+        for name, row in panel.pairs[:SHOWN]:
+            bubble = row.budget.bubble if row.budget else None
+            size = str(row.declared.model_parallel_size) if row.declared else "–"
+            held = ", ".join(map(memory, row.memory)) or "–"
+            part = share(bubble / row.budget.native if row.budget and bubble is not None else None)
+            lines.append(
+                [
+                    report.head(name, row),
+                    str(row.case.placement.device_count),
+                    size,
+                    measured(row.rate),
+                    milliseconds(bubble),
+                    part,
+                    mebibytes(traffic(row)) if row.several_devices else "–",
+                    held,
+                ]
+            )
+        bodies.append(Body(lines, panel.title, panel.common))
+    won = grouped(found, lambda duel: duel.outcome)
+    wins = [f"{words}: {_places(won[outcome])}." for outcome, words in WINS.items() if outcome in won]
+    answers = wins + [duel.sentence for duel in found]
+    title = "One network on several devices"
+    if found:
+        faster = sum(duel.outcome == "faster" for duel in found)
+        undecided = all(NO_VERDICT in duel.outcome for duel in found)
+        title = (
+            f"One network in parts wins {faster} of {len(found)} comparisons"
+            if not undecided
+            else "No verdict yet on networks in parts"
+        )
+    return Section(
+        "parts",
+        title,
+        [listing(answers), table("Networks in parts", heads, bodies)],
+        answers=answers,
+        definitions=_PARTS,
+        name="Networks in parts",
+    )
+
+
+_PARTS = (
+    "Bubble: the time that a device waits for the others of its "
+    "network; between ranks the transfer of activations and their "
+    "gradients is in it; a dash where a strategy waits within its "
+    "forward and backward. Traffic: what each device contributes "
+    "to the exchanges of a step, gradients or activations with "
+    "their gradients; the mean over devices. Memory: the most that "
+    "each rank held, on its devices where the framework reports it, else in its whole process."
+)
+
+
+def _places(found: Iterable[Duel]) -> str:
+    """Return networks and devices, each with the strategies that split the network there."""
+    there = grouped(found, lambda duel: f"{duel.title} on {duel.devices} devices")
+    return "; ".join(f"{place} ({listed([_strategy(duel.parted) for duel in each])})" for place, each in there.items())
+
+
+def traffic(row: Row) -> float | None:
+    """Return the bytes that each device contributes to the exchanges of a step, their mean; None: not counted."""
+    exchanged = [noted(process.about.notes, "exchanged_bytes") for process in row.measured]
+    gradients = [process.gradient_bytes for process in row.measured]  # of pipelines side by side a part of it
+    return next((float(each) for each in [*exchanged, *gradients] if each), None)
+
+
+def duels(panels: Iterable[Panel]) -> list[Duel]:
+    """Return each strategy that splits the network, in its fastest settings, against the fastest that does not."""
+    found = []
+    for panel in panels:
+        named = [pair for pair in panel.pairs if pair[1].comparable and pair[1].synchronous and pair[1].several_devices]
+        places = grouped(named, lambda pair: (pair[1].case.placement.device_count, pair[1].case.global_batch))
+        for (devices, _), group in places.items():
+            wholes, parted = ([pair for pair in group if in_parts(pair[1]) == split] for split in (False, True))
+            # The fastest of many is also the luckiest: the interval holds for every pair that might have been compared.
+            level = 1 - (1 - LEVEL) / max(1, len(wholes) * len(parted))
+            for tried in grouped(parted, _strategy).values() if wholes else ():
+                whole, fastest = (max(kind, key=lambda pair: pair[1].speed) for kind in (wholes, tried))
+                assert fastest[1].rates
+                assert whole[1].rates
+                found.append(Duel(panel.title, devices, whole, fastest, ratio(fastest[1].rates, whole[1].rates, level)))
+    return found
+
+
+def _strategy(pair: tuple[Name, Row]) -> str:
+    return f"{pair[0].title} {pair[1].case.strategy}"

@@ -1,0 +1,352 @@
+"""The tables and figures of the study that the plan `paper` repeats, under its numbers, of what a run has measured.
+
+S. Shi, Q. Wang and X. Chu, "Performance Modeling and Evaluation of Distributed Deep Learning Frameworks on GPUs",
+arXiv 1711.05979. None of the study's own results stands here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from markupsafe import Markup
+
+from reports.charts.lines import Line, Lines
+from reports.charts.rows import Entry, Rows, bar, linear, top
+from reports.pages.communication import gradient_bytes, hidden_part
+from reports.pages.method import software_of
+from reports.pages.run import Chart, Report, Section
+from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
+from reports.words.html import Body, Content, Head, measured, table, tag
+from reports.words.names import labels
+from reports.words.names import title as named
+from reports.words.panels import Panel, beside_others, by_network
+from reports.words.text import bracketed, mebibytes, memory, number
+from suite import plugins
+from suite.analysis.rows import Row
+from suite.analysis.stats import Interval, ratio
+from suite.plan.networks import network_of
+from suite.results.records import Host
+from suite.results.run_folder import RunFolder
+from suite.text import grouped
+from suite.worker.pass_kinds import STAGED
+from workloads.graph import Graph
+
+PLAN = "paper"
+NETWORKS = ("alexnet", "googlenet", "resnet50", "resnet152")  # the plan's; another network has none of its numbers
+KERNELS = {"onednn": "oneDNN", "cudnn_autotune": "cuDNN's autotuning"}  # by the knob that switches them
+ONE_DEVICE = Interval(1.0, 1.0, 1.0, 1)
+DRAWN = 8  # nodes
+
+
+def study(report: Report) -> Section | None:
+    """Return the study's tables of a run of the plan `paper`; those measured stage by stage are the study's.
+
+    None where none of the study's networks was measured, as in a plan of one's own by that name.
+    """
+    rows = [row for row in report.rows if row.rates and row.case.workload in NETWORKS]
+    if report.plan.name != PLAN or not rows:
+        return None
+    staged = [row for row in rows if STAGED in row.case.passes]
+    node, nodes = (
+        [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
+    )
+    sizes = {(row.case.workload, of_a_node(row.case)) for row in nodes}
+    over = [
+        row
+        for row in staged
+        if row.several_devices and (row.case.workload, row.case.placement.devices_per_node) in sizes
+    ]
+    one = [row for row in staged if not row.several_devices and row.budget]
+    parts: list[tuple[str, Content]] = [
+        ("Table 2: hardware of each node", _hardware(report.folder.hosts())),
+        ("Figure 1: nodes and links", topology(report.folder.hosts())),
+        ("Table 3: software", _software(report)),
+        ("Table 4: networks", _networks(report, rows)),
+        ("Table 5: seconds of each stage on one device", _stages(report, one)),
+        (
+            "Figure 3: seconds per iteration on one device",
+            _drawn(report, [_iterations(report, panel) for panel in by_network(staged)]),
+        ),
+        ("Figure 4: speed-up within a node", _drawn(report, [_speed_ups(panel, False) for panel in by_network(node)])),
+        ("Table 6: aggregating gradients within a node", _aggregating(report, [row for row in node if row.budget])),
+        ("Table 7: aggregating gradients over nodes", _aggregating(report, [row for row in nodes if row.budget])),
+        (
+            "Figure 5: speed-up over nodes",
+            _drawn(report, [_speed_ups(panel, True) for panel in by_network(over) if nodes]),
+        ),
+        ("Table 8: samples/s", at_a_glance(report, by_network(staged), least=1)),
+        ("Kernels of the vendors", _kernels(report, rows)),
+    ]
+    first = (
+        "The tables and figures of this study by Shi, Wang and Chu (arXiv 1711.05979), under its numbers, with "
+        "this run’s values. A table or figure for which this run measured nothing is missing."
+    )
+    body = [tag("p", first), [[tag("h3", title), content] for title, content in parts if content]]
+    return Section("study", "Performance Modeling and Evaluation of Distributed Deep Learning Frameworks on GPUs", body)
+
+
+def _drawn(report: Report, charts: Sequence[Chart | None]) -> Content:
+    return report.drawn("study", [chart for chart in charts if chart])
+
+
+def _hardware(hosts: Mapping[str, Host]) -> Content:
+    if not hosts:
+        return None
+    heads = [
+        Head("Node"),
+        Head("CPU", "words"),
+        *map(Head, ("cores", "memory")),
+        *(Head(title, "words") for title in ("GPUs", "PCIe", "network")),
+    ]
+    lines = []
+    for name, host in hosts.items():
+        found = host.machine
+        sockets = f"{found.sockets} × " if found.sockets else ""
+        several = ["; ".join(words) or "–" for words in (found.gpus, found.gpu_links, found.networks)]
+        lines.append(
+            [
+                name,
+                f"{sockets}{found.cpu or 'unknown'}",
+                str(host.cores or host.cores_installed or "–"),
+                memory(found.memory_bytes),
+                *several,
+            ]
+        )
+    return table("Hardware", heads, [Body(lines)])
+
+
+def topology(hosts: Mapping[str, Host]) -> Content:
+    """Return nodes with their GPUs, and the network that joins them, as nested lists that a reader hears in order."""
+    if not hosts:
+        return None
+    shown = list(hosts.items())[:DRAWN]
+    networks = dict.fromkeys(network for _, host in shown for network in host.machine.networks)
+    nodes = []
+    for name, host in shown:
+        links = (
+            host.machine.gpu_links
+            if len(host.machine.gpu_links) == len(host.machine.gpus)
+            else [""] * len(host.machine.gpus)
+        )
+        gpus = [
+            tag("li", gpu.partition(" (")[0], tag("small", f" {link}") if link else None)
+            for gpu, link in zip(host.machine.gpus, links, strict=True)
+        ]
+        cpu = f"{host.machine.cpu or 'CPU unknown'}, {host.cores or host.cores_installed or '?'} cores"
+        nodes.append(tag("li", tag("strong", name), f" {cpu}", tag("ul", gpus) if gpus else None))
+    more = f"; {len(hosts) - DRAWN} more nodes" if len(hosts) > DRAWN else ""
+    return tag("ul", tag("li", f"{', '.join(networks) or 'networks unknown'}{more}", tag("ul", nodes)), class_="nodes")
+
+
+def _software(report: Report) -> Content:
+    heads = [Head("Framework"), *(Head(title, "words") for title in ("versions", "interpreter", "transport"))]
+    lines = [
+        [named(used.adapter), ", ".join(used.versions), "; ".join(used.interpreters), "; ".join(used.transports) or "–"]
+        for used in software_of(report.rows)
+    ]
+    return table("Software", heads, [Body(lines)])
+
+
+def _networks(report: Report, rows: Iterable[Row]) -> Content:
+    lines = []
+    for name, own in grouped(rows, lambda row: row.case.workload).items():
+        layers, parameters, _ = network(report.folder, own)
+        batches = ", ".join(map(str, sorted({row.case.batch for row in own})))
+        lines.append([name, str(layers or "–"), number(parameters), batches])
+    return table("Networks", [*map(Head, ("Network", "layers", "parameters", "batch per device"))], [Body(lines)])
+
+
+def network(folder: RunFolder, rows: Sequence[Row]) -> tuple[int | None, int | None, str]:
+    """Return (layers, parameters, source) of the rows' network; of one that has changed, what the run knows."""
+    case = rows[0].case
+    graph, known = network_of(folder.path, case), plugins.workloads().get(case.workload)
+    counted = next((row.proof.parameter_count for row in rows if row.proof and row.proof.parameter_count), None)
+    source = known.source if known and graph and known.graph().digest == graph.digest else ""
+    return depth(graph) if graph else None, graph.parameter_count if graph else counted, source
+
+
+def depth(graph: Graph) -> int:
+    """Return the layers with weights on the longest way through a network: AlexNet 8, GoogLeNet 22, ResNet-50 50."""
+    behind: dict[str, int] = {}
+    for layer in graph.layers:
+        before = max((behind.get(name, 0) for name in layer.inputs), default=0)
+        behind[layer.name] = before + layer.has_weights
+    return max(behind.values())
+
+
+def _stages(report: Report, rows: Sequence[Row]) -> Content:
+    if not rows:
+        return None
+    heads = [
+        Head("Network, framework"),
+        *map(Head, ("reading", "host to device", "forward", "backward", "update", "other")),
+        Head("total", "strong"),
+        Head("reading alone"),
+    ]
+    bodies = []
+    for panel in by_network(rows):
+        lines = []
+        for name, row in panel.pairs:
+            b = row.budget
+            assert b
+            lines.append(
+                [
+                    report.head(name, row),
+                    *map(number, (b.io, b.h2d, b.forward, b.backward, b.update, b.other, b.native, b.io_only)),
+                ]
+            )
+        bodies.append(Body(lines, panel.title, panel.common))
+    return table("Stages on one device", heads, bodies)
+
+
+def _aggregating(report: Report, rows: Sequence[Row]) -> Content:
+    if not rows:
+        return None
+    heads = [
+        Head("Network, framework"),
+        *map(Head, ("devices", "gradients, MiB", "alone, s")),
+        Head("exposed, s", "strong"),
+        *map(Head, ("hidden, of alone", "iteration, s")),
+    ]
+    bodies = []
+    for panel in by_network(rows):
+        lines = []
+        for name, row in panel.pairs:
+            b = row.budget
+            assert b
+            lines.append(
+                [
+                    report.head(name, row),
+                    place_words(place_of(row.case)),
+                    mebibytes(gradient_bytes(row)),
+                    number(b.comm_only),
+                    number(b.communication),
+                    hidden_part(b, b.comm_only),
+                    number(b.native),
+                ]
+            )
+        bodies.append(Body(lines, panel.title, panel.common))
+    return table("Aggregating gradients", heads, bodies)
+
+
+def _iterations(report: Report, panel: Panel) -> Rows | None:
+    """Return seconds per iteration on one device."""
+    kept, warning = beside_others([row for row in panel.rows if not row.several_devices])
+    if not kept:
+        return None
+    seconds = []
+    for row in kept:
+        assert row.rate
+        samples = row.case.global_batch
+        seconds.append(
+            Interval(samples / row.rate.value, samples / row.rate.high, samples / row.rate.low, row.rate.processes)
+        )
+    scale = linear(top(seconds), " s")
+    names = labels([row.case for row in kept])
+    entries = [
+        Entry(
+            name.title,
+            bar(scale, one),
+            number(one.value),
+            name.detail,
+            of=row.case.adapter,
+            words=f"{number(one.value)} s{bracketed(one)}",
+            link=report.case(row),
+        )
+        for name, row, one in zip(names, kept, seconds, strict=True)
+    ]
+    fastest = names[min(range(len(seconds)), key=lambda index: seconds[index].value)]
+    return Rows(
+        f"{fastest.words} takes least",
+        f"{panel.title} · seconds per iteration",
+        scale,
+        entries,
+        "seconds",
+        "seconds per iteration",
+        warning=warning,
+    )
+
+
+def _speed_ups(panel: Panel, over_nodes: bool) -> Lines | None:
+    """Return a line a strategy, over nodes a line for each number of devices; speeds over one device's."""
+    kept, warning = beside_others(panel.rows)
+    series = grouped(kept, lambda row: (anywhere(row.case).id, row.case.placement.devices_per_node * over_nodes))
+    members = [[row for row in group if row.scaling] for group in series.values()]
+    members = [group for group in members if group]
+    if not members:
+        return None
+    called = labels([anywhere(group[0].case) for group in members])
+    lines = []
+    for name, group in zip(called, members, strict=True):
+        points = {
+            1: ONE_DEVICE,
+            **{
+                row.case.placement.device_count: speed_up(row)
+                for row in sorted(group, key=lambda row: row.case.placement.device_count)
+            },
+        }
+        words = on_nodes(name.words, group[0].case.placement.devices_per_node * over_nodes)
+        lines.append(
+            Line(
+                words,
+                list(points),
+                [each.value for each in points.values()],
+                [each.low for each in points.values()],
+                [each.high for each in points.values()],
+                dots=True,
+            )
+        )
+    best = max(lines, key=lambda line: line.y[-1] or 0.0)
+    counts = sorted({count for line in lines for count in line.x})
+    ideal = Line("ideal", counts, counts, kind="ideal")
+    where = "over nodes" if over_nodes else "within a node"
+    shown = [ideal, *(replace(line, kind="lead" if line is best else "rest") for line in lines)]
+    return Lines(
+        f"{best.name} gains most",
+        f"{panel.title} · speed-up {where}",
+        shown,
+        "devices",
+        "speed-up over one device",
+        "x",
+        ticks={count: f"{count:g}" for count in counts},
+        warning=warning,
+    )
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The same training with a vendor's kernels or their tuning, and without."""
+
+    what: str
+    on: Row
+    off: Row
+
+
+def _kernels(report: Report, rows: Iterable[Row]) -> Markup | None:
+    found = []
+    for knob, what in KERNELS.items():
+        knowing = [row for row in rows if knob in row.case.knobs]
+        for members in grouped(knowing, partial(_apart_from, knob)).values():
+            by = {row.case.knobs[knob]: row for row in members}
+            if "on" in by and "off" in by and by["on"].rates and by["off"].rates:
+                found.append(Kernels(what, by["on"], by["off"]))
+    if not found:
+        return None
+    lines = []
+    for one in found:
+        assert one.on.rates
+        assert one.off.rates
+        case, gain = one.on.case, ratio(one.on.rates, one.off.rates)
+        name = f"{one.what} · {named(case.adapter)} {case.strategy} {case.workload} batch {case.batch}"
+        lines.append(
+            [report.head(name, one.on), measured(one.on.rate), measured(one.off.rate), measured(gain), gain.verdict]
+        )
+    return table(
+        "Kernels",
+        [*map(Head, ("Case", "on, samples/s", "off, samples/s")), Head("on ÷ off", "strong"), Head("verdict", "words")],
+        [Body(lines)],
+    )
+
+
+def _apart_from(knob: str, row: Row) -> str:
+    return replace(row.case, knobs={**row.case.knobs, knob: ""}).id

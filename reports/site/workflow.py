@@ -1,0 +1,92 @@
+"""A workflow of GitHub Actions that publishes a repository's runs on GitHub Pages, whenever they change."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reports.site.frame import made
+from suite.errors import RequestError
+from suite.files import real, write_whole
+from suite.text import command_line
+
+PLACE = Path(".github/workflows/stagebench-pages.yml")
+HEAD = "# Publishes the runs of this repository as a site, whenever they change.\n"
+# Not from a registry: stagebench is in none, and whoever took its name there would run code in the workflow.
+INSTALLING = 'pip install "${STAGEBENCH:?set this variable of the repository to what pip installs: git+https://...}"'
+OWN = Path(__file__).resolve().parents[2]  # the clone that this code runs from, or an environment's site-packages
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A file for a repository, not yet written."""
+
+    path: Path
+    text: str
+
+    def write(self) -> bool:
+        """False where there is one already: it is left as it is."""
+        if self.path.exists():
+            return False
+        made(self.path.parent)
+        write_whole(self.path, self.text)
+        return True
+
+
+def workflow_of(directory: Path, docs: Path | None = None, address: str = "") -> Workflow:
+    """The workflow that does in the folder's repository what `publish` does with the same arguments.
+
+    RequestError for folders that the repository does not hold.
+    """
+    root = _repository(directory)
+    beside = ("--docs", _within(root, docs)) if docs else ()
+    # The site stands outside the checkout: a folder `site` in it is the repository's own.
+    line = f'{quoted("stagebench", "publish", _within(root, directory), *beside)} -o "$RUNNER_TEMP/site" --address '
+    steps = [
+        {"uses": "actions/checkout@v4"},
+        {"uses": "actions/setup-python@v5", "with": {"python-version": "3.13"}},
+        {"run": "pip install ."} if root == OWN else _with_variable("STAGEBENCH", INSTALLING),
+        {"run": line + quoted(address)} if address else _with_variable("PAGES_ADDRESS", f'{line}"$PAGES_ADDRESS"'),
+        {"uses": "actions/upload-pages-artifact@v3", "with": {"path": "${{ runner.temp }}/site"}},
+        {"uses": "actions/deploy-pages@v4"},
+    ]
+    document = {
+        "name": "benchmark pages",
+        "on": {"push": {"branches": ["main"]}},
+        "permissions": {"contents": "read", "pages": "write", "id-token": "write"},
+        "jobs": {"pages": {"runs-on": "ubuntu-latest", "environment": {"name": "github-pages"}, "steps": steps}},
+    }
+    return Workflow(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
+
+
+def quoted(*words: str | Path) -> str:
+    """The words for a shell's line in a workflow, where GitHub replaces `${{ ... }}` before the shell reads it.
+
+    The quotes around a word with a `$` are single ones: closing and opening them again behind it changes nothing.
+    """
+    return command_line(*words).replace("${{", "$''{{")
+
+
+def _with_variable(name: str, line: str) -> dict[str, Any]:
+    """A step that has a variable of the repository's settings as one of the shell's: a value, and never code."""
+    return {"run": line, "env": {name: f"${{{{ vars.{name} }}}}"}}
+
+
+def _repository(directory: Path) -> Path:
+    place = real(directory)
+    for folder in (place, *place.parents):
+        if (folder / ".git").exists():
+            return folder
+    raise RequestError(
+        f"{directory} lies in no Git repository, so no workflow could publish it; move it into one, or leave "
+        "--workflow out"
+    )
+
+
+def _within(root: Path, folder: Path) -> Path:
+    """The folder as it is called at the repository's root."""
+    place = real(folder)
+    if not place.is_relative_to(root):
+        raise RequestError(f"{folder} does not lie in {root}, whose workflow publishes it; move it there")
+    return place.relative_to(root)

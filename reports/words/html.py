@@ -1,0 +1,127 @@
+"""HTML from Python: elements whose text is escaped, and the tables of all pages."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from reports.words.text import UNKNOWN, interval, milliseconds, number
+from suite.analysis.budget import Difference
+from suite.analysis.stats import Interval, Spread
+
+Content = Any  # text, which is escaped; Markup, which is not; a sequence of both; None for nothing
+
+
+def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
+    """Return an element. A trailing `_` of an attribute's name is dropped, another one is a hyphen."""
+    written = ""
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            key = key.rstrip("_").replace("_", "-")
+            written += f" {key}" if value is True else f' {key}="{escape(value)}"'
+    ends = "" if kind == "input" else f"{joined(children)}</{kind}>"
+    return Markup(f"<{kind}{written}>{ends}")
+
+
+def joined(children: Iterable[Content]) -> Markup:
+    """Return the children one after the other."""
+    parts = (
+        joined(child) if isinstance(child, list | tuple) else escape(child) for child in children if child is not None
+    )
+    return Markup("".join(parts))
+
+
+def small(*words: Content) -> Markup:
+    return tag("small", *words)
+
+
+def note(*words: Content) -> Markup:
+    return tag("p", *words, class_="note")
+
+
+def listing(items: Iterable[Content]) -> Markup:
+    """Return a list of findings; nothing without one."""
+    items = [tag("li", item) for item in items]
+    return tag("ul", items, class_="findings") if items else Markup()
+
+
+def folded(words: Content, *content: Content, open_: bool = False) -> Markup:
+    return tag("details", tag("summary", words), *content, open=open_)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column's heading; `kind` is the class of its cells: words, strong, low (hidden on a phone), bar."""
+
+    title: Content
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a table: its name first. `kind` is its class; `of` the framework that it is highlighted with."""
+
+    cells: Sequence[Content]
+    kind: str = ""
+    of: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Body:
+    """Lines below one heading; `common` is what they share."""
+
+    lines: Iterable[Entry | Sequence[Content]]
+    title: Content = ""
+    common: Content = ""
+
+
+def table(label: str, heads: Sequence[Head | str], bodies: Iterable[Body], kind: str = "list", id_: str = "") -> Markup:
+    """Return a table that scrolls by itself where a screen is narrow; `label` names it."""
+    columns = [head if isinstance(head, Head) else Head(head) for head in heads]
+    first = [tag("th", head.title, scope="col", class_=head.kind or None) for head in columns]
+    parts = [tag("thead", tag("tr", first))]
+    for body in bodies:
+        lines = [_line(line if isinstance(line, Entry) else Entry(line), columns) for line in body.lines]
+        if body.title:
+            common = small(" ", body.common) if body.common else None
+            lines.insert(
+                0, tag("tr", tag("th", body.title, common, scope="rowgroup", colspan=len(columns)), class_="group")
+            )
+        parts.append(tag("tbody", lines))
+    whole = tag("table", parts, class_=kind, id=id_ or None)
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _line(line: Entry, columns: Sequence[Head]) -> Markup:
+    name, *cells = line.cells
+    row = [tag("th", name, scope="row")]
+    row += [tag("td", cell, class_=head.kind or None) for cell, head in zip(cells, columns[1:], strict=True)]
+    return tag("tr", row, class_=line.kind or None, data_of=line.of or None, id=line.id or None)
+
+
+def measured(found: Interval | None, written: Callable[[float | None], str] = number) -> Markup:
+    """Return a value, and its interval below it."""
+    ends = small(interval(found, written)) if found and found.scatters else None
+    return joined([written(found.value if found else None), ends])
+
+
+def differing(found: Difference | None, of: str = "rounds") -> Markup | None:
+    """Return the interval of a difference in ms; `of`: the source of a lone process's interval."""
+    if found is None:
+        return None
+    lone = f" ({of} of one process)" if found.processes == 1 else ""
+    return small(f"{milliseconds(found.low)} … {milliseconds(found.high)}{lone}")
+
+
+def spread(found: Spread | None, written: Callable[[float | None], str] = number) -> Markup:
+    """Return a median, and its least and its most below it."""
+    if found is None:
+        return escape(UNKNOWN)
+    ends = small(f"{written(found.low)} … {written(found.high)}") if found.low < found.high else None
+    return joined([written(found.value), ends])
+
+
+def mark(word: str, meaning: str, bad: bool = False) -> Markup:
+    return tag("span", word, class_="mark bad" if bad else "mark", title=meaning)
