@@ -17,7 +17,7 @@ pack)
     python3 -m pip wheel -q --no-deps -w "$kit" .
     python3 -m pip download -q --only-binary=:all: --python-version 3.12 --implementation cp \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        -d "$kit" pydantic plotly lmdb==3.0.0
+        -d "$kit" pydantic lmdb==3.0.0
     cp tests/validation/carried.sh "$kit"
     du -sh "$kit"
     ;;
