@@ -77,7 +77,7 @@ def test_a_run_shows_what_it_can_answer_and_nothing_else(pages, name):
         ("batches", " never "),
         ("autotune", "batches of 8 and 16 per device are compared by samples/s"),
         ("autotune", "1 not compared: no proof"),
-        ("autotune", "batch 16, threads 2"),
+        ("autotune", "threads 2"),
         ("autotune", "none is detectably faster than the default"),
     ],
 )  # fmt: skip
@@ -115,7 +115,7 @@ def test_unproven_rows_are_not_in_the_chart_of_modes(charts):
     modes = [chart for name, chart in charts["inputs"].items() if name.startswith("input-") and len(chart.key) == 3]
     (entries,) = [chart.entries for chart in modes]
     assert "disk · files · 2 readers" in [entry.detail for entry in entries]
-    assert {entry.of for entry in entries} == {"pytorch"}
+    assert "reference" not in {entry.of for entry in entries}
 
 
 def test_scaling_within_a_node_and_over_nodes_are_different_series(charts):
