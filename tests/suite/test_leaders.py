@@ -304,7 +304,7 @@ def test_what_has_no_two_rounds_is_open():
 
 
 def test_a_row_alone_is_measured_until_its_own_interval_is_tight():
-    assert open_questions({"a": FAST}, 0.03, 3) == set()
+    assert open_questions({"a": FAST}, 0.04, 3) == set()
     assert open_questions({"a": FAST}, 0.001, 3) == {"a"}
     assert open_questions({"a": {0: 100.0}}, 0.5, 3) == {"a"}
 
