@@ -174,24 +174,20 @@ def speeds_of(report: Report, panel: Panel) -> Rows:
 
 
 def matrix(report: Report) -> Markup:
-    """Return all comparisons at a glance: a line a framework, a column a comparison."""
+    """Return all comparisons at a glance: a line a comparison, a column a framework."""
     frameworks = list(dict.fromkeys(name.title for panel in report.groups for name in panel.names))
     lines = []
-    for title in frameworks:
-        cells: list[Content] = []
-        for panel in report.groups:
+    for panel in report.groups:
+        sign = "● " if len(leaders(panel)) == 1 else "◐ "
+        cells: list[Content] = [panel.title]
+        for title in frameworks:
             row = next((row for name, row in panel.pairs if name.title == title), None)
-            lead = row is not None and row.against is not None and row.against.leads
-            sign = ("● " if len(leaders(panel)) == 1 else "◐ ") if lead else ""
-            cells.append(f"{sign}{percent(row.against.ratio.value)}" if row and row.against else "")
-        lines.append([title, *cells])
-    heads = [Head("Framework"), *(Head(panel.title, "words") for panel in report.groups)]
-    return joined(
-        [
-            table("All comparisons", heads, [Body(lines)]),
-            note("● leads, ◐ shares the lead; the fastest case of each framework, in % of the fastest."),
-        ]
-    )
+            against = row.against if row else None
+            cells.append(f"{sign if against.leads else ''}{percent(against.ratio.value)}" if against else "")
+        lines.append(cells)
+    heads = [Head("Comparison"), *map(Head, frameworks)]
+    words = "● leads, ◐ shares the lead; the fastest case of each framework, in % of the fastest."
+    return joined([table("All comparisons", heads, [Body(lines)]), note(words)])
 
 
 def cases(report: Report) -> Section:

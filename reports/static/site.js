@@ -86,7 +86,8 @@ const stagebench = (() => {
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.ariaSort = down ? "descending" : "ascending";
         const rows = [...whole.rows], keys = new Map(rows.map((row) => [row, key(row.cells[column])]));
-        const last = (row) => keys.get(row) === "" || keys.get(row) === "–";
+        const numbers = rows.some((row) => typeof keys.get(row) === "number");
+        const last = (row) => (numbers ? typeof keys.get(row) !== "number" : keys.get(row) === "");
         rows.sort((a, b) => last(a) - last(b) || (down ? -1 : 1) * order(keys.get(a), keys.get(b)));
         whole.append(...rows);
       }
