@@ -1,19 +1,13 @@
-"""The declarations of passes: each can be run, and the documentation names it as declared."""
-
-from pathlib import Path
+"""The declarations of passes: each can be run."""
 
 import pytest
 
 from suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL, PassKind
 from suite.worker.passes import Passes
 
-METHOD = Path(__file__).parents[2] / "docs" / "method.md"
-
-
 @pytest.mark.parametrize("kind", PASS_KINDS, ids=lambda kind: kind.name)
-def test_a_pass_has_a_runner_and_its_row_in_the_documentation(kind: PassKind) -> None:
+def test_a_pass_has_a_runner_and_pairs_with_a_known_pass(kind: PassKind) -> None:
     assert kind.name in (KERNELS, TRAIN) or callable(getattr(Passes, f"_{kind.name}"))
-    assert f"| `{kind.name}` | {kind.runs} | {kind.yields} |\n" in METHOD.read_text()
     assert not kind.against or kind.against in BY_NAME
 
 

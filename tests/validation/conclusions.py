@@ -53,7 +53,7 @@ WORSE = (
     (8, 5, 5.0),
     (4, 3, 13.0),
 )  # rows, rounds, how many times as much one row scatters: known to be wrong more often
-ADMITTED = 8.5  # % of them: what docs/method.md says of these, and what chance may add
+ADMITTED = 8.5  # % of them: what docs/comparisons.md says of these, and what chance may add
 
 Machine = Callable[[np.random.Generator, int, int], Rounds]
 Figure = dict[str, Any]

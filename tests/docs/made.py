@@ -1,0 +1,176 @@
+"""The tables of the pages that follow from the code: `python -m tests.docs.made` writes them anew.
+
+A table is between `<!-- made: NAME -->` and `<!-- end -->`; tests/docs/test_made.py checks that it is up to date.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.plugins import adapters
+from suite.proofs.tolerances import BITS, FIXED
+from suite.worker.pass_kinds import PASS_KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(<!-- made: ([\w-]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+
+# Heading, module, then (the constant's name, its meaning, its unit); % is a share in hundredths.
+THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
+    (
+        "Warm-up and sampling",
+        (
+            ("suite.worker.loop", "WINDOW", "steps that are examined for the end of the warm-up", ""),
+            ("suite.worker.loop", "QUICK_WINDOW", "the same, where a plan asks for fewer steps", ""),
+            ("suite.worker.loop", "LEAST_FALL", "least fall of the step's time that counts as a trend", "%"),
+            ("suite.worker.loop", "PATIENCE", "a trend may end the warm-up from this multiple of its steps", "×"),
+            ("suite.worker.loop", "LIMIT", "and ends it at this one", "×"),
+            ("suite.worker.loop", "PART_S", "least length of a part of the native pass", "s"),
+            ("suite.worker.loop", "MOST_WAIT_S", "longest time spent on parts that are set aside, in a short pass", "s"),
+            ("suite.worker.loop", "ROUNDS", "least number of rounds of a difference between passes", ""),
+            ("suite.worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
+            ("suite.worker.loop", "BLOCK_STEPS", "least number of steps in a block", ""),
+            ("suite.worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
+            ("suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ the untimed steps before them", ""),
+            ("suite.worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
+            ("suite.worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
+            ("suite.session.turns", "MOST", "cases that take turns, at most", ""),
+        ),
+    ),
+    (
+        "Speeds and comparisons",
+        (
+            ("suite.analysis.stats", "LEVEL", "confidence of every interval, but for the next", "%"),
+            ("suite.analysis.stats", "LOOKED", "the same for a lone row of a run that looks at its results", "%"),
+            ("suite.analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
+            ("suite.analysis.leaders", "FAR_NOISIER", "variance of a row that is kept out of the average scatter", "×"),
+            ("suite.analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
+            ("suite.session.end_rule", "CLEAR", "half-width of an interval that is clear, with `--for` alone", "%"),
+            ("suite.session.end_rule", "MOST_PROCESSES", "processes of a case in a run with `--until`, at most", ""),
+            ("suite.analysis.compare_runs", "SMALL", "smallest change that matters to `compare` and `history`", "%"),
+        ),
+    ),
+    (
+        "Marks",
+        (
+            ("suite.analysis.trend", "NOTICED", "change of the step's time over a pass, for `trend`", "%"),
+            ("suite.analysis.trend", "ACCEPTED", "chance that noise alone makes a trend of a row", "%"),
+            ("suite.analysis.trend", "ALIKE_AT", "chance that is accepted of each of its processes", "%"),
+            ("suite.analysis.machine", "BUSY", "share of a rank's cores used by others, for `disturbed`", "%"),
+            ("suite.analysis.machine", "STOLEN", "share of them taken by other guests, for `disturbed`", "%"),
+            ("suite.analysis.machine", "SLOWED", "time of the fixed computation ÷ its best, for `disturbed`", "×"),
+            ("suite.analysis.measured", "RESIDUAL", "share of the native step, for `large residual`", "%"),
+            ("suite.worker.tasks", "SUBNORMAL", "share of the parameters or gradients, for `subnormal`", "%"),
+        ),
+    ),
+    (
+        "Communication, predictions",
+        (
+            ("suite.analysis.links", "LATE_S", "a sample that a rank begins later than this is discarded,", "s"),
+            ("suite.analysis.links", "LATE", "or later than this share of the sample, plus the clock's error", "%"),
+            ("suite.analysis.links", "LEAST", "samples in time that a figure needs", ""),
+            ("suite.analysis.stats", "LARGEST_ERROR", "error above which a fitted figure is “not determined”", "%"),
+            ("suite.predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
+        ),
+    ),
+    (
+        "Proofs",
+        (
+            ("suite.worker.evidence", "UPDATES", "updates", ""),
+            ("suite.proofs.make", "DECAY", "weight decay, if the case has none", ""),
+            ("suite.proofs.tolerances", "TIMES", "allowed error ÷ what rounding does to the network", ""),
+            ("suite.proofs.tolerances", "MOST", "and at most", ""),
+        ),
+    ),
+)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines).replace("|  |", "| |")
+
+
+def number(value: float, unit: str) -> str:
+    """Return a constant as the page shows it; a share as per cent."""
+    return f"{100 * value:.4g} %" if unit == "%" else f"{value:g} {unit}".strip()
+
+
+def thresholds() -> str:
+    """Return a table for each group of thresholds."""
+    groups = []
+    for heading, constants in THRESHOLDS:
+        rows = [
+            (meaning, number(getattr(import_module(module), name), unit)) for module, name, meaning, unit in constants
+        ]
+        groups.append(f"## {heading}\n\n{table(('threshold', 'value'), rows)}")
+    return "\n".join(groups)
+
+
+def frameworks() -> str:
+    """Return the table of adapters and their strategies."""
+    rows = [
+        (f"`{each.name}`", each.title, ", ".join(f"`{strategy.name}`" for strategy in each.capabilities.strategies))
+        for each in adapters().values()
+    ]
+    return table(("adapter", "framework", "strategies"), rows)
+
+
+def shown() -> str:
+    """Return what `stagebench show` prints first of the small run in tests/fixtures."""
+    command = [sys.executable, "-m", "suite.cli", "show", "tests/fixtures/runs/format-5/training"]
+    variables = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True, text=True)
+    return "".join(f"    {line.rstrip()}\n" for line in done.stdout.splitlines()[:3])
+
+
+def tolerances() -> str:
+    """Return the table of a proof's fixed bounds, by precision."""
+    heads = ("precision", "first loss", "later losses", "logits", "gradients", "parameters", "updates", "rounded to")
+    fields = ("loss", "later_loss", "logits", "gradient", "parameter", "movement")
+    rows = [
+        (f"`{name}`", *(f"{getattr(bounds, field):.0e}".replace("e-0", "e-") for field in fields), rounded(name))
+        for name, bounds in FIXED.items()
+    ]
+    return table(heads, rows)
+
+
+def rounded(precision: str) -> str:
+    """Return the bits to which the oracle rounds for a precision."""
+    return f"{BITS[precision]} bits" if precision in BITS else ""
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "frameworks": frameworks,
+    "passes": lambda: table(
+        ("pass", "what runs", "yields"), [(f"`{kind.name}`", kind.runs, kind.yields) for kind in PASS_KINDS]
+    ),
+    "excluding-marks": lambda: table(("mark", "meaning"), DISQUALIFYING.items()),
+    "noted-marks": lambda: table(("mark", "meaning"), NOTED.items()),
+    "thresholds": thresholds,
+    "shown": shown,
+    "tolerances": tolerances,
+}
+
+
+def renewed(text: str) -> str:
+    """Return a page with its tables made anew."""
+    return BLOCK.sub(lambda block: block[1] + MADE[block[2]]() + block[3], text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that may have such tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        before = page.read_text()
+        after = renewed(before)
+        if after != before:
+            page.write_text(after)
+            sys.stdout.write(f"{page.relative_to(ROOT)}\n")
