@@ -1,4 +1,4 @@
-"""Epochs over devices and times to train; the figures 5a to 5e of the data-parallel article (docs/plans.md)."""
+"""Epochs over devices and times to train; the figures 5a to 5e of the data-parallel article (docs/experiments.md)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -5,6 +5,7 @@ import pytest
 from suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL, PassKind
 from suite.worker.passes import Passes
 
+
 @pytest.mark.parametrize("kind", PASS_KINDS, ids=lambda kind: kind.name)
 def test_a_pass_has_a_runner_and_pairs_with_a_known_pass(kind: PassKind) -> None:
     assert kind.name in (KERNELS, TRAIN) or callable(getattr(Passes, f"_{kind.name}"))
