@@ -15,8 +15,7 @@ from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.errors import Refused
 from suite.results.foreign import stated
-from suite.results.proof import Proof
-from suite.results.records import Declared
+from suite.results.records import Declared, Proof
 from suite.results.stored import json_ready
 from suite.worker.contract import LayerTimes
 

@@ -30,8 +30,7 @@ from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError, StoreError
 from suite.results.foreign import Speed, imported
-from suite.results.proof import Proof
-from suite.results.records import CANCELLED, CaseEntry
+from suite.results.records import CANCELLED, CaseEntry, Proof
 from suite.results.run_folder import RunFolder, case_of
 from suite.text import grouped, shown
 

@@ -25,8 +25,7 @@ from suite.cli.estimate import Estimate
 from suite.cli.output import apart, label, progress
 from suite.contracts.case import Case
 from suite.errors import Refused, once_per_reason
-from suite.results.proof import Proof
-from suite.results.records import CaseEntry, Record
+from suite.results.records import CaseEntry, Proof, Record
 from suite.session.observer import Observer
 from suite.text import counted, duration, grouped, plain, significant, without_codes
 from suite.worker import messages

@@ -173,7 +173,7 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
 
     from suite.processes import evidence
     from suite.processes.hosts import this_machine
-    from suite.results.this_host import load
+    from suite.results.records import load
 
     memory, here = psutil.virtual_memory(), this_machine()
     return {

@@ -12,10 +12,8 @@ from suite import __version__
 from suite.analysis.machine import moved
 from suite.cli.output import report_next, say
 from suite.processes.query import commit_of
-from suite.results.lock import held
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.results.this_host import this_host
+from suite.results.records import About, this_host
+from suite.results.run_folder import RunFolder, held
 from suite.session.resumable import FAILURES, Session
 from suite.worker.homes import without_home
 from workloads.graph import Graph

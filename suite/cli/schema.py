@@ -8,8 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from suite.contracts import engine_messages
-from suite.results.proof import Proof
-from suite.results.records import About, Cases, Host, Record
+from suite.results.records import About, Cases, Host, Proof, Record
 from suite.results.stored import FORMAT
 from suite.worker import case_parts, contract, messages
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from suite.proofs.make import Proofs
     from suite.proofs.side_by_side import Proving
     from suite.proofs.wanted import Wanted
-    from suite.results.proof import Proof
+    from suite.results.records import Proof
 
 
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
@@ -127,7 +127,7 @@ def _verdict(proof: "Proof") -> str:
 
 def _json(proof: "Proof") -> dict[str, Any]:
     """Return a proof as JSON, or the reason why there is none."""
-    from suite.results.proof import Subject
+    from suite.results.records import Subject
 
     if proof.outcome not in NOT_MADE:
         return proof.model_dump(mode="json")
@@ -143,7 +143,7 @@ def _reason(reason: str, number: int, seen: dict[str, int]) -> str:
 
 def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
     from suite.proofs.make import subject
-    from suite.results.proof import Proof
+    from suite.results.records import Proof
 
     return Proof(key=None, **dict(subject(case)), passed=False, outcome=outcome, reason=reason)
 

@@ -19,8 +19,12 @@ Where p is no power of 2, doubling and halving first fold the other ranks in and
 import math
 from dataclasses import dataclass, replace
 
+from suite.analysis.links import Fit
 from suite.errors import RequestError
 from suite.text import known
+
+CERTAIN = 2.0  # standard errors
+MOST_ERROR = 0.9  # of a link or a device of which nearly nothing is known
 
 
 @dataclass(frozen=True)
@@ -138,3 +142,20 @@ class Network:
             raise RequestError("a link cannot be told from an exchange on one rank; measure two")
         unit = Network(Link(1.0, 1.0), None, self.ranks_per_node, self.algorithm, self.servers).all_reduce(ranks)
         return Link(cost.start / unit.start, cost.per_byte / unit.per_byte)
+
+
+@dataclass(frozen=True)
+class KnownLink:
+    """A link, the relative half width of its 95 % interval, and its source in words."""
+
+    link: Link
+    error: float
+    source: str
+    within: Link | None = None  # the link within a node, if that was measured, too
+    interference: float = 0.0  # seconds of computing lost by each second of the exchange behind it
+
+
+def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:
+    """Return the link of exchanges over `ranks` ranks by the network's algorithm, with the error of a large message."""
+    link = network.link_of(ranks, Cost(fit.alpha, fit.beta))
+    return KnownLink(link, CERTAIN * fit.beta_error / fit.beta, source)

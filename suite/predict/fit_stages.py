@@ -15,8 +15,7 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import microbatches_per_stage
 from suite.errors import RequestError
 from suite.plan.networks import network_of
-from suite.predict.collectives import Link, Network
-from suite.predict.known_link import MOST_ERROR, KnownLink
+from suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
 from suite.predict.pipeline import Pipelines, strategy_of
 from suite.predict.prediction import Asked, timeline
 from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications

@@ -12,9 +12,8 @@ from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.plan.networks import network_of
-from suite.predict.collectives import Cost, Link, Network
+from suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Link, Network, of_fit
 from suite.predict.fit_stages import fit_stages
-from suite.predict.known_link import MOST_ERROR, KnownLink, of_fit
 from suite.predict.prediction import Answer, Asked, predict
 from suite.predict.scenario import (
     BACKWARD,

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from suite.analysis.links import links
+from suite.contracts.case import ALL_REDUCE
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import read as read_network
 from suite.plan.overrides import is_path, value_of
 from suite.plan.text import values_of
 from suite.plugins import workloads
-from suite.predict.collectives import Link, Network, positive
+from suite.predict.collectives import KnownLink, Link, Network, of_fit, positive
 from suite.predict.from_run import asked_of
-from suite.predict.known_link import KnownLink, of_comm
 from suite.predict.prediction import Asked
 from suite.predict.scenario import EVEN, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
 from suite.results.records import COMM
@@ -204,6 +205,40 @@ class Request(BaseModel):
             changed.append(f"a pipeline of {self.stages} stages, without the fitted schedule and interference")
             parts |= {"stages": self.stages, "microbatches": self.microbatches or 1, **self._of_a_pipeline()}
         return asked.changed(changed, **parts) if changed else asked
+
+
+def of_comm(folder: RunFolder, backend: str | None, network: Network) -> KnownLink:
+    """Return the link of a run's all-reduce; RequestError without one, or with several to choose from.
+
+    If the run has exchanges over several nodes, that is the link between them; exchanges on one node give the link
+    within.
+    """
+    found = [
+        (link, link.fit)
+        for link in links(folder)
+        if link.fit and link.fit.tells_bandwidth and link.collective.operation == ALL_REDUCE and link.outcome == "ok"
+    ]
+    chosen = [(link, fit) for link, fit in found if backend in (None, link.collective.backend)]
+    names = ", ".join(dict.fromkeys(link.collective.backend for link, _ in found))
+    if not chosen:
+        there = (
+            f" by {backend}; it has those of {names}"
+            if names
+            else " that determines a bandwidth; measure three sizes or more, or longer"
+        )
+        raise RequestError(f"{folder.path} has no fit of {ALL_REDUCE}{there}")
+    if len({link.collective.backend for link, _ in chosen}) > 1:
+        raise RequestError(f"{folder.path} has measured {names}; choose one with --set backend=NAME")
+    chosen.sort(key=lambda each: len(each[0].points))
+    near, far = ([each for each in chosen if (each[0].case.placement.nodes > 1) is over] for over in (False, True))
+    link, fit = (far or near)[-1]
+    source = f"link: {link.case.label}, in {folder.path}"
+    between = of_fit(fit, link.case.placement.ranks, network, source)
+    if not far or not near:
+        return between
+    inside, fit = near[-1]
+    within = of_fit(fit, inside.case.placement.ranks, network, f"{source}; within a node: {inside.case.label}")
+    return replace(between, within=within.link, source=within.source)
 
 
 def request(file: Path | None, options: Mapping[str, Any], sets: list[str]) -> Request:

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from suite.processes.attempt import Attempt
 from suite.proofs.tolerances import Tolerance
-from suite.results.proof import Environment, Finding, Identity, Verdict
 from suite.results.rank_report import models
+from suite.results.records import Environment, Finding, Identity, Verdict
 from suite.worker import messages
 from suite.worker.messages import of_type
 from workloads.catalogue import Workload

@@ -29,7 +29,7 @@ from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving
 from suite.proofs.tolerances import BITS, MOST, TIMES, tolerance
-from suite.results.proof import Proof, Subject
+from suite.results.records import Proof, Subject
 from suite.worker.case_parts import Schedule
 from suite.worker.job import Prove
 from suite.worker.variables import arithmetic

@@ -4,18 +4,25 @@ A type's fields are the file's: only `suite.results.run_folder` reads and writes
 `suite.results.rank_report`. Times are seconds. null is a value that was not measured, not reported, or not finite.
 """
 
+import os
+import platform
+import socket
+from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, StringConstraints
 
 from suite.contracts.case import Case, check_counts
 from suite.contracts.engine_messages import EngineMessage
+from suite.files import file_name
 from suite.processes.evidence import Login
+from suite.processes.hosts import this_machine
 from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import Rank
-from suite.results.stored import FORMAT, FileName, Format, Kept, Stored
-from suite.worker.messages import Machine
+from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
+from suite.worker.messages import Machine, Memory, ProofLosses
 from suite.worker.pass_kinds import NATIVE, TRAIN
 
 METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
@@ -116,7 +123,7 @@ class Declared(Stored):
 
 
 class Load(Stored):
-    """Load averages over 1, 5 and 15 minutes."""
+    """Return the load averages over 1, 5 and 15 minutes."""
 
     before: tuple[float, float, float]
     after: tuple[float, float, float]
@@ -168,3 +175,101 @@ class Record(Stored):
         """The outcome of the speed, or of the training: ok if only a later pass ended badly, unless it diverged."""
         finished = self.passes.get(TRAIN if self.case.passes == (TRAIN,) else NATIVE) == "ok"
         return "ok" if finished and self.outcome != "diverged" else self.outcome
+
+
+class Finding(Stored):
+    """One error of a proof and its bound."""
+
+    what: str
+    tensor: str
+    error: float  # 1e300 if it is not finite
+    tolerance: float
+
+
+class Environment(Stored):
+    """The variables that change what is computed, as ranks of a proof found them."""
+
+    values: dict[str, str]  # without home folders
+    digest: str  # of the values as they were
+
+
+class Verdict(Stored):
+    """The result of one comparison with the oracle; a proof that could not be run has not passed."""
+
+    passed: bool
+    reason: str = ""
+    outcome: str | None = None  # the failed run's; None if it did not fail
+    worst: Finding | None = None  # the error nearest to its bound, or farthest beyond it
+    losses: Kept[ProofLosses] | None = None  # the mean over ranks
+    errors: Mapping[str, Mapping[str, Finite]] = {}  # relative, by kind and tensor; null: not finite
+    parameter_count: int | None = None
+    macs: int | None = None  # multiply-accumulates of one sample's forward pass
+    graph: str = ""  # the digest of the layer graph
+    weights: str = ""  # the digest of the initial weights
+    versions: dict[str, str] = {}  # as one rank reported them
+    processors: tuple[str, ...] = ()  # models of the CPUs and GPUs that the ranks ran on
+    environments: tuple[Environment, ...] = ()  # the ranks', each once
+    memory: tuple[Kept[Memory], ...] = ()  # the ranks'
+    tolerance: dict[str, float] = {}  # the bounds
+    looser_because: str = ""  # the reason of bounds that are looser than usual
+
+
+class Identity(Stored):
+    """A summary of the verdict in float64."""
+
+    passed: bool
+    reason: str = ""
+    worst: Finding | None = None
+    losses: Kept[ProofLosses] | None = None  # the mean over ranks
+
+
+class Subject(Stored):
+    """The configuration that is proven."""
+
+    adapter: str
+    strategy: str
+    workload: str
+    ranks: int
+    devices: int = 1  # per rank
+    device: str = "cpu"
+    precision: str
+    tuning: str
+    optimiser: str = "sgd"
+    knobs: dict[str, Any]
+
+
+class Proof(Subject, Verdict):
+    """proofs/KEY.json: the evidence that an adapter trains the workload."""
+
+    format: Format = FORMAT
+    key: FileName | None  # None: it could not be made, and is stored nowhere
+    scope: str = ""  # the part of the case that is not proven, in words; "": none
+    identity: Identity | None = None  # None: the adapter has no float64, or was proven in it
+    digest: str = ""  # of the file's text with "" here
+
+    @property
+    def text(self) -> str:
+        """The text of its file, with its digest."""
+        return sealed(self.but(digest="").model_dump_json(indent=1) + "\n")
+
+    def misfit(self, path: Path, text: bytes) -> str | None:
+        """Return why a file, with this text, is not the proof that its name promises; None if it is."""
+        if self.key != path.stem:
+            return f"it holds the proof {self.key}, and its name is another one's"
+        return None if intact(text, self.digest) else "it was changed after it was written"
+
+
+def this_host() -> Host:
+    """Return this machine, as a run folder keeps it."""
+    return Host(
+        host=file_name(socket.gethostname()),
+        machine=this_machine(),
+        cores=len(os.sched_getaffinity(0)),
+        cores_installed=os.cpu_count(),
+        python=platform.python_version(),
+    )
+
+
+def load() -> list[float]:
+    """Return the load averages over 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]

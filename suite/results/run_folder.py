@@ -10,18 +10,20 @@
       records/ID-rN.json       case ID, repeat N
       invalid/                 files in a record's place that were no record of this run, moved here when replaced
       proofs/KEY.json          the proofs that records name
-      .lock                    held by the process that measures; see suite.results.lock
+      .lock                    held by the process that measures: two would write the same records and disturb the times
       attempts/ID-rN/          job, rank messages and logs: the evidence behind a record
 
 No other module reads or writes this JSON. Its types are in suite.results.records.
 """
 
+import fcntl
 import hashlib
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -31,11 +33,10 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError, may_pass
-from suite.files import ROOM, disk, file_name, flush_folder, probe, stands, usable, write_whole
+from suite.files import ROOM, disk, file_name, flush_folder, probe, real, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results.invariants import broken
-from suite.results.proof import Proof
-from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Record
+from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
 from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
 from suite.text import shown
 from workloads.graph import Graph
@@ -414,3 +415,49 @@ def irregular(folder: Path) -> list[Path]:
 
 def case_of(record: str) -> str:
     return record.removesuffix(".json").rpartition("-r")[0]
+
+
+_OURS: set[Path] = set()  # the folders that this process holds: its session may hold one that the command line holds
+LOCK = ".lock"  # in the run folder, where it stays; the kernel releases it when the process that held it ends
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run folder, which is made if necessary; a process may hold it repeatedly.
+
+    RequestError if another process holds it (its id is in the message), or if the folder cannot be made or locked.
+    """
+    place = real(folder)
+    if place in _OURS:
+        yield
+        return
+    with usable(folder):
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            flush_folder(place.parent)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        _take(descriptor, folder)
+        _OURS.add(place)
+        yield
+    finally:
+        _OURS.discard(place)
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 128, 0).decode(errors="replace").strip() or "unknown"
+        raise RequestError(
+            f"{folder} is in use by another session (process {holder}); wait for it, end it, "
+            "or name another folder with -o"
+        ) from None
+    except OSError as error:  # some network file systems have no locks
+        raise RequestError(
+            f"{folder} cannot be locked: {error.strerror}; name one with -o on a file system that has locks"
+        ) from error
+    with usable(folder):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from suite.contracts.case import Case
-from suite.results.proof import Proof
-from suite.results.records import CaseEntry, Record
+from suite.results.records import CaseEntry, Proof, Record
 from suite.worker.messages import Message
 
 

@@ -6,7 +6,7 @@ from suite.contracts.case import Case
 from suite.processes.attempt import Attempt
 from suite.proofs.make import Proofs, tuned_batch
 from suite.proofs.side_by_side import Proving, room, share, side_by_side
-from suite.results.proof import Proof
+from suite.results.records import Proof
 from suite.results.run_folder import RunFolder
 from suite.session.cases import Runnable
 from suite.session.observer import Observer

@@ -28,12 +28,10 @@ from suite.processes.attempt import Attempt, Measuring
 from suite.processes.jobs import exchanging, measuring
 from suite.processes.launch import OnMessage
 from suite.results.invariants import broken
-from suite.results.lock import held
 from suite.results.rank_report import rank_of
-from suite.results.records import CANCELLED, CaseEntry, Record
-from suite.results.run_folder import RunFolder
+from suite.results.records import CANCELLED, CaseEntry, Record, load, this_host
+from suite.results.run_folder import RunFolder, held
 from suite.results.stored import Outsized, misfit
-from suite.results.this_host import load, this_host
 from suite.session.cases import (
     Runnable,
     declared_of,

@@ -16,9 +16,8 @@ from suite.cli.display import Display, by_state, figures
 from suite.cli.estimate import Estimate, passes_run
 from suite.contracts.case import Case, Placement
 from suite.proofs.make import subject
-from suite.results.proof import Proof
 from suite.results.rank_report import Rank
-from suite.results.records import CaseEntry, Record
+from suite.results.records import CaseEntry, Proof, Record
 from suite.session.end_rule import still_open
 from suite.text import counted
 from suite.worker import messages

@@ -7,7 +7,7 @@ from suite.processes.attempt import Attempt
 from suite.processes.evidence import Login, lost_logins
 from suite.proofs.judgement import joined, judge
 from suite.proofs.tolerances import distances, tolerance
-from suite.results.proof import Verdict
+from suite.results.records import Verdict
 from suite.worker.messages import Proof, ProofLosses, decode, encode
 from suite.worker.typed_json import from_json, to_json
 from workloads.networks import by_name

@@ -14,10 +14,8 @@ import pytest
 
 from suite.errors import RequestError, StoreError, Unavailable
 from suite.files import cache_folder, cache_root, expanded, scratch, write_whole
-from suite.results.lock import held
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
-from suite.results.this_host import this_host
+from suite.results.records import About, this_host
+from suite.results.run_folder import RunFolder, held
 from tests.support.errors import raising
 
 
@@ -103,7 +101,7 @@ def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path: Path) ->
 HOLD = """
 import sys
 from pathlib import Path
-from suite.results.lock import held
+from suite.results.run_folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     input()

@@ -10,9 +10,8 @@ import pytest
 from suite.errors import StoreError
 from suite.files import write_whole
 from suite.results.collect import collect
-from suite.results.lock import held
 from suite.results.records import About
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import RunFolder, held
 from tests.reports.made_run import MadeRun, case_of
 
 Calls = list[tuple[str, ...]]

@@ -7,9 +7,8 @@ import pytest
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.predict.collectives import Link, Network
+from suite.predict.collectives import KnownLink, Link, Network
 from suite.predict.from_run import MOST_ERROR, asked_of, beside_measured, fit, series_of
-from suite.predict.known_link import KnownLink
 from suite.predict.prediction import Answer, predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import case_of

@@ -11,9 +11,8 @@ from reports.exports.pictures import charts_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.predict.collectives import Link, Network
+from suite.predict.collectives import KnownLink, Link, Network
 from suite.predict.from_run import asked_of, beside_measured
-from suite.predict.known_link import KnownLink
 from suite.predict.prediction import Answer, predict
 from suite.predict.scenario import LayerCost, Scenario, activations, multiplications
 from suite.worker.pipeline_stages import stages

@@ -16,9 +16,8 @@ import pytest
 from suite.errors import RequestError, StoreError
 from suite.results import stored
 from suite.results.collect import collect
-from suite.results.lock import held
 from suite.results.records import About
-from suite.results.run_folder import RunFolder
+from suite.results.run_folder import RunFolder, held
 from suite.session import patience, resumable
 from suite.session.resumable import Settings
 from suite.worker import messages
@@ -134,7 +133,7 @@ def test_a_run_folder_that_vanishes_ends_the_session_by_name(folder, when, tmp_p
 
 def test_a_second_session_in_the_same_folder_is_refused(folder):
     program = (
-        "import sys; from pathlib import Path; from suite.results.lock import held\n"
+        "import sys; from pathlib import Path; from suite.results.run_folder import held\n"
         "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     tokens, checkout = [sys.executable, "-c", program, str(folder.path)], Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.proofs.make import Proofs, subject
 from suite.proofs.side_by_side import Proving
-from suite.results.proof import Proof
+from suite.results.records import Proof
 from suite.session.cases import launch_of_case
 from suite.worker.case_parts import Sampling
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suite.analysis.links import fitted
-from suite.predict.collectives import Link, Network
-from suite.predict.known_link import of_fit
+from suite.predict.collectives import Link, Network, of_fit
 from suite.predict.prediction import Prediction, predict
 from suite.predict.scenario import LayerCost, Scenario, joined
 

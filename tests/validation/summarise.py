@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from figures import figure, told
 
 from suite.analysis.summary import summarise
-from suite.results.proof import Proof
-from suite.results.records import CaseEntry, Record
+from suite.results.records import CaseEntry, Proof, Record
 from suite.results.run_folder import RunFolder
 from tests.reports.made_run import MadeRun, case_of, proof_of, record_of
 

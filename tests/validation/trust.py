@@ -32,8 +32,7 @@ from figures import kept
 from scipy.stats import quantile_test
 from trust_page import page
 
-from suite.results.records import METHOD
-from suite.results.this_host import load, this_host
+from suite.results.records import METHOD, load, this_host
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance
 

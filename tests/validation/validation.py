@@ -28,8 +28,8 @@ from suite.predict.data_parallel import messages
 from suite.predict.prediction import predict, timeline
 from suite.predict.request import Request
 from suite.predict.scenario import SCHEDULES
+from suite.results.records import this_host
 from suite.results.run_folder import RunFolder
-from suite.results.this_host import this_host
 from tests.suite.test_predict_model import end_of, every_cut
 from tests.suite.test_predict_model import scenario_of as small_scenario
 from tests.suite.test_predict_simulation import RANKS, Simulation, scenario_of
