@@ -15,7 +15,7 @@ servers: there the convention holds, and it is no wire's speed.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -168,12 +168,8 @@ class Overlap:
     comp: float | None
     both: float | None
     progressed: float | None  # both, with calls between slices of computation that let the library progress
-    plain: float | None  # the share of the shorter one that costs nothing; None: not determined
-    with_progress: float | None
-
-    def to_dict(self) -> Row:
-        shares = {"hidden": self.plain, "hidden_with_progress": self.with_progress}
-        return {name: value for name, value in asdict(self).items() if name not in ("plain", "with_progress")} | shares
+    hidden: float | None  # the share of the shorter one that costs nothing; None: not determined
+    hidden_with_progress: float | None
 
 
 @dataclass(frozen=True)
@@ -239,9 +235,17 @@ class Link:
         return self.singles[0].factor / self.fit.beta if self.fit and self.fit.tells_bandwidth else None
 
     def to_dict(self) -> Row:
+        place = {"workload": self.network, "placement": asdict(self.case.placement)}
+        case = {**asdict(self.collective), **place, "graph_digest": self.case.graph_digest}
+        fit = self.fit and {
+            **asdict(self.fit),
+            "alpha_determined": self.fit.tells_latency,
+            "beta_determined": self.fit.tells_bandwidth,
+            "bus_bandwidth": self.bus_limit,
+        }
         return {
             "id": self.case.id,
-            "case": stated(self.case) if self.outcome == FOREIGN else self._case(),
+            "case": stated(self.case) if self.outcome == FOREIGN else case,
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
@@ -252,19 +256,10 @@ class Link:
             "noise": self.noise and asdict(self.noise),
             "memory": [each._asdict() for each in self.memory],
             "points": [point.to_dict() for point in self.points],
-            "overlap": [overlap.to_dict() for overlap in self.overlaps],
+            "overlap": [asdict(overlap) for overlap in self.overlaps],
             "skipped": list(self.skipped),
-            "fit": self._fit() if self.fit else None,
+            "fit": fit,
         }
-
-    def _case(self) -> Row:
-        place = {"workload": self.network, "placement": asdict(self.case.placement)}
-        return {**asdict(self.collective), **place, "graph_digest": self.case.graph_digest}
-
-    def _fit(self) -> Row:
-        assert self.fit is not None
-        determined = {"alpha_determined": self.fit.tells_latency, "beta_determined": self.fit.tells_bandwidth}
-        return {**asdict(self.fit), **determined, "bus_bandwidth": self.bus_limit}
 
 
 SIMULATED = (
@@ -341,10 +336,14 @@ def _fitted(points: Sequence[Point]) -> Fit | None:
 def link(record: Record) -> Link:
     """Return the link of a record; a case that failed keeps the sizes that all ranks had finished."""
     ranks = record.ranks
-    rows = list(zip(*(rank.exchanges for rank in ranks), strict=False))  # rows that every rank has sent
-    points = [point(exchanges) for exchanges in (_of(ExchangeTimes, each) for each in rows) if exchanges]
-    overlaps = [overlap(several) for several in (_of(OverlapTimes, each) for each in rows) if several]
-    skipped = [several[0] for several in (_of(SkippedSizes, each) for each in rows) if several]
+    points, overlaps, skipped = [], [], []
+    for rows in zip(*(rank.exchanges for rank in ranks), strict=False):  # that every rank has sent
+        if exchanges := [row for row in rows if isinstance(row, ExchangeTimes)]:
+            points.append(point(exchanges))
+        if during := [row for row in rows if isinstance(row, OverlapTimes)]:
+            overlaps.append(overlap(during))
+        if beyond := [row for row in rows if isinstance(row, SkippedSizes)]:
+            skipped += beyond[0].bytes
     joined = next((rank.joined for rank in ranks if rank.joined), None)
     hosts = {rank.hello.host: rank.hello.boot for rank in ranks if rank.hello}
     return Link(
@@ -357,7 +356,7 @@ def link(record: Record) -> Link:
         points=tuple(points),
         overlaps=tuple(overlaps),
         fit=_fitted(points),
-        skipped=tuple(size for each in skipped for size in each.bytes),
+        skipped=tuple(skipped),
         noise=noise_of(record),
         references=references_of(record),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
@@ -367,11 +366,6 @@ def link(record: Record) -> Link:
 
 
 Scheduled = ExchangeTimes | OverlapTimes
-Times = TypeVar("Times", ExchangeTimes, OverlapTimes, SkippedSizes)
-
-
-def _of(kind: type[Times], rows: Sequence[object]) -> list[Times]:
-    return [row for row in rows if isinstance(row, kind)]
 
 
 def settings(rank: Rank) -> dict[str, str]:
@@ -385,7 +379,7 @@ def point(rows: Sequence[ExchangeTimes]) -> Point:
     first, ranks = rows[0], len(rows)
     # A round trip is rank 0's time: the last rank's begins with another rank's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
-    seconds = _slowest([row.sample_s for row in timed])
+    seconds: Values = np.max([row.sample_s for row in timed], axis=0)
     in_time, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
     low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if _enough(timed, in_time) else [None] * 3
     return Point(
@@ -406,26 +400,13 @@ def point(rows: Sequence[ExchangeTimes]) -> Point:
 def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """Join the same row of every rank."""
     ways = ("exchange_s", "compute_s", "both_s", "progressed_s")
-    every = [_slowest([getattr(row, name) for row in rows]) for name in ways]
-    in_time = _in_time(rows, every[0])
+    slowest: Values = np.max([[getattr(row, name) for name in ways] for row in rows], axis=0)
+    in_time = _in_time(rows, slowest[0])
     if not _enough(rows, in_time):
         return Overlap(rows[0].bytes, None, None, None, None, None, None)
-    comm, comp, both, progressed = (each[in_time] for each in every)
-    comm_s, comp_s, both_s, progressed_s = (float(np.median(each)) for each in (comm, comp, both, progressed))
-    return Overlap(
-        bytes=rows[0].bytes,
-        comm=comm_s,
-        comp=comp_s,
-        both=both_s,
-        progressed=progressed_s,
-        plain=_hidden(comm, comp, both),
-        with_progress=_hidden(comm, comp, progressed),
-    )
-
-
-def _slowest(samples: Sequence[Sequence[float]]) -> Values:
-    found: Values = np.max(samples, axis=0)
-    return found
+    comm, comp, both, progressed = slowest[:, in_time]
+    medians = np.median(slowest[:, in_time], axis=1).tolist()
+    return Overlap(rows[0].bytes, *medians, _hidden(comm, comp, both), _hidden(comm, comp, progressed))
 
 
 def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -64,8 +64,8 @@ def show_summary(links: Sequence[Link]) -> None:
             "size": written(overlap.bytes),
             "communication ms": _scaled(overlap.comm, 1e3),
             "computation ms": _scaled(overlap.comp, 1e3),
-            "hidden %": _share(overlap.plain),
-            "hidden with progress calls %": _share(overlap.with_progress),
+            "hidden %": _share(overlap.hidden),
+            "hidden with progress calls %": _share(overlap.hidden_with_progress),
         }
         for link in links
         for overlap in link.overlaps

@@ -161,7 +161,7 @@ def test_fewer_than_five_samples_in_time_give_no_figure(in_time):
     }
     row = OverlapTimes(operation="all-reduce", bytes=8, slices=1, **times, late_s=late, clock_error_s=1e-6)
     hidden = overlap([row])
-    assert all(value is None for value in (hidden.comm, hidden.plain, hidden.with_progress)) is (in_time < 5)
+    assert all(value is None for value in (hidden.comm, hidden.hidden, hidden.hidden_with_progress)) is (in_time < 5)
 
 
 def test_a_message_without_a_figure_is_left_out_of_the_fit():
@@ -182,7 +182,7 @@ def test_there_and_back_is_the_first_rank_s_time():
 def shares(comm, comp, both, progressed):
     row = OverlapTimes("all-reduce", 8, exchange_s=comm, compute_s=comp, both_s=both, progressed_s=progressed, slices=1)
     found = overlap([row] * 2)
-    return found.plain, found.with_progress
+    return found.hidden, found.hidden_with_progress
 
 
 def test_hidden_is_what_the_shorter_one_does_not_cost():
