@@ -28,7 +28,7 @@ SAMPLES, OVERLAPPED = ("sample_s",), ("exchange_s", "compute_s", "both_s", "prog
 
 def broken(record: Record) -> str | None:
     """Return the first invariant that a record breaks, in words; None if all hold."""
-    every = (problem for rank in record.ranks for problem in (*_of_connections(rank), *_of_noise(rank)))
+    every = (problem for rank in record.ranks for problem in _of_system(rank))
     of_ranks = (_of_rank(record, rank) for rank in record.ranks)
     return next(
         chain(_of_exchanges(record), _of_counts(record), _of_steps(record, record.ranks), every, *of_ranks), None
@@ -53,16 +53,13 @@ def _of_steps(record: Record, ranks: Sequence[Rank]) -> Iterator[str]:
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
     if len(set(counted)) > 1:
         yield "its ranks trained for different numbers of epochs or steps"
-    for name in dict.fromkeys(name for rank in ranks for name in rank.passes if not own_pace(name)):
+    for name in dict.fromkeys(name for rank in ranks for name in rank.passes):
+        if name in BY_NAME and BY_NAME[name].own_pace:
+            continue
         measured = [rank.passes[name] for rank in ranks if name in rank.passes]
         taken = {len(each.step_s) for each in measured}
         if len(taken) > 1 and not all(each.own_pace for each in measured):
             yield f"its ranks took {' and '.join(map(str, sorted(taken)))} steps in the pass {name!r}"
-
-
-def own_pace(name: str) -> bool:
-    """Return whether ranks may run different numbers of steps in a pass."""
-    return name in BY_NAME and BY_NAME[name].own_pace
 
 
 def _of_passes(record: Record, rank: Rank) -> Iterator[str]:
@@ -75,7 +72,7 @@ def _of_passes(record: Record, rank: Rank) -> Iterator[str]:
 def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
     per_step = record.case.batch * record.case.placement.devices
     if rank.training:
-        found = chain(_of_training(rank.training, record.seconds), _of_samples(rank.training, per_step))
+        found = _of_training(rank.training, record.seconds, per_step)
         yield from (f"rank {rank.rank}: {problem}" for problem in found)
         if record.outcome == "ok" and record.case.passes == (TRAIN,) and not rank.training.epochs:
             yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
@@ -99,7 +96,8 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
         yield f"rank {rank.rank}: its native steps take {took:g} s, of which the system saw {seen:g} s"
 
 
-def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
+def _of_training(learnt: Training, whole_s: float, per_step: int) -> Iterator[str]:
+    """Check a training; `per_step` is the number of samples that a rank consumes in a step."""
     steps, times, epochs = learnt.loss_steps, learnt.loss_s, learnt.epochs
     if not len(steps) == len(learnt.losses) == len(times or steps):
         yield "its losses, their steps and their times are not as many"
@@ -114,13 +112,8 @@ def _of_training(learnt: Training, whole_s: float) -> Iterator[str]:
         yield "an epoch has less than no samples, or than no steps"
     if any(epoch.samples > 0 and epoch.train_s <= 0 for epoch in epochs):
         yield "an epoch of some samples took no time"
-
-
-def _of_samples(learnt: Training, per_step: int) -> Iterator[str]:
-    """Check each epoch's samples; `per_step` is the number that a rank consumes in a step."""
-    for epoch in learnt.epochs:
-        if epoch.samples != per_step * epoch.steps:
-            yield f"{epoch.samples} samples in an epoch of {epoch.steps} steps of {per_step}"
+    wrong = [epoch for epoch in epochs if epoch.samples != per_step * epoch.steps]
+    yield from (f"{epoch.samples} samples in an epoch of {epoch.steps} steps of {per_step}" for epoch in wrong)
 
 
 def _spent(measured: Pass, passes: Mapping[str, Pass]) -> float:
@@ -193,13 +186,11 @@ def _of_messages(rows: Sequence[Times], collective: Collective, world: int) -> I
         yield "a message that its case has not was measured beside computation"
 
 
-def _of_connections(rank: Rank) -> Iterator[str]:
+def _of_system(rank: Rank) -> Iterator[str]:
+    """Check a rank's connections, and the noise that it saw."""
     for end in chain.from_iterable(rank.connections):
         if not is_end(end):
             yield f"rank {rank.rank}: its connection has the end {end[:50]!r}, which is no address and port"
-
-
-def _of_noise(rank: Rank) -> Iterator[str]:
     noise = rank.noise or Noise([], [])
     if min((*noise.reference_before_s, *noise.reference_after_s), default=1.0) <= 0:
         yield f"rank {rank.rank}: its reference computation took no time"

@@ -98,17 +98,13 @@ class RunFolder:
     def begin(self, about: About, plan: str, scale: str | None = None) -> Self:
         """Create the run, or resume it; RequestError if it belongs to another plan, or another scale of the plan."""
         self.create(about)
-        self._forget_half_written()
+        # A session that was killed while writing left partial files; those of EVIDENCE stay.
+        for name in (".", *FOLDERS, *LATER):
+            for left in () if name in EVIDENCE else (self.path / name).glob("*.partial"):
+                with suppress(OSError):
+                    left.unlink()
         self.adopt_plan(plan, scale)
         return self
-
-    def _forget_half_written(self) -> None:
-        """Remove the partial files of a session that was killed while writing; those of EVIDENCE stay."""
-        for name in (".", *FOLDERS, *LATER):
-            if name not in EVIDENCE:
-                for left in (self.path / name).glob("*.partial"):
-                    with suppress(OSError):
-                        left.unlink()
 
     def make_folders(self) -> None:
         """Make all of the run's folders; OSError if the disk refuses, RequestError if one of them is a link."""
@@ -122,19 +118,16 @@ class RunFolder:
                 )
 
     def _check_resumable(self, kind: str) -> None:
+        """Raise RequestError for another method's run, or if its intact records are all of one other run.
+
+        All of them would be measured again. A single record of another run may be a stray copy: it is only invalid.
+        """
         method = self.open(self.path, kind).about.method
         if self.begun and method != METHOD:
             raise RequestError(
                 f"{self.path} was begun by another version of stagebench (run.json has method {method}, this one "
                 f"measures by method {METHOD}); go on with that version, or name a new folder with -o"
             )
-        self._check_whose()
-
-    def _check_whose(self) -> None:
-        """Raise RequestError if several intact records belong to one other run, and none to the run of run.json.
-
-        All of them would be measured again. A single record of another run may be a stray copy: it is only invalid.
-        """
         own, others = self.about.id, Counter[str]()
         for name in self.record_names():
             try:
