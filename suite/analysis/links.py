@@ -379,8 +379,9 @@ def point(rows: Sequence[ExchangeTimes]) -> Point:
     first, ranks = rows[0], len(rows)
     # A round trip is rank 0's time: the last rank's begins with another rank's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
-    seconds: Values = np.max([row.sample_s for row in timed], axis=0)
-    in_time, errors = _in_time(timed, seconds), [row.clock_error_s or 0.0 for row in timed if row.late_s]
+    seconds: Values = np.array([row.sample_s for row in timed]).max(axis=0)
+    in_time = _in_time(timed, seconds)
+    errors = [row.clock_error_s or 0.0 for row in timed if row.late_s]
     low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if _enough(timed, in_time) else [None] * 3
     return Point(
         kind=first.kind,
@@ -405,8 +406,9 @@ def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     if not _enough(rows, in_time):
         return Overlap(rows[0].bytes, None, None, None, None, None, None)
     comm, comp, both, progressed = slowest[:, in_time]
-    medians = np.median(slowest[:, in_time], axis=1).tolist()
-    return Overlap(rows[0].bytes, *medians, _hidden(comm, comp, both), _hidden(comm, comp, progressed))
+    comm_s, comp_s, both_s, progressed_s = np.median(slowest[:, in_time], axis=1).tolist()
+    shares = _hidden(comm, comp, both), _hidden(comm, comp, progressed)
+    return Overlap(rows[0].bytes, comm_s, comp_s, both_s, progressed_s, *shares)
 
 
 def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
