@@ -297,7 +297,8 @@ def _overlap(found: Sequence[Link]) -> Section | None:
     for link in found:
         for each in link.overlaps:
             plain, progressed = (
-                share(part) if part is not None else "not determined" for part in (each.hidden, each.hidden_with_progress)
+                share(part) if part is not None else "not determined"
+                for part in (each.hidden, each.hidden_with_progress)
             )
             name = f"{link.collective.backend}, {link.case.placement.words}{link.marked}"
             lines.append(
