@@ -12,7 +12,7 @@ import pytest
 from reports.site import build
 from suite.errors import RequestError, StoreError
 from suite.plan.networks import network_of
-from suite.results import run_folder, stored, this_host
+from suite.results import records, run_folder, stored
 from suite.results.invariants import broken
 from suite.results.rank_report import models
 from suite.results.records import About, Host
@@ -256,8 +256,8 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monk
 
 def test_this_host_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (1.234, 0.5, 0.25))
-    assert this_host.load() == [1.23, 0.5, 0.25]
-    found = this_host.this_host()
+    assert records.load() == [1.23, 0.5, 0.25]
+    found = records.this_host()
     assert (found.host, found.python) == (socket.gethostname(), platform.python_version())
     assert (found.cores, found.cores_installed) == (len(os.sched_getaffinity(0)), os.cpu_count())
     assert found.machine.kernel == platform.release()
