@@ -256,7 +256,7 @@ def test_a_hidden_share_that_is_noise_is_no_number(folder, capsys):
     (link,) = [link for link in links(folder) if link.overlaps]
     show_summary([link])
     assert "not determined" not in capsys.readouterr().out
-    unknown = replace(link, overlaps=tuple(replace(each, plain=None) for each in link.overlaps))
+    unknown = replace(link, overlaps=tuple(replace(each, hidden=None) for each in link.overlaps))
     show_summary([unknown])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wire") and "64 KiB" in line]
     assert "not determined" in line
