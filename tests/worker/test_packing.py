@@ -180,7 +180,7 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
     with raising(ValueError, 99, 2):
         RecordSource(complete)
     change(complete, format=2, parts=["part-00000", "part-00007"])
-    with pytest.raises(ValueError, match="part-00007"):
+    with raising(ValueError, "packed", "part-00007"):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:
         stream.write("{")
