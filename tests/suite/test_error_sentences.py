@@ -38,7 +38,7 @@ def text(node: ast.expr, constants: dict[str, ast.expr]) -> str:
 
 @functools.cache
 def sentences() -> list[str]:
-    """Return each error's class and sentence as the `raise` statements of the tree have them."""
+    """Return each error's class and sentence as the tree raises them, or returns them to be raised."""
     found = set()
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         source = path.read_text()
@@ -48,10 +48,11 @@ def sentences() -> list[str]:
         assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
         constants = {name.id: node.value for node in assigned for name in node.targets if isinstance(name, ast.Name)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-                parts = [text(argument, constants) for argument in node.exc.args]
-                if any(parts):
-                    kind = ast.unparse(node.exc.func).rpartition(".")[2]
+            made = node.exc if isinstance(node, ast.Raise) else node.value if isinstance(node, ast.Return) else None
+            if isinstance(made, ast.Call):
+                kind = ast.unparse(made.func).rpartition(".")[2]
+                parts = [text(argument, constants) for argument in made.args]
+                if any(parts) and (isinstance(node, ast.Raise) or kind.endswith(("Error", "Unavailable"))):
                     found.add(f"{kind}: {'; '.join(part or '{}' for part in parts)}".replace("\n", "\\n"))
     return sorted(found)
 

@@ -113,7 +113,7 @@ def test_a_rank_that_hangs_up_is_named(place):
         ours = Meeting(rank, 2, place)
         if rank:
             return ours.close()
-        with pytest.raises(ConnectionError, match=r"rank 1 hung up \(.*met at 127\.0\.0\.1:\d+; its own log says why"):
+        with pytest.raises(ConnectionError, match=r"rank 1 hung up \(.*127\.0\.0\.1:\d+"):
             ours.maximum(0.0)
         return ours.close()
 
