@@ -89,7 +89,7 @@ def as_mlperf(folder: RunFolder, directory: Path) -> None:
     """MLPerf's log lines, a file a training process, of cases that train to an accuracy; others have no such log."""
     written = False
     for record in folder.records():
-        if record.case.passes == (TRAIN,) and record.outcome == "ok":
+        if record.case.passes == (TRAIN,) and record.result == "ok":
             called = file_name(record.case.adapter, record.case.strategy)
             name = f"{called}-{record.case_id}-r{record.repeat}.log"
             write_whole(made(directory) / name, "".join(f":::MLLOG {json.dumps(line)}\n" for line in mllog(record)))

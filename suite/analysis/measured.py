@@ -247,6 +247,7 @@ def process_of(record: Record, method: int) -> Process:
     slowest = max(native, key=lambda timed: timed.wall_s) if complete and native else None
     steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
     wall = wall_of(native) if slowest else 0.0
+    samples = sum(timed.samples for timed in native)
 
     budget, stage_seconds = None, {}
     declared = record.declared
@@ -266,8 +267,9 @@ def process_of(record: Record, method: int) -> Process:
         round=round_of(record),
         outcome=record.result,
         reason=record.reason,
-        step_seconds=steps * (wall / steps.sum()) if steps.size else steps,
-        samples=sum(timed.samples for timed in native),
+        # The mean step takes a global batch's share of the time: of ranks with paces of their own, none's does.
+        step_seconds=steps * (case.global_batch * wall / (samples * steps.mean())) if samples and steps.size else steps,
+        samples=samples,
         wall=wall,
         budget=budget,
         stage_seconds=stage_seconds,

@@ -84,7 +84,7 @@ def comm(
     if not planned:
         raise RequestError(f"none of {', '.join(names)} has such an operation; see `stagebench list backends`")
     folder, observer = RunFolder(output or run_folder("comm")), Observer() if json else Display()
-    session = Session(folder, planned, interpreters_from(python or []), observer, Settings(retry=retry))
+    session = Session(folder, planned, interpreters_from(python or []), observer, Settings(proofs=False, retry=retry))
     outcomes = measure(session, folder, about_run(COMM, "communication"), plan_text(names, asked))
     found = list(links(folder))
     if json:

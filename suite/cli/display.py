@@ -182,7 +182,7 @@ class Display(Observer):
         row.add_column()
         row.add_column(ratio=1, overflow="fold")
         if shown:
-            shown = shown if outcome == "ok" else {**shown, "samples/s": outcome}
+            shown = {**shown, "samples/s": shown["samples/s"] or ("" if outcome == "ok" else outcome)}
             for name, width in WIDTHS.items():
                 row.add_column(min_width=width, no_wrap=True, justify="left" if name == "proof" else "right")
                 failed = name == "proof" and shown.get(name) == "proof FAILED"
@@ -198,7 +198,7 @@ def figures(record: Record, proofs: Mapping[str, Proof]) -> dict[str, str]:
 
     `proofs` are those that the session reported, by key.
     """
-    speed, loss = rate(record), mean_loss(record.ranks, NATIVE)
+    speed, loss = rate(record) if record.result == "ok" else None, mean_loss(record.ranks, NATIVE)
     words = {"samples/s": "" if speed is None else f"{significant(speed)} samples/s"}
     words["loss"] = "" if loss is None else f"loss {significant(loss)}"
     words["proof"] = "no proof" if record.proof is None else "proof stored"

@@ -116,7 +116,7 @@ class Capabilities:
     layer_kinds: tuple[str, ...] = ()  # the kinds of workloads.kinds that it can build; (): all
     knobs: dict[str, Knob] = field(default_factory=dict)  # its own settings, by name
     real_data: bool = True  # False: synthetic data only
-    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.case.NAMES
+    optimisers: tuple[str, ...] = ("sgd",)  # among suite.contracts.case.OPTIMISERS
     # The reason why it lacks a value, by ("device", "precision", "tuning" or "optimiser"; value):
     # {("device", "cuda"): "it keeps its weights in host memory"}.
     refuses: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -133,6 +133,8 @@ class Collective:
         for value, known in ((self.operation, OPERATIONS), (self.dtype, DTYPES)):
             if value not in known:
                 raise ValueError(f"{repr(value)[:80]} is none of {', '.join(known)}")
+        if len(self.tensors) not in (0, len(self.counts)):
+            raise ValueError(f"{len(self.tensors)} names of {len(self.counts)} messages")
         if not all(0 <= count <= MOST_NUMBERS for count in self.counts):
             raise ValueError(f"{str(self.counts)[:80]} numbers a message; 0 to {MOST_NUMBERS:,} are possible")
 

@@ -111,7 +111,7 @@ def _held(folder: RunFolder, base: Row) -> list[dict[str, float]]:
     for record in folder.records([base.id]):
         for rank in record.ranks:
             staged = rank.passes.get(STAGED)
-            if record.outcome == "ok" and staged and staged.stage_s:
+            if record.result == "ok" and staged and staged.stage_s:
                 found[rank.rank % count].append({name: fmean(each) for name, each in staged.stage_s.items() if each})
     names = ("h2d", "forward", "backward", "update")
     return [{name: fmean([one.get(name, 0.0) for one in several]) for name in names} for several in found]

@@ -287,7 +287,7 @@ def _jitter(folder: RunFolder, base: Row) -> Jitter:
     name = COMPUTE_ONLY if base.several_ranks else NATIVE
     steps = []
     for record in folder.records([base.id]):
-        for rank in record.ranks if record.outcome == "ok" else ():
+        for rank in record.ranks if record.result == "ok" else ():
             timed = rank.passes.get(name)
             if timed and sum(timed.step_s) > 0:
                 steps.append(np.asarray(timed.step_s) / np.mean(timed.step_s))

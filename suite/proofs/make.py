@@ -29,7 +29,7 @@ from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving
 from suite.proofs.tolerances import BITS, MOST, TIMES, tolerance
-from suite.results.records import Proof, Subject
+from suite.results.records import Proof, Subject, Verdict
 from suite.worker.case_parts import Schedule
 from suite.worker.job import Prove
 from suite.worker.variables import arithmetic
@@ -111,13 +111,21 @@ class Proofs:
             if not measured.passed and identity is None:
                 measured = measured.but(reason=f"{measured.reason}; {NO_FLOAT64}")
             elif not measured.passed and identity is not None and identity.passed:
-                bits = BITS[precision]
-                widened = bounds.widened(self._oracles.rounding(launch, results, bits))
-                measured = judge(attempt, workload, widened, device)
-                measured = measured.but(looser_because=LOOSER.format(bits=bits))
+                measured = self._judged_by_rounding(launch, results, attempt, measured)
         verdict, in_short = joined(measured, identity)
         proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
         return proof, bool(measured.errors) and (identity is None or bool(identity.errors))
+
+    def _judged_by_rounding(self, launch: Launch, results: Path, attempt: Attempt, fixed: Verdict) -> Verdict:
+        """Judge an attempt by what rounding alone does to the network; `fixed` is the verdict by the fixed bounds."""
+        proven = launch.configuration
+        bits = BITS[proven.precision]
+        try:
+            rounded = self._oracles.rounding(launch, results, bits)
+        except (StagebenchError, OSError) as error:
+            return fixed.but(reason=f"{fixed.reason}; what rounding does to the network is not known: {error}")
+        verdict = judge(attempt, launch.workload, tolerance(proven.precision).widened(rounded), proven.placement.device)
+        return verdict.but(looser_because=LOOSER.format(bits=bits))
 
     def _key(self, launch: Launch) -> str:
         """Return the proof's key, a hash of everything that could change the verdict."""

@@ -24,6 +24,7 @@ only if the framework's float64 run is within the fixed ones: nothing flips ther
 from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); the other frameworks' by 8e-8.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -81,9 +82,8 @@ def tolerance(precision: str) -> Tolerance:
 def distances(proof: Proof) -> Tolerance:
     """Return the largest distances of each kind in the proof of one rank."""
     losses = [
-        abs(ours - theirs) / abs(theirs)
+        math.inf if ours is None or theirs is None else abs(ours - theirs) / abs(theirs)
         for ours, theirs in zip(proof.losses.staged, proof.losses.oracle, strict=True)
-        if ours is not None and theirs is not None
     ]
 
     def worst(*kinds: str) -> float:

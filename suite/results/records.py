@@ -123,7 +123,7 @@ class Declared(Stored):
 
 
 class Load(Stored):
-    """Return the load averages over 1, 5 and 15 minutes."""
+    """The load averages over 1, 5 and 15 minutes."""
 
     before: tuple[float, float, float]
     after: tuple[float, float, float]

@@ -112,5 +112,5 @@ def kept(attempt: Attempt) -> str:
     if attempt.outcome in ("ok", "diverged") or ends.get(NATIVE) != "ok":
         return ""
     broken = [name for name, end in ends.items() if end != "ok"]
-    place = f"in the pass {broken[0]}" if broken else "after the last pass"
+    place = f"in the pass {broken[0]}" if broken else f"after the pass {next(reversed(ends))}"
     return f"; it happened {place}: the speed, measured before, is kept"

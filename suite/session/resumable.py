@@ -243,7 +243,8 @@ class Session:
             except ValidationError as error:  # an adapter, or an engine, reported something else than a figure
                 problem = misfit(error)
             if problem:
-                record = crashed(f"what its ranks reported cannot be kept: {problem}; fix the adapter")
+                ended = f"{attempt.reason}; and " if attempt.outcome != "ok" else ""
+                record = crashed(f"{ended}what its ranks reported cannot be kept: {problem}; fix the adapter")
             try:
                 self._folder.write_record(record)
             except Outsized as error:

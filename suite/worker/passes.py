@@ -25,6 +25,7 @@ class Passes:
     def __init__(self, trainer: Trainer, feed: Any, loop: Loop, wanted: Sequence[str] = ()) -> None:
         """`feed` is a ResidentFeed or a StreamFeed; `wanted` are all passes to come, in their order."""
         self._trainer, self._feed, self._loop, self._wanted = trainer, feed, loop, wanted
+        self.alone = trainer.setup.world == 1
         self._exchanged: Optional[Pass] = None  # `comm_only`, once `compute_only` took turns with it
         self.host_use: Optional[HostUse] = None  # during the native pass's steps, once that was run
 

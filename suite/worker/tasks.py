@@ -88,6 +88,8 @@ def send_layers(passes: Passes, outbox: Outbox) -> None:
     try:
         outbox.send(messages.Layers(passes.layer_times()))
     except Exception as error:
+        if not passes.alone and not isinstance(error, Unsupported):
+            raise  # the other ranks may wait for this one
         outbox.send(messages.Notes({"layers": missing("not timed", error)}))
 
 
@@ -97,6 +99,8 @@ def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None
     try:
         found = passes.kernels(trace)
     except Exception as error:
+        if not passes.alone and not isinstance(error, Unsupported):
+            raise  # the other ranks may wait for this one
         outbox.send(messages.Notes({KERNELS: missing("not timed", error)}))
         return
     outbox.send(found)

@@ -165,6 +165,24 @@ def test_a_network_that_need_not_wait_is_that_much_faster(run):
     assert row.reader.value == pytest.approx(2 * row.rates.value, rel=1e-2)
 
 
+def test_a_rank_with_a_pace_of_its_own_counts_by_its_samples(run):
+    def slow_rank(record):
+        native = record["ranks"][1]["passes"]["native"]
+        for rank in record["ranks"]:
+            rank["passes"]["native"]["own_pace"] = True
+        native.update(step_s=[4 * step for step in native["step_s"][::4]], samples=native["samples"] // 4)
+        native["io_s"] = native["io_s"][::4]
+
+    case = run.proven(case_of(ranks=2))
+    (before,) = summarise(run.folder)
+    run.changed(case, slow_rank)
+    (row,) = summarise(run.folder)
+    assert row.outcome == "ok", row.reason
+    assert row.rates.value == pytest.approx(before.rates.value * (1 + 0.25) / 2, rel=1e-2)
+    for process in row.measured:
+        assert case.global_batch / np.mean(process.step_seconds) == pytest.approx(process.rate)
+
+
 def test_processes_without_a_breakdown_do_not_speak_for_the_network(run):
     def without(record):
         if record["repeat"]:
