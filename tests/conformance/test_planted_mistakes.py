@@ -4,6 +4,7 @@ The mistakes are planted in the reference, one a class; a proof and the look at 
 """
 
 import hashlib
+import json
 import mmap
 import os
 import re
@@ -409,7 +410,7 @@ TRAINED = {
     "another rule in training": (instead("begin_training", begins_another), "train: the loss after epoch 1 is"),
 }
 MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **THREADED, **CROWDED, **TRAINED}
-PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.json"
 MEASURED = re.compile(r"off by \S+|\d+\.\d+")  # other libraries give other last digits
 
 
@@ -420,14 +421,13 @@ def caught(mistake, problems, words):
         first = problems[0]
         assert first.startswith(words), problems
         told = rows()[mistake]
-        assert MEASURED.sub("#", told) == MEASURED.sub("#", first), f"{PAGE.name}: | {mistake} | `{first}` |"
+        assert MEASURED.sub("#", told) == MEASURED.sub("#", first), f"{PAGE.name}: {mistake}: {first}"
 
 
 @cache
 def rows():
     """By mistake: the first problem, as the page has it."""
-    found = (line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| "))
-    return {mistake: problem.strip("`") for mistake, problem in found}
+    return json.loads(PAGE.read_text())
 
 
 class Outbox:

@@ -1,10 +1,11 @@
 """The tables that are made from the code are up to date, and each is on a page."""
 
+import runpy
 from pathlib import Path
 
 import pytest
 
-from tests.docs.made import BLOCK, MADE, pages, renewed
+from tests.docs.made import BLOCK, MADE, ROOT, pages, renewed
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -14,3 +15,10 @@ def test_its_tables_are_up_to_date(page: Path) -> None:
 
 def test_every_table_is_on_a_page() -> None:
     assert {name for page in pages() for _, name, _ in BLOCK.findall(page.read_text())} == set(MADE)
+
+
+def test_the_website_has_the_tables_of_the_results() -> None:
+    tables = runpy.run_path(str(ROOT / "docs" / "conf.py"))["tables"]
+    assert "| alexnet, speed over the plain loop's |" in tables("trust")
+    assert "| learning rate | ``staged parameter of" in tables("planted-mistakes")
+    assert not tables("index")

@@ -74,9 +74,9 @@ def figures(folder: RunFolder, began: float, ended: float) -> list[dict[str, obj
     judged = {row.case.workload for row in rows if row.against and not row.against.verdict.startswith("no verdict")}
     why = "a case has no record"
     return [
-        figure("until the report stands", (ended - began) / 60, "min", at_most=MINUTES),
+        figure("until the report exists", (ended - began) / 60, "min", at_most=MINUTES),
         figure("from the command to the first measurement: checks, and the first proofs", first - began, "s"),
-        figure("from the first measurement until a first chart stands", chart, "s", at_most=FIRST_CHART_S, why=why),
+        figure("from the first measurement until the first chart exists", chart, "s", at_most=FIRST_CHART_S, why=why),
         figure(f"the same, of every case of {network}", whole, "s", why=why),
         figure(f"cases measured, of {len(rows)}", sum(map(bool, counts)), at_least=len(rows)),
         figure("processes of the case with fewest", min(counts), at_least=PROCESSES),

@@ -7,7 +7,7 @@ The plan is run twice, alone and beside a load that comes and goes: as many prog
 busy for some seconds, then leave it alone for some, at times drawn from fixed seeds. (A single one would hardly meet a
 case of one rank and one thread: it finds the other core.) Of every pair of rows that may be compared the two verdicts
 are held against each other. It wants: pairs that both runs compare, and none in which both see a difference, in
-opposite directions; no row set aside for noise alone; the median half-width of the ratios' intervals, beside the load,
+opposite directions; no row set aside for noise alone; the median half-width of the ratios' intervals, under the load,
 at most 6 %.
 """
 
@@ -30,7 +30,7 @@ from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
 
 PLAN = Path(__file__).with_suffix(".toml")
-WIDEST = 0.06  # the median pair's half-width beside the load
+WIDEST = 0.06  # the median pair's half-width under the load
 BUSY, IDLE = (2.0, 12.0), (4.0, 20.0)  # seconds, each drawn between the two
 NOISE = {"trend"}  # marks that noise could cause and must not
 
@@ -88,20 +88,20 @@ def main():
     labels = {row.id: row.case.label for row in noisy}
     before, after = verdicts(quiet), verdicts(noisy)
     contradicted = [
-        f"{labels[pair[0]]} faster than {labels[pair[1]]} alone, slower beside the load"
+        f"{labels[pair[0]]} faster than {labels[pair[1]]} alone, slower under the load"
         for pair in before.keys() & after.keys()
         if (before[pair].verdict, after[pair].verdict) == ("faster", "slower")
     ]
     both = len(before.keys() & after.keys()) // 2
     aside = [row.case.label for row in noisy if NOISE & set(row.marks)]
     figures = []
-    for title, found in (("alone", before), ("beside the load", after)):
+    for title, found in (("alone", before), ("under the load", after)):
         widths = [ratio.high / ratio.value - 1 for ratio in found.values()]
         words = [ratio.verdict for ratio in found.values()]
         decided = sum(verdict in ("faster", "slower") for verdict in words) // 2
         middle = f"median half-width {statistics.median(widths):.1%}" if widths else "nothing to compare"
-        print(f"{title}: {len(found) // 2} pairs, {decided} told apart, {middle}")
-        figures.append(figure(f"pairs told apart {title}, of {len(found) // 2}", decided))
+        print(f"{title}: {len(found) // 2} pairs, {decided} distinguished, {middle}")
+        figures.append(figure(f"pairs distinguished {title}, of {len(found) // 2}", decided))
     for title, found in (("contradicted", contradicted), ("set aside for noise", aside)):
         print(f"{title}: {len(found)}", *found, sep="\n    ")
     width = 100 * statistics.median(widths) if widths else None
@@ -111,7 +111,7 @@ def main():
             figure("pairs compared in both runs", both, at_least=1),
             figure("verdicts that contradict each other", len(contradicted), at_most=0),
             figure("rows set aside for noise alone", len(aside), at_most=0),
-            figure("half-width of the median pair beside the load", width, "%", at_most=100 * WIDEST, why="no pairs"),
+            figure("half-width of the median pair under the load", width, "%", at_most=100 * WIDEST, why="no pairs"),
         ]
     )
 
