@@ -387,18 +387,18 @@ def main() -> None:
 
 - **Predictions.** Four ranks predicted from two are off by 5 % or less in the median, and by 15 % at worst. Published
   speeds on up to eight nodes are met within 10 %, given a link that was measured on as many nodes.
-- **Comparisons.** Equal runs are called different in fewer than 5 of 100 comparisons, unless runs differ as much as their
-  processes and no history is given. A slow-down of 3 % is found in at least 9 of 10.
+- **Comparisons.** Equal runs are called different in fewer than 5 of 100 comparisons, unless runs differ as much as
+  their processes and no history is given. A slow-down of 3 % is found in at least 9 of 10.
 
 To make this page again, in an environment with stagebench and simpy, where TRACES is the folder of the published logs:
 
     PYTHONPATH=. python tests/validation/validation.py TRACES
 
-`--measure OUT` first repeats the measurements: on a quiet machine, as root, two hours. The files of `docs/validation/` hold
-every figure.
+`--measure OUT` first repeats the measurements: on a quiet machine, as root, two hours. The files of `docs/validation/`
+hold every figure.
 
-Made on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}. Measurements have dates of
-their own.
+Made on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}.
+Measurements have dates of their own.
 
 ## Four ranks predicted from two
 
@@ -432,8 +432,8 @@ The model against a discrete-event simulation of the same training.
 {of_simulation()}
 ## Comparing runs
 
-How often [`compare` and `history`](compare.md) are wrong, and how often they find a change, simulated with the noise of a
-run of many processes.
+How often [`compare` and `history`](compare.md) are wrong, and how often they find a change, simulated with the noise
+of a run of many processes.
 
 {of_comparing()}"""
     (DOCS / "validation.md").write_text(text)
