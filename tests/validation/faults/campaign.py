@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
@@ -53,6 +54,7 @@ GOES = 10.0  # seconds for processes to be gone after a command
 PROCESSES = 2  # of a case: the plan's
 ENDS = {0: "completed", 1: "a case failed", 2: "stopped with a message", 130: "interrupted", 143: "interrupted"}
 CONTROL = "none"
+LONGEST = 160  # characters of a problem on the page
 
 
 @dataclass(frozen=True)
@@ -256,31 +258,32 @@ def page(found: list[Found], seed: int) -> str:
         ends = Counter(run.outcome.partition(",")[0] for run in runs if run.struck or fault == CONTROL)
         words = ", ".join(f"{end} {count}" for end, count in ends.most_common())
         struck, wrong = sum(run.struck for run in runs), sum(bool(run.problems) for run in runs)
-        late = len(runs) - struck if fault != CONTROL else 0
-        rows.append(f"| {fault} | {len(runs)} | {struck} | {late} | {words} | {wrong} |")
+        rows.append(f"| {fault} | {len(runs) if fault == CONTROL else struck} | {words} | {wrong} |")
     control, struck = sum(run.fault == CONTROL for run in found), sum(run.struck for run in found)
-    problems = [f"- {run.fault}, run {run.number}: {problem}" for run in found for problem in run.problems]
+    problems = [
+        f"- {run.fault}, run {run.number}: {shorten(problem, LONGEST)}" for run in found for problem in run.problems
+    ]
+    wrong = sum(bool(run.problems) for run in found)
     return f"""# What faults do to a run
 
-`tox run -e faults` writes this page: {len(found)} runs (seed {seed}).
-A fault struck {struck} of them at a random moment. {control} had none, for control.
-In {len(found) - control - struck} it came too late: the run, or what it was for, was over.
+{wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and {control} had none,
+for control. In {len(found) - control - struck} it came too late.
 
 After the fault the same command resumed the run, with `--retry` for what had failed. A run counts as wrong if
 
 - a record that was finished at any time is later lost, altered or measured again, or a row is not whole;
-- a process stays behind, wherever it went;
-- what failed does not name what struck it: the rank and the signal, the limit, the disk, the host, the job;
+- a process stays behind;
+- the failure does not name its cause: the rank and the signal, the limit, the disk, the host, the job;
 - damage is not named, kept aside and measured again;
 - a command hangs or shows a traceback, or the resume does not complete.
 
-The last columns are of the runs that were struck, and of those without a fault.
-
-| fault | runs | struck | too late | how the faulted command ended | wrong |
-|---|---|---|---|---|---|
+| fault | runs | how the faulted command ended | wrong |
+|---|---|---|---|
 {chr(10).join(rows)}
 
 {"Nothing was wrong." if not problems else chr(10).join(problems)}
+
+`tox run -e faults` writes this page (seed {seed}).
 """
 
 
