@@ -266,8 +266,8 @@ def page(found: list[Found], seed: int) -> str:
     wrong = sum(bool(run.problems) for run in found)
     return f"""# What faults do to a run
 
-{wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and {control} had none,
-for control. In {len(found) - control - struck} it came too late.
+{wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and {control}
+had none, for control. In {len(found) - control - struck} it came too late.
 
 After the fault the same command resumed the run, with `--retry` for what had failed. A run counts as wrong if
 
