@@ -5,6 +5,7 @@ Pages of results get their tables here, from the JSON files next to them.
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -25,15 +26,58 @@ html_show_copyright = False
 exclude_patterns = ["_build"]
 
 
+def table(title: str, rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a section with a table of rows that have equal keys."""
+    cells = [rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join(["", f"## {title}", "", *(f"| {' | '.join(map(str, each))} |" for each in cells), ""])
+
+
 def tables(name: str) -> str:
     """Return what the website adds to a page."""
     if name == "trust":
         return "".join(trust.section(each) for each in trust.results(DOCS / "trust").values())
     if name == "planted-mistakes":
-        rows = json.loads((DOCS / "planted-mistakes.json").read_text())
-        lines = [f"| {mistake} | ``{problem}`` |" for mistake, problem in rows.items()]
-        return "\n".join(["", "## All of them", "", "| mistake | the first problem |", "|---|---|", *lines, ""])
+        mistakes = json.loads((DOCS / "planted-mistakes.json").read_text())
+        return table(
+            "All of them", [{"mistake": name, "first problem": f"``{each}``"} for name, each in mistakes.items()]
+        )
+    if name == "faults":
+        return table("The faults", json.loads((DOCS / "faults.json").read_text()))
+    if name == "validation":
+        return "".join(predicted(part) for part in ("prediction", "stages")) + compared()
     return ""
+
+
+def predicted(part: str) -> str:
+    """Return the table of predictions of one part of the page of validation."""
+    found = json.loads((DOCS / "validation" / f"{part}.json").read_text())
+    rows = [
+        {
+            "where": where,
+            "case": one["case"],
+            "measured, samples/s": "{value:.4g} ({low:.4g} to {high:.4g})".format_map(one["measured"]),
+            "predicted": f"{one['predicted']:.4g}",
+            "error": f"{one['error']:+.1%}",
+        }
+        for where, several in found["settings"].items()
+        for one in several
+    ]
+    return table(f"Predictions: {part}", rows)
+
+
+def compared() -> str:
+    """Return the table of changes that `history` finds."""
+    found = json.loads((DOCS / "validation" / "comparing.json").read_text())
+    changes = {f"3 %, {what}": one for what, one in found["slow_downs"].items()} | found["changes"]
+    rows = [
+        {
+            "a change of": what,
+            "found within one run": f"{one['within_one_run']:.1%}",
+            "steady series with a change": f"{one['steady_with_a_change']:.1%}",
+        }
+        for what, one in changes.items()
+    ]
+    return table("Changes that are found", rows)
 
 
 def setup(app) -> None:

@@ -1,7 +1,6 @@
 """What docs/validation.md shows keeps its bounds, and the page shows it."""
 
 import json
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,8 +48,6 @@ def test_the_page_shows_these_measurements():
     for found in (PREDICTION, STAGES):
         median, worst = found["median_error"], found["worst_error"]
         assert f"Median error {median:.1%} (at most 5 %), worst {worst:.1%} (at most 15 %)." in page
-        for one in chain.from_iterable(found["settings"].values()):
-            assert any(one["case"] in line and f"{one['error']:+.1%} |" in line for line in page.splitlines()), one
     for what, share in COMPARING["equal"].items():
         assert f"| {what} | {share:.1%} |" in page
 

@@ -137,16 +137,6 @@ def of_own_runs(name: str, remarks: str) -> str:
         return "Not measured yet.\n"
     found = json.loads(path.read_text())
     each = [(setting, one) for setting, several in found["settings"].items() for one in several]
-    rows = [
-        (
-            setting,
-            one["case"],
-            with_ends(*(one["measured"][name] for name in ("value", "low", "high"))),
-            with_ends(one["predicted"], *(one[end] for end in ENDS if end in one)),
-            f"{one['error']:+.1%}",
-        )
-        for setting, one in each
-    ]
     errors = [(f"{setting}: {one['case']}", abs(one["error"])) for setting, one in each]
     return f"""\
 {origin(found)}Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two ranks as with four.
@@ -154,8 +144,6 @@ def of_own_runs(name: str, remarks: str) -> str:
 
 Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_error"]:.1%} (at most 15 %).
 {of_intervals(each)}
-
-{table(("where", "case", "measured, samples/s (95 % interval)", "predicted, samples/s", "error"), rows)}
 
 {bars(CHART_OF[name], errors, 0.15, "%", "error of the prediction; at most 15 %")}
 """
@@ -295,8 +283,6 @@ def of_comparing() -> str:
     changes = [(f"3 %, {what}", one) for what, one in found["slow_downs"].items()] + [*found["changes"].items()]
     seen = [(f"3 % slower, {what}", one["found"]) for what, one in found["planted"].items()]
     seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
-    keys = ("within_one_run", "steady_with_a_change")
-    changed = [(what, *(f"{one[key]:.1%}" for key in keys)) for what, one in changes]
     return f"""\
 {origin(found)}{remark(found)}{found["trials"]} simulations for each figure. Their noise has the shape of
 {found["cases_drawn_from"]} measured cases (median scatter of processes: {found["median_scatter"]:.1%}). Where runs
@@ -306,10 +292,8 @@ differ as much as their processes, only a history can tell that from a change.
 
 {bars("false", false, 0.05, "%", "equal runs called different; at most 5 %, but for those without a history")}
 
-In a history, `history` finds the first run after a slow-down of 3 %. The last rows have normal noise, and changes in
-standard deviations of a run:
-
-{table(("a change of", "found within one run", "steady series with a change"), changed)}
+In a history, `history` finds the first run after a slow-down of 3 %. The last bars have normal noise, and changes in
+standard deviations of a run.
 
 {bars("found", seen, 0.9, "%", "slow-downs and changes that are found; at least 90 % of the slow-downs of 3 %")}
 """
@@ -395,7 +379,7 @@ To make this page again, in an environment with stagebench and simpy, where TRAC
     PYTHONPATH=. python tests/validation/validation.py TRACES
 
 `--measure OUT` first repeats the measurements: on a quiet machine, as root, two hours. The files of `docs/validation/`
-hold every figure.
+hold every figure, and the website has them as tables below.
 
 Made on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}.
 Measurements have dates of their own.

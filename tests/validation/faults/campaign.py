@@ -250,15 +250,20 @@ def hosts_of(number: int, cases: Sequence[str]) -> Iterator[State | None]:
         build.down(state)
 
 
-def page(found: list[Found], seed: int) -> str:
-    """Faults by outcomes, as a page."""
-    rows = []
+def rows(found: Sequence[Found]) -> list[dict[str, Any]]:
+    """Return a row for each fault: how many runs it struck, how they ended, and how many did not end as they should."""
+    lines = []
     for fault in FAULTS:
-        runs = [run for run in found if run.fault == fault]
-        ends = Counter(run.outcome.partition(",")[0] for run in runs if run.struck or fault == CONTROL)
+        runs = [run for run in found if run.fault == fault and (run.struck or fault == CONTROL)]
+        ends = Counter(run.outcome.partition(",")[0] for run in runs)
         words = ", ".join(f"{end} {count}" for end, count in ends.most_common())
-        struck, wrong = sum(run.struck for run in runs), sum(bool(run.problems) for run in runs)
-        rows.append(f"| {fault} | {len(runs) if fault == CONTROL else struck} | {words} | {wrong} |")
+        wrong = sum(bool(run.problems) for run in found if run.fault == fault)
+        lines.append({"fault": fault, "runs": len(runs), "ended": words, "wrong": wrong})
+    return lines
+
+
+def page(found: list[Found], seed: int) -> str:
+    """Return the page: the outcome of all runs, and what went wrong."""
     control, struck = sum(run.fault == CONTROL for run in found), sum(run.struck for run in found)
     problems = [
         f"- {run.fault}, run {run.number}: {shorten(problem, LONGEST)}" for run in found for problem in run.problems
@@ -277,9 +282,7 @@ After the fault the same command resumed the run, with `--retry` for what had fa
 - damage is not named, kept aside and measured again;
 - a command hangs or shows a traceback, or the resume does not complete.
 
-| fault | runs | how the faulted command ended | wrong |
-|---|---|---|---|
-{chr(10).join(rows)}
+The website has a table of the faults here; `docs/faults.json` holds it.
 
 {"Nothing was wrong." if not problems else chr(10).join(problems)}
 
@@ -315,6 +318,7 @@ def main() -> int:
     text = page(sorted(found, key=lambda run: run.number), asked.seed)
     if asked.page:
         asked.page.write_text(text)
+        asked.page.with_suffix(".json").write_text(json.dumps(rows(found), indent=1) + "\n")
     sys.stdout.write(text)
     return int(any(run.problems for run in found))
 
