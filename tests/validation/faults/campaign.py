@@ -250,8 +250,8 @@ def hosts_of(number: int, cases: Sequence[str]) -> Iterator[State | None]:
         build.down(state)
 
 
-def rows(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return a row for each fault: how many runs it struck, how they ended, and how many did not end as they should."""
+def rows(found: Sequence[Found]) -> list[dict[str, str | int]]:
+    """Return a row for each fault: how many runs it struck, how they ended, and how many were wrong."""
     lines = []
     for fault in FAULTS:
         runs = [run for run in found if run.fault == fault and (run.struck or fault == CONTROL)]
@@ -266,13 +266,13 @@ def page(found: list[Found], seed: int) -> str:
     """Return the page: the outcome of all runs, and what went wrong."""
     control, struck = sum(run.fault == CONTROL for run in found), sum(run.struck for run in found)
     problems = [
-        f"- {run.fault}, run {run.number}: {shorten(problem, LONGEST)}" for run in found for problem in run.problems
+        f"- {run.fault}, run {run.number}: `{shorten(problem, LONGEST)}`" for run in found for problem in run.problems
     ]
     wrong = sum(bool(run.problems) for run in found)
     return f"""# What faults do to a run
 
-{wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and {control}
-had none, for control. In {len(found) - control - struck} it came too late.
+{wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and
+{control} had none, for control. In {len(found) - control - struck} it came too late.
 
 After the fault the same command resumed the run, with `--retry` for what had failed. A run counts as wrong if
 
