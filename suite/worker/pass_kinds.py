@@ -58,7 +58,7 @@ PASS_KINDS = (
     PassKind(
         STAGED,
         "the stages of an iteration one by one, each waited for; a barrier before communication",
-        "each stage by itself",
+        "the seconds of each stage",
         exchanges=True,
         has_loss=True,
     ),

@@ -54,7 +54,7 @@ GOES = 10.0  # seconds for processes to be gone after a command
 PROCESSES = 2  # of a case: the plan's
 ENDS = {0: "completed", 1: "a case failed", 2: "stopped with a message", 130: "interrupted", 143: "interrupted"}
 CONTROL = "none"
-LONGEST = 160  # characters of a problem on the page
+LONGEST = 80  # characters of a problem on the page
 
 
 @dataclass(frozen=True)
