@@ -19,7 +19,7 @@ NETWORK = re.compile(
     r"^(?:(?:pytorch|tensorflow|mxnet|cntk|jax|Caffe-MPI), )?(?:alexnet|googlenet|resnet50|mnist_small|mnist_large)"
     r"(?:, layerwise|, 2 hosts)?[,:] "
 )
-MOST_KINDS = 8  # of figures that a cell holds
+MOST_KINDS = 4  # of figures that a cell holds
 ABOUT = """\
 # How far to trust it
 
@@ -32,11 +32,9 @@ a busy machine.
 - **Verdicts are seldom wrong.** In the worst of 42 simulated settings, 6.1 % of groups of equal cases hold a false one.
 
 A check waits until others use less than {busy} of the processors, and other guests of the machine less than {stolen}. A
-bound that lies inside the interval of its figure is *not settled*: another measurement could differ. Where a command
-ran several times, a figure is the median of its runs, or the largest if it has no interval.
-
-In the checks of native steps, more than 1 means that the adapter is faster. `plain` and `tricks` are hand-written
-loops. `keras` is Keras' compiled training, `trainer` is MXNet's `gluon.Trainer`, and `usual` is an ordinary CNTK loop.
+bound that lies inside the interval of its figure is *not settled*: another measurement could differ. In the checks of
+native steps, more than 1 means that the adapter is faster; `plain` and `tricks` are hand-written loops, the others an
+ordinary user's.
 
 `tox run -e trust` runs the checks again and writes this page; `tox run -e trust -- --only NAME` runs one of them. The
 files of `docs/trust/` hold every figure, and the website has them as tables below. [Validation](validation.md) checks
