@@ -33,7 +33,7 @@ NOTED = {
     "later): it is compared with them as rows of two runs are, which takes a larger difference to tell",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
-    "CPU quota": "a control group limits the time of its cores: a rank without any left waits, and what takes a moment, "
+    "CPU quota": "a control group limits the time of its cores: a rank without any left waits; what takes a moment, "
     "such as the machine's peak, may be faster than what lasts",
     "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process, "
     "or these were slower than at other times of the run",

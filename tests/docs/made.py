@@ -111,13 +111,13 @@ def number(value: float, unit: str) -> str:
 
 
 def thresholds() -> str:
-    """Return a table for each group of thresholds."""
+    """Return a list for each group of thresholds."""
     groups = []
     for heading, constants in THRESHOLDS:
         rows = [
-            (meaning, number(getattr(import_module(module), name), unit)) for module, name, meaning, unit in constants
+            (number(getattr(import_module(module), name), unit), meaning) for module, name, meaning, unit in constants
         ]
-        groups.append(f"## {heading}\n\n{table(('threshold', 'value'), rows)}")
+        groups.append(f"## {heading}\n\n" + "".join(f"- **{value}**: {meaning}\n" for value, meaning in rows))
     return "\n".join(groups)
 
 

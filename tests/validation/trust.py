@@ -62,9 +62,9 @@ class Check:
         return [python, *inside, str(Path("tests/validation") / self.words[0]), *self.words[1:]]
 
 
-AS_FAST = "Is the native step of {} as fast as a loop written by hand?"
-PROFILER = "Are stage seconds those of {}?"
-LAYERS = "How much longer do layers take one by one than within a stage, in {}?"
+AS_FAST = "Native step of {} ÷ a hand-written loop"
+PROFILER = "Stages against {}"
+LAYERS = "Layers one by one ÷ within a stage, {}"
 CHECKS = (
     *(
         Check(f"native-{name}", AS_FAST.format(title), (f"{name}_native.py", "--rounds", "6"), name, runs=6)
@@ -88,7 +88,7 @@ CHECKS = (
     ),
     Check(
         "exposed",
-        "Is exposed communication the time that ranks spend in MPI, and in what goes with it?",
+        "Exposed communication against the time in MPI",
         ("exposed_vs_mpi.py", "mnist_large:2", "alexnet:1", "alexnet:1:layerwise"),
         "caffempi",
     ),
@@ -99,12 +99,12 @@ CHECKS = (
     Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:512", "alexnet:4"), "jax"),
     Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
     Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
-    Check("bench", "How long until `tox run -m bench` has an answer, once its environments exist?", ("bench.py",)),
+    Check("bench", "Time until `tox run -m bench` has an answer", ("bench.py",)),
     Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
-    Check("site", "What does a site of 10,000 cases cost, each of one process?", ("big_site.py",)),
+    Check("site", "What does a site of 10,000 cases cost?", ("big_site.py",)),
     Check(
         "bytes-on-the-wire",
-        "Do the gradients that a record counts cross the wire, and nothing else?",
+        "Bytes on the wire against the gradients",
         ("bytes_on_the_wire.py",),
         root=True,
     ),

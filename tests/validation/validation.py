@@ -401,23 +401,16 @@ fitted to the exchanges that were logged on the predicted number of nodes.
 {of_published(given.traces)}
 ## Speed
 
-The time that `predict` takes.
-
 {of_speed()}
 ## Merging
-
-The schedule `merged` against all ways to merge the messages of small networks.
 
 {of_merging()}
 ## Simulation
 
-The model against a discrete-event simulation of the same training.
-
 {of_simulation()}
 ## Comparing runs
 
-How often [`compare` and `history`](compare.md) are wrong, and how often they find a change, simulated with the noise
-of a run of many processes.
+How often [`compare` and `history`](compare.md) are wrong, and how often they find a change.
 
 {of_comparing()}"""
     (DOCS / "validation.md").write_text(text)
