@@ -135,7 +135,8 @@ def shown() -> str:
     command = [sys.executable, "-m", "suite.cli", "show", "tests/fixtures/runs/format-5/training"]
     variables = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     done = subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True, text=True)
-    return "".join(f"    {line.rstrip()}\n" for line in done.stdout.splitlines()[:3])
+    lines = [line.rstrip() for line in done.stdout.splitlines()[:3]]
+    return "\n".join(["```text", *lines, "```", ""])
 
 
 def tolerances() -> str:

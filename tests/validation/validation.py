@@ -22,7 +22,6 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-from reports.words.text import number
 from suite.predict.collectives import Cost
 from suite.predict.data_parallel import messages
 from suite.predict.prediction import predict, timeline
@@ -57,7 +56,6 @@ LINKS: dict[str, dict[str, Any]] = {  # of the published measurements, as `point
 }
 
 PARTS = ("prediction", "stages", "comparing")  # that take long
-ENDS = ("rate_low", "rate_high")  # of a prediction's interval
 CHART_OF = {"prediction": "own", "stages": "stages"}  # by the file that it is drawn from
 HELD_ALIKE = """\
 No core idles, ranks that wait yield their core, and processes keep their memory: without that, four ranks on so few
@@ -123,11 +121,6 @@ def bars(name: str, values: Iterable[tuple[str, float]], bound: float, unit: str
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def with_ends(value: float, *ends: float) -> str:
-    """A number with its interval, where there is one."""
-    return number(value) + (f" ({' to '.join(map(number, ends))})" if ends else "")
 
 
 def of_own_runs(name: str, remarks: str) -> str:
