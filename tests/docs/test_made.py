@@ -1,5 +1,7 @@
 """The tables that are made from the code are up to date, and each is on a page."""
 
+import json
+import re
 import runpy
 from pathlib import Path
 
@@ -15,6 +17,13 @@ def test_its_tables_are_up_to_date(page: Path) -> None:
 
 def test_every_table_is_on_a_page() -> None:
     assert {name for page in pages() for _, name, _ in BLOCK.findall(page.read_text())} == set(MADE)
+
+
+def test_the_mistakes_that_the_page_shows_are_among_those_kept() -> None:
+    page = (ROOT / "docs" / "planted-mistakes.md").read_text()
+    shown = dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", page, re.MULTILINE))
+    assert shown
+    assert shown.items() <= json.loads((ROOT / "docs" / "planted-mistakes.json").read_text()).items()
 
 
 def test_the_website_has_the_tables_of_the_results() -> None:
