@@ -362,4 +362,4 @@ def test_a_rank_that_died_is_found_in_the_engine_s_words(tmp_path, capsys):
 def test_what_else_failed_explains_the_end_of_the_ranks(tmp_path, error, kind, message):
     explain("Ray", tmp_path, error)
     said = json.loads((tmp_path / "engine.jsonl").read_text())
-    assert (said["type"], said["kind"], said["message"], said["certain"]) == ("failed", kind, message, True)
+    assert (said["type"], said["kind"], said["message"], said["certain"]) == ("engine failed", kind, message, True)

@@ -178,7 +178,7 @@ def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
         ('["alpha", "beta"]\nstrategy = "single"\ndata = "mine.npz"', 1, "use data = 'synthetic'"),
         ('"beta"\nstrategy = "single"\noptimiser = ["sgd", "adam"]', 1, "optimiser 'adam'; it does sgd"),
         ('"alpha"\nstrategy = "pipe"\nranks = [1, 2]\nbatch = 15', 0, "2 devices, and 1 do not divide by that"),
-        ('"alpha"\nstrategy = "pipe"\nranks = 2\nbatch = [15, 16]', 1, "16 does not divide into microbatches = 3"),
+        ('"alpha"\nstrategy = "pipe"\nranks = 2\nbatch = [15, 16]', 1, "32 does not divide into microbatches = 3"),
     ],
 )
 def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(

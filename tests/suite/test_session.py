@@ -89,7 +89,7 @@ class Murderer(Listener):
 
 
 def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
-    longer = case(sampling=replace(BRIEF, seconds=1.0, processes=1))
+    longer = case(sampling=BRIEF._replace(seconds=1.0, processes=1))
     assert run(folder, [longer], Murderer("staged")) == {"crash": 1}
     record = folder.record(longer.id, 0)
     assert (record.outcome, record.result) == ("crash", "ok")
@@ -109,7 +109,7 @@ def test_a_crash_in_a_later_pass_leaves_the_speed(folder, capsys):
 
 
 def test_a_crash_in_the_native_pass_leaves_no_speed(folder):
-    longer = case(sampling=replace(BRIEF, seconds=1.0, processes=1))
+    longer = case(sampling=BRIEF._replace(seconds=1.0, processes=1))
     run(folder, [longer], Murderer("native"))
     record = folder.record(longer.id, 0)
     assert (record.result, record.passes) == ("crash", {"native": "crash"})

@@ -136,7 +136,7 @@ def test_servers_that_would_stand_on_the_wrong_host_are_refused(
     monkeypatch.setattr(launch, "adapters", lambda: {"served": Served()})
     monkeypatch.setattr(launch, "launchers", lambda: {"local": Anywhere()})
     case = Case("served", "single", "mnist_small", Placement(hosts=("far-a", "far-b"), nodes=2, launcher="local"))
-    with raising(Unavailable, "served/single", "far-a"):
+    with raising(Unavailable, "served", "single", "far-a"):
         launch_of_case(case, {}, tmp_path / "bundle")
     near = case.on(placement=Placement(hosts=(socket.gethostname(), "far-b"), nodes=2, launcher="local"))
     assert launch_of_case(near, {}, tmp_path / "bundle").configuration is near
