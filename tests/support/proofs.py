@@ -36,7 +36,7 @@ def prove(trainer, graph, samples, folder):
     return to_json(evidence.prove(trainer, graph, samples, str(folder)))
 
 
-def assert_proven(graph, *proofs, loss=2e-6, tensor=1e-5):
+def assert_proven(graph, *proofs, loss=1e-5, tensor=1e-5):
     """What every rank's proof, as such or as it came through JSON, must say.
 
     The ranks' losses are averaged first, as their batches are joined.
