@@ -16,7 +16,7 @@ from reports.charts.rows import Entry, Rows, linear, stack
 from reports.pages.overview import speeds_of, verdict
 from reports.pages.run import Report
 from reports.pages.stages import word
-from reports.words.html import Body, Content, Head, folded, joined, note, table, tag
+from reports.words.html import Body, Content, folded, joined, note, table, tag
 from reports.words.names import Name, labels, titles
 from reports.words.panels import Panel
 from reports.words.text import UNKNOWN, bracketed, in_words, memory, milliseconds, number, percent, scientific, share
@@ -274,10 +274,10 @@ def _processes(processes: Sequence[Process]) -> Content:
     names = list(dict.fromkeys(name for facts in told for name in facts))
     lines = {name: [facts.get(name, UNKNOWN) for facts in told] for name in names}
     same = {name: values[0] for name, values in lines.items() if len(set(values)) == 1}
-    heads = [Head("Processes"), *(Head(f"process {process.repeat}", "words") for process in processes)]
+    heads = ["Processes", *(f"process {process.repeat}<" for process in processes)]
     differing = [[name, *values] for name, values in lines.items() if name not in same]
     one = len(processes) == 1
-    whole = table("Processes", heads, [Body(differing)]) if differing and not one else None
+    whole = table("Processes", heads, Body(differing)) if differing and not one else None
     alike = _facts(list(same.items()))
     title = "The process" if one else f"{len(processes)} processes"
     return tag(
@@ -348,13 +348,11 @@ def _kernels(found: Profile) -> Markup:
     ]
     kept = [" All that it saw lies in the run folder: ", tag("code", found.trace)] if found.trace else []
     said = note(f"By {found.profiler}. Calls are those of an iteration; shares are of all kernels’ time.", kept)
-    first = table(
-        "Stages and kernels", [*map(Head, ("Stage", "kernels, ms", "staged, ms", "no kernel"))], [Body(stages)]
-    )
+    first = table("Stages and kernels", "Stage | kernels, ms | staged, ms | no kernel", Body(stages))
     second = table(
         "The longest kernels",
-        [Head("Kernel"), Head("stage", "words"), Head("kind", "words"), *map(Head, ("calls", "ms", "share"))],
-        [Body(rows)],
+        "Kernel | stage< | kind< | calls | ms | share",
+        Body(rows),
     )
     return tag("section", tag("h2", "Kernels"), first, second, said)
 
@@ -377,7 +375,7 @@ def _gpus(gpus: Sequence[Gpu]) -> Content:
     return tag(
         "section",
         tag("h2", "GPUs while it was measured"),
-        table("GPUs", [Head("host"), Head("GPU"), *map(Head, columns)], [Body(lines)]),
+        table("GPUs", " | ".join(["host", "GPU", *columns]), Body(lines)),
     )
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log10
+
+import numpy as np
 
 from reports.charts.lines import Line, Lines
 from reports.pages.method import host_words, noise_words
 from reports.pages.run import Section
-from reports.words.html import Body, Content, Head, folded, note, table, tag
+from reports.words.html import Body, Content, folded, note, table, tag
 from reports.words.text import milliseconds, moment, number, share
 from suite.analysis.comparability import FOREIGN, meaning
 from suite.analysis.links import LEAST, SIMULATED, Fit, Link, Point, by_mark, links, written
@@ -17,6 +18,7 @@ from suite.results.run_folder import RunFolder
 from suite.text import grouped
 
 CURVE = 40  # points of a fitted line
+NONE = ["not determined", "–"]
 TICKS = tuple(4**power for power in range(1, 17))
 WHOLE = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
 
@@ -88,47 +90,26 @@ def headline(panels: Sequence[LinkPanel], imported: bool) -> str:
 
 
 def _links(panels: Sequence[LinkPanel], imported: bool, eyebrow: str) -> Section:
+    heads = "Operation | message | µs! | 5 % | 95 % | MB/s | bus MB/s | late | samples"
+    if imported:
+        heads = "Operation | message | µs! | MB/s | bus MB/s | samples"
     body: list[Content] = []
     for panel in panels:
-        charts = [times(panel), bandwidths(panel)]
-        heads = [
-            *map(Head, ("Operation", "message")),
-            Head("µs", "strong"),
-            *([] if imported else map(Head, ("5 %", "95 %"))),
-            *map(Head, ("MB/s", "bus MB/s")),
-            *([] if imported else [Head("late")]),
-            Head("samples"),
-        ]
-        bodies = []
+        lines = []
         for link in panel.links:
-            lines = []
             for point in link.singles:
-                ends = [] if imported else [number(point.low, 1e6), number(point.high, 1e6)]
-                late = [] if imported else [number(point.late if point.clock_error is not None else None)]
-                lines.append(
-                    [
-                        f"{point.operation}{link.marked}",
-                        written(point.bytes),
-                        number(point.seconds, 1e6),
-                        *ends,
-                        number(point.algorithm_bandwidth, 1e-6),
-                        number(point.bus_bandwidth, 1e-6),
-                        *late,
-                        str(point.samples),
-                    ]
-                )
-            bodies.append(Body(lines))
-        body += [
-            tag("h3", panel.title),
-            note(panel.note),
-            tag("div", [chart.html() for chart in charts], class_="panels"),
-            folded("Every size", table(panel.title, heads, bodies)),
-        ]
-    also = (
-        "What other programs measured: foreign and unverified; only the means of their samples are known."
-        if imported
-        else "Medians of the slowest rank’s times; bars: 5 … 95 %. Thin: latency + size ÷ bandwidth, fitted."
-    )
+                late = number(point.late if point.clock_error is not None else None)
+                ends = [number(point.low, 1e6), number(point.high, 1e6)]
+                cells = [f"{point.operation}{link.marked}", written(point.bytes), number(point.seconds, 1e6)]
+                cells += [] if imported else ends
+                cells += [number(point.algorithm_bandwidth, 1e-6), number(point.bus_bandwidth, 1e-6)]
+                lines.append([*cells, *([] if imported else [late]), str(point.samples)])
+        charts = [times(panel).html(), bandwidths(panel).html()]
+        body += [tag("h3", panel.title), note(panel.note), tag("div", charts, class_="panels")]
+        body.append(folded("Every size", table(panel.title, heads, Body(lines))))
+    also = "Medians of the slowest rank’s times; bars: 5 … 95 %. Thin: latency + size ÷ bandwidth, fitted."
+    if imported:
+        also = "What other programs measured: foreign and unverified; only the means of their samples are known."
     return Section("links", headline(panels, imported), body, also, name=eyebrow)
 
 
@@ -158,68 +139,32 @@ def _chart(
     """`values` gives a point's figure, alone or with its lower and upper end; nothing if the point has no figure."""
     lines = []
     for link in panel.links:
-        points = [(point.bytes, values(point)) for point in link.singles]
-        there = [(size, each) for size, each in points if each]
+        there = [(point.bytes, each) for point in link.singles if (each := values(point))]
         ends = all(len(each) > 2 for _, each in there)
-        low, high = ([each[1] for _, each in there], [each[2] for _, each in there]) if ends else ((), ())
-        lines.append(
-            Line(
-                f"{link.collective.operation}{link.marked}",
-                [size for size, _ in there],
-                [each[0] for _, each in there],
-                low,
-                high,
-                dots=True,
-            )
-        )
+        low, high = ([each[at] for _, each in there] if ends else () for at in (1, 2))
+        name = f"{link.collective.operation}{link.marked}"
+        lines.append(Line(name, [size for size, _ in there], [each[0] for _, each in there], low, high, dots=True))
         if link.fit and link.fit.tells:
-            first, last = log10(link.singles[0].bytes), log10(link.singles[-1].bytes)
-            sizes = [10 ** (first + (last - first) * index / (CURVE - 1)) for index in range(CURVE)]
+            sizes = np.geomspace(link.singles[0].bytes, link.singles[-1].bytes, CURVE).tolist()
             lines.append(Line("", sizes, [model(link.fit, link.singles[0], size) for size in sizes], kind="ideal"))
-    sizes_ = sorted({point.bytes for link in panel.links for point in link.singles})
-    ticks = [tick for tick in TICKS if sizes_[0] <= tick <= sizes_[-1]][::3] or sizes_[:1]
+    every = sorted({point.bytes for link in panel.links for point in link.singles})
+    ticks = [tick for tick in TICKS if every[0] <= tick <= every[-1]][::3] or every[:1]
     title = "Time by size of the message" if up == "µs" else "Bus bandwidth by size of the message"
-    return Lines(
-        title, f"{panel.title} · {up}", lines, "message", up, "xy", ticks={float(tick): written(tick) for tick in ticks}
-    )
+    called = {float(tick): written(tick) for tick in ticks}
+    return Lines(title, f"{panel.title} · {up}", lines, "message", up, "xy", ticks=called)
 
 
 def _fits(panels: Sequence[LinkPanel]) -> Section | None:
-    heads = [
-        Head("Link"),
-        Head("operation", "words"),
-        Head("α, µs", "strong"),
-        Head("±"),
-        Head("1/β, MB/s", "strong"),
-        *map(Head, ("±", "bus MB/s", "error of the fit", "worst size")),
-    ]
-    bodies = []
-    for panel in panels:
-        lines = []
-        for link in panel.links:
-            if fit := link.fit:
-                alpha = (
-                    [number(fit.alpha, 1e6), number(fit.alpha_error, 1e6)]
-                    if fit.tells_latency
-                    else ["not determined", "–"]
-                )
-                beta = (
-                    [number(1e-6 / fit.beta), share(fit.beta_error / fit.beta)]
-                    if fit.tells_bandwidth
-                    else ["not determined", "–"]
-                )
-                lines.append(
-                    [
-                        panel.title,
-                        f"{link.collective.operation}{link.marked}",
-                        *alpha,
-                        *beta,
-                        number(link.bus_limit, 1e-6) if link.bus_limit else "–",
-                        share(fit.error),
-                        share(fit.worst),
-                    ]
-                )
-        bodies.append(Body(lines))
+    heads = "Link | operation< | α, µs! | ± | 1/β, MB/s! | ± | bus MB/s | error of the fit | worst size"
+    lines = []
+    for panel, link in ((one, link) for one in panels for link in one.links):
+        if fit := link.fit:
+            cells = [panel.title, f"{link.collective.operation}{link.marked}"]
+            alpha = [number(fit.alpha, 1e6), number(fit.alpha_error, 1e6)]
+            beta = [number(1e-6 / fit.beta), share(fit.beta_error / fit.beta)] if fit.tells_bandwidth else NONE
+            limit = number(link.bus_limit or None, 1e-6)
+            cells += [*(alpha if fit.tells_latency else NONE), *beta, limit]
+            lines.append([*cells, share(fit.error), share(fit.worst)])
     words = note(
         "t(s) = α + β·s, fitted by least relative errors, so that "
         "small and large messages count alike. ± are standard errors. "
@@ -228,41 +173,23 @@ def _fits(panels: Sequence[LinkPanel]) -> Section | None:
         "what to trust. A parameter whose standard error exceeds 30 % of "
         "it is not determined; where the error of the fit does, neither is."
     )
-    return Section("fits", "Latency and bandwidth", [table("Fits", heads, bodies), words]) if bodies else None
+    return Section("fits", "Latency and bandwidth", [table("Fits", heads, Body(lines)), words]) if lines else None
 
 
 def _gradients(found: Sequence[Gradients]) -> Section | None:
     if not found:
         return None
-    heads = [
-        Head("Network and link"),
-        *map(Head, ("tensors", "MB")),
-        Head("how", "words"),
-        Head("ms", "strong"),
-        *map(Head, ("5 %", "95 %", "bus MB/s")),
-    ]
-    bodies, every = [], []
+    heads = "Network and link | tensors | MB | how< | ms! | 5 % | 95 % | bus MB/s"
+    lines, every = [], []
     for each in found:
         name = f"{each.link.network}, {each.link.collective.backend}{each.link.marked}"
-        lines: list[Sequence[Content]] = []
         if each.alone is not None and each.tensors:
-            lines.append(
-                [name, str(len(each.tensors)), "", "each by itself, added up", milliseconds(each.alone), "", "", ""]
-            )
-        lines += [
-            [
-                name,
-                str(point.messages),
-                number(point.bytes / 1e6),
-                how,
-                milliseconds(point.seconds),
-                milliseconds(point.low),
-                milliseconds(point.high),
-                number(point.bus_bandwidth, 1e-6),
-            ]
-            for how, point in each.whole
-        ]
-        bodies.append(Body(lines))
+            added = [name, str(len(each.tensors)), "", "each by itself, added up", milliseconds(each.alone)]
+            lines.append([*added, "", "", ""])
+        for how, point in each.whole:
+            times = map(milliseconds, (point.seconds, point.low, point.high))
+            cells = [name, str(point.messages), number(point.bytes / 1e6), how, *times]
+            lines.append([*cells, number(point.bus_bandwidth, 1e-6)])
         if each.tensors:
             tensors = [
                 [
@@ -274,67 +201,42 @@ def _gradients(found: Sequence[Gradients]) -> Section | None:
                 for tensor, point in each.tensors
             ]
             title = f"Every tensor of {each.link.network} over {each.link.collective.backend}"
-            every.append(
-                folded(title, table(title, [*map(Head, ("Tensor", "bytes", "µs", "bus MB/s"))], [Body(tensors)]))
-            )
+            every.append(folded(title, table(title, "Tensor | bytes | µs | bus MB/s", Body(tensors))))
     words = note(
-        "In the order in which the backward pass completes them, "
-        "summed over all ranks. Tensors of one size are measured once."
+        "In the order in which the backward pass completes them, summed over all ranks. "
+        "Tensors of one size are measured once."
     )
-    return Section("gradients", "Gradient tensors", [table("Gradient tensors", heads, bodies), words, every])
+    whole = table("Gradient tensors", heads, Body(lines))
+    return Section("gradients", "Gradient tensors", [whole, words, every])
 
 
 def _overlap(found: Sequence[Link]) -> Section | None:
     if not found:
         return None
-    heads = [
-        *map(Head, ("Link", "message", "communication, ms", "computation, ms", "both, ms")),
-        Head("hidden", "strong"),
-        Head("both with progress calls, ms"),
-        Head("hidden", "strong"),
-    ]
+    heads = "Link | message | communication, ms | computation, ms | both, ms | hidden!"
+    heads += " | both with progress calls, ms | hidden!"
     lines = []
     for link in found:
         for each in link.overlaps:
             plain, progressed = (
-                share(part) if part is not None else "not determined"
-                for part in (each.hidden, each.hidden_with_progress)
+                "not determined" if part is None else share(part) for part in (each.hidden, each.hidden_with_progress)
             )
             name = f"{link.collective.backend}, {link.case.placement.words}{link.marked}"
-            lines.append(
-                [
-                    name,
-                    written(each.bytes),
-                    milliseconds(each.comm),
-                    milliseconds(each.comp),
-                    milliseconds(each.both),
-                    plain,
-                    milliseconds(each.progressed),
-                    progressed,
-                ]
-            )
+            times = map(milliseconds, (each.comm, each.comp, each.both))
+            lines.append([name, written(each.bytes), *times, plain, milliseconds(each.progressed), progressed])
     words = note(
-        "A non-blocking all-reduce during a computation that takes about "
-        "as long. Hidden = (communication + computation − both) ÷ the "
-        "shorter one: 100 % when the shorter one costs nothing, 0 % when "
-        "one runs after the other. In the last two columns the computation "
-        "calls the library now and then, so that it can make progress."
+        "A non-blocking all-reduce during a computation that takes about as long. Hidden = (communication + "
+        "computation − both) ÷ the shorter one: 100 % when the shorter one costs nothing, 0 % when one runs after the "
+        "other. In the last two columns the computation calls the library now and then, so that it can make progress."
     )
-    return Section("overlap", "Overlap", [table("Overlap", heads, [Body(lines)]), words])
+    return Section("overlap", "Overlap", [table("Overlap", heads, Body(lines)), words])
 
 
 def _outcomes(found: Sequence[Link]) -> Section | None:
     failed = once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN))
     lines = [[one.label, tag("span", one.outcome, class_="bad"), one.reason] for one in failed]
-    return (
-        Section(
-            "outcomes",
-            "Outcomes",
-            table("Outcomes", [Head("Case"), Head("outcome"), Head("reason", "words")], [Body(lines)]),
-        )
-        if lines
-        else None
-    )
+    whole = table("Outcomes", "Case | outcome | reason<", Body(lines))
+    return Section("outcomes", "Outcomes", whole) if lines else None
 
 
 def _noise(found: Sequence[Link]) -> Section | None:

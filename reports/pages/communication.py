@@ -1,19 +1,17 @@
 """What exchanging gradients costs, and strategies of exchanging them, with and without stragglers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from reports.charts.lines import Line, Lines, thinned
-from reports.charts.rows import Entry, Rows, linear, stack
+from reports.charts.rows import Rows, linear, stack
 from reports.pages.run import Report, Section
 from reports.words.html import (
     Body,
     Content,
-    Head,
     differing,
     folded,
-    joined,
     listing,
     measured,
     note,
@@ -24,7 +22,7 @@ from reports.words.html import (
 )
 from reports.words.names import Name, labels, varying
 from reports.words.panels import SHOWN, Panel, beside_others, by_group, for_charts, kept_whole
-from reports.words.text import UNKNOWN, accuracy, listed, mebibytes, milliseconds, number, percent, share
+from reports.words.text import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
 from suite.analysis.budget import Budget
 from suite.analysis.exchange import (
     Crossover,
@@ -52,41 +50,26 @@ def aggregation(report: Report) -> Section | None:
     rows = [row for row in report.rows if row.budget and row.several_devices]
     if not rows:
         return None
-    panels = by_group(rows[:SHOWN])
     overlappable = any(row.budget.overlappable for row in rows if row.budget)
-    heads = [
-        Head("Case"),
-        *map(Head, ("gradients, MiB", "alone, ms")),
-        Head("exposed, ms", "strong"),
-        *map(Head, ("hidden, ms", "hidden, of alone")),
-    ]
-    heads += [Head("overlappable, ms"), Head("hidden, of overlappable")] * overlappable
-    heads += [Head("exposed, of the iteration", "strong"), Head("iteration, ms"), Head("waiting for the last rank, ms")]
-    bodies = []
-    for panel in panels:
-        lines = []
-        for name, row in panel.pairs:
-            b = row.budget
-            assert b
-            cells: list[Content] = [
-                report.head(name, row),
-                mebibytes(gradient_bytes(row)),
-                milliseconds(b.comm_only),
-                joined([milliseconds(b.communication), differing(b.exposed_communication)]),
-                joined([milliseconds(b.hidden), differing(b.hidden_communication)]),
-                hidden_part(b, b.comm_only),
-            ]
-            cells += [milliseconds(b.overlappable), hidden_part(b, b.overlappable)] * overlappable
-            waits = joined([milliseconds(b.waiting.value if b.waiting else None), differing(b.waiting, "steps")])
-            lines.append([*cells, share(b.exposed_share), milliseconds(b.native), waits])
-        bodies.append(Body(lines, panel.title))
+    heads = "Case | gradients, MiB | alone, ms | exposed, ms! | hidden, ms | hidden, of alone"
+    heads += " | overlappable, ms | hidden, of overlappable" * overlappable
+    heads += " | exposed, of the iteration! | iteration, ms | waiting for the last rank, ms"
+
+    def cells(row: Row) -> list[Content]:
+        b = row.budget
+        assert b
+        found: list[Content] = [mebibytes(gradient_bytes(row)), milliseconds(b.comm_only)]
+        found += [[milliseconds(b.communication), differing(b.exposed_communication)]]
+        found += [[milliseconds(b.hidden), differing(b.hidden_communication)], hidden_part(b, b.comm_only)]
+        found += [milliseconds(b.overlappable), hidden_part(b, b.overlappable)] * overlappable
+        waits = [milliseconds(b.waiting.value if b.waiting else None), differing(b.waiting, "steps")]
+        return [*found, share(b.exposed_share), milliseconds(b.native), waits]
+
     title, also = _headline(rows)
+    panels = by_group(rows[:SHOWN])
     charts = [_aggregation(report, panel) for panel in for_charts(panels)]
-    body = [
-        report.cut(rows, "cases that exchange gradients"),
-        report.drawn("aggregation", charts),
-        table("Aggregating gradients", heads, bodies),
-    ]
+    body = [report.cut(rows, "cases that exchange gradients"), report.drawn("aggregation", charts)]
+    body.append(table("Aggregating gradients", heads, *report.bodies(panels, cells)))
     return Section("aggregation", title, body, also, definitions=_AGGREGATION, name="Aggregating gradients")
 
 
@@ -107,20 +90,16 @@ _AGGREGATION = (
 
 
 def _headline(rows: Sequence[Row]) -> tuple[str, str]:
-    sure = [
-        row
-        for row in rows
-        if row.budget and row.budget.exposed_communication and row.budget.exposed_communication.low > 0
-    ]
+    budgets = [(row, row.budget, row.budget.exposed_communication) for row in rows if row.budget]
+    sure = [(row, budget) for row, budget, exposed in budgets if exposed and exposed.low > 0]
     if not sure:
         return "No case waits measurably for the exchange", ""
-    worst = max(sure, key=lambda row: row.budget.exposed_share or 0.0 if row.budget else 0.0)
-    part = percent(worst.budget.exposed_share if worst.budget else None)
+    worst, budget = max(sure, key=lambda pair: pair[1].exposed_share or 0.0)
     (name,) = labels([worst.case])
     where = "All" if len(sure) == len(rows) else f"{len(sure)} of"
-    return (
-        f"{where} {len(rows)} case{'s' * (len(rows) > 1)} wait for the exchange, up to {part} of the step",
-        f"{name.words}, {worst.case.workload}, waits longest.",
+    waits = f"{where} {len(rows)} case{'s' * (len(rows) > 1)} wait for the exchange"
+    return f"{waits}, up to {percent(budget.exposed_share)} of the step", (
+        f"{name.words}, {worst.case.workload}, waits longest."
     )
 
 
@@ -138,48 +117,23 @@ def hidden_part(budget: Budget, whole: float | None) -> Content:
 
 def _aggregation(report: Report, panel: Panel) -> Rows:
     drawn = []
-    for name, row in sorted(
-        panel.pairs, key=lambda pair: (pair[1].budget.communication or 0.0) if pair[1].budget else 0.0
-    ):
-        assert row.budget
-        exposed, hidden = row.budget.communication, row.budget.hidden
-        known = row.budget.hidden_of(row.budget.comm_only) is not None
-        drawn.append(
-            (
-                name,
-                row,
-                1000 * (exposed or 0.0),
-                1000 * (hidden or 0.0) if known else 0.0,
-                exposed is None,
-                known or hidden is None,
-            )
-        )
-    scale = linear(max([max(exposed, 0.0) + max(hidden, 0.0) for _, _, exposed, hidden, *_ in drawn]), " ms")
+    for name, row in panel.pairs:
+        b = row.budget
+        assert b
+        known = b.hidden_of(b.comm_only) is not None
+        drawn.append((1000 * (b.communication or 0.0), 1000 * (b.hidden or 0.0) * known, known, name, row, b))
+    drawn.sort(key=lambda each: each[0])
+    scale = linear(max(max(exposed, 0.0) + max(hidden, 0.0) for exposed, hidden, *_ in drawn), " ms")
     entries = []
-    for name, row, exposed, hidden, unknown, known in drawn:
-        value = UNKNOWN if unknown else number(exposed) + ("" if known else " + ?")
-        words = f"exposed {number(exposed)} ms, hidden {number(hidden) if known else 'not determined'}"
-        entries.append(
-            Entry(
-                name.title,
-                stack(scale, {"communication": exposed, "hidden": hidden}),
-                value,
-                name.detail,
-                of=row.case.adapter,
-                words=words,
-                link=report.case(row),
-            )
-        )
-    return Rows(
-        _headline(panel.rows)[0],
-        panel.title,
-        scale,
-        entries,
-        "exposed, ms",
-        "exchange in ms: exposed, then hidden",
-        KEY,
-        warning=panel.warning,
-    )
+    for exposed, hidden, known, name, row, b in drawn:
+        value = UNKNOWN
+        if b.communication is not None:
+            value = number(exposed) + ("" if known or b.hidden is None else " + ?")
+        said = number(hidden) if known or b.hidden is None else "not determined"
+        track = stack(scale, {"communication": exposed, "hidden": hidden})
+        entries.append(report.entry(name, row, track, value, f"exposed {number(exposed)} ms, hidden {said}"))
+    title, axis = _headline(panel.rows)[0], "exchange in ms: exposed, then hidden"
+    return Rows(title, panel.title, scale, entries, "exposed, ms", axis, KEY, warning=panel.warning)
 
 
 @dataclass(frozen=True)
@@ -249,68 +203,40 @@ def exchange(report: Report) -> Section | None:
     counts = accumulate(len(one.named) for one in every)
     for index, (one, count) in enumerate(zip(every, counts, strict=True)):
         seconds = one.exchange.seconds
-        heads = [
-            Head("Strategy"),
-            Head("samples/s", "strong"),
-            Head("of the fastest"),
-            Head("verdict", "words"),
-            Head("while training, samples/s"),
-            Head(f"loss after {number(one.exchange.samples)} samples", "strong"),
-        ]
-        heads += [Head(f"loss after {number(seconds)} s", "strong")] if seconds else []
-        heads += [*map(Head, ("last accuracy", "staleness", "trainings"))]
+        heads = "Strategy | samples/s! | of the fastest | verdict< | while training, samples/s"
+        heads += f" | loss after {number(one.exchange.samples)} samples!"
+        heads += f" | loss after {number(seconds)} s!" if seconds else ""
         lines = []
         for name, variant in one.named:
             against, stale = variant.against, variant.staleness
-            cells: list[Content] = [
-                report.head(name, variant.rows[0]),
+            cells: list[Content] = [report.head(name, variant.rows[0])]
+            cells += [
                 measured(variant.speed.rate if variant.speed else None),
                 measured(against.ratio) if against else "",
-                against.verdict.partition(":")[0] if against else "–",
-                number(variant.rate.value if variant.rate else None),
-                spread(variant.after_samples),
             ]
-            cells += (
-                [
-                    joined(
-                        [
-                            spread(variant.after_seconds),
-                            small(f"{number(variant.seen.value if variant.seen else None)} samples"),
-                        ]
-                    )
-                ]
-                if seconds
-                else []
-            )
-            staleness = joined([number(stale.mean), small(f"at most {number(stale.most)}")]) if stale else "–"
+            cells += [against.verdict.partition(":")[0] if against else "–", middle(variant.rate)]
+            cells.append(spread(variant.after_samples))
+            cells += [[spread(variant.after_seconds), small(f"{middle(variant.seen)} samples")]] * bool(seconds)
+            staleness = [number(stale.mean), small(f"at most {number(stale.most)}")] if stale else "–"
             lines.append([*cells, accuracy(variant.accuracy), staleness, str(len(variant.curves))])
-        curves = (
-            report.drawn("exchange", _curves(one))
-            if count <= SHOWN
-            else note(f"Without curves: this page draws those of the first {SHOWN} strategies.")
-        )
-        content = [tag("p", one.answer) if one.answer else None, curves, table(one.title, heads, [Body(lines)])]
-        body.append(folded(one.title, content, open_=index < OPEN))
+        curves: Content = note(f"Without curves: this page draws those of the first {SHOWN} strategies.")
+        if count <= SHOWN:
+            curves = report.drawn("exchange", _curves(one))
+        whole = table(one.title, f"{heads} | last accuracy | staleness | trainings", Body(lines))
+        said = tag("p", one.answer) if one.answer else None
+        body.append(folded(one.title, said, curves, whole, open_=index < OPEN))
     answers = [f"{one.title}. {one.answer}" for one in every if one.answer]
-    lowest = [_first(one) for one in every]
-    known = [name for name in lowest if name]
+    known = list(filter(None, map(_first, every)))
     title = f"{len(every)} training{'s' * (len(every) > 1)} by several strategies"
     if known:
         best = max(dict.fromkeys(known), key=known.count)
-        title = (
-            f"{best} has the lowest loss in {known.count(best)} of {len(every)} trainings"
-            if len(every) > 1
-            else f"{best} has the lowest loss"
-        )
+        where = f" in {known.count(best)} of {len(every)} trainings" if len(every) > 1 else ""
+        title = f"{best} has the lowest loss{where}"
     return Section("exchange", title, body, answers=answers, definitions=_EXCHANGE, name="Exchange")
 
 
 def _first(one: Exchanged) -> str:
-    losses = [
-        (variant.after_samples.value, name.words)
-        for name, variant in one.named
-        if variant.sound and variant.after_samples
-    ]
+    losses = [(each.after_samples.value, name.words) for name, each in one.named if each.sound and each.after_samples]
     return min(losses)[1] if len(losses) > 1 else ""
 
 
@@ -443,28 +369,20 @@ def straggling(report: Report) -> Section | None:
         return None
     body: list[Content] = []
     for one in every:
-        heads = [Head("Strategy"), Head("samples per update")]
+        heads = "Strategy | samples per update"
         for part in one.found.shares:
-            heads.append(
-                Head(f"straggler {part:.0%}, s to the loss" if part else "no straggler, s to the loss", "strong")
-            )
-            heads += [Head("times as long"), Head("taken")] if part else []
+            heads += f" | {f'straggler {part:.0%}' if part else 'no straggler'}, s to the loss!"
+            heads += " | times as long | taken" if part else ""
         lines = []
         for name, variant in one.named:
             cells: list[Content] = [report.head(name, variant.rows[0]), str(variant.samples_per_update)]
             for part in one.found.shares:
                 load = variant.taken(part)
-                cells += [
-                    spread(variant.spread(part)),
-                    *([number(variant.slowdown(part)), share(load.value) if load else "–"] if part else []),
-                ]
+                cells.append(spread(variant.spread(part)))
+                cells += [number(variant.slowdown(part)), share(load.value) if load else "–"] if part else []
             lines.append(cells)
-        body += [
-            tag("h3", one.title),
-            report.drawn("stragglers", _time_to_loss(one)),
-            listing(one.answers),
-            table(one.title, heads, [Body(lines)]),
-        ]
+        body += [tag("h3", one.title), report.drawn("stragglers", _time_to_loss(one))]
+        body += [listing(one.answers), table(one.title, heads, Body(lines))]
     most = every[0].found.shares[-1]
     first = every[0].first(most)
     title = f"With a straggler of {most:.0%}, {first[1]} is soonest" if first else "Stragglers"
@@ -488,25 +406,12 @@ _STRAGGLERS = (
 
 def _time_to_loss(one: SlowedRank) -> list[Lines]:
     kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
-    shown = kept_whole(one.named, kept, lambda named: named[1].rows)
-    first = one.first(one.found.shares[-1])
+    first, shares = one.first(one.found.shares[-1]), one.found.shares
     lines = []
-    for name, variant in shown:
-        across = [load.value if (load := variant.taken(part)) else part for part in one.found.shares]
-        line = Line.of(name.words, [100 * each for each in across], [variant.spread(part) for part in one.found.shares])
-        lines.append(replace(line, kind="lead") if first and first[1] == name.words else line)
-    loss = number(one.found.loss)
-    return (
-        [
-            Lines(
-                f"Time to a loss of {loss}",
-                f"{one.title} · time to a loss",
-                lines,
-                "% of time that the load took",
-                "seconds to the loss",
-                warning=warning,
-            )
-        ]
-        if lines
-        else []
-    )
+    for name, variant in kept_whole(one.named, kept, lambda named: named[1].rows):
+        across = [100 * (load.value if (load := variant.taken(part)) else part) for part in shares]
+        kind = "lead" if first and first[1] == name.words else "rest"
+        lines.append(Line.of(name.words, across, [variant.spread(part) for part in shares], kind))
+    title, setting = f"Time to a loss of {number(one.found.loss)}", f"{one.title} · time to a loss"
+    across_, up = "% of time that the load took", "seconds to the loss"
+    return [Lines(title, setting, lines, across_, up, warning=warning)] if lines else []

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from reports.charts.lines import Line, Lines
 from reports.pages.run import Section
-from reports.words.html import Body, Content, Head, folded, note, table, tag
+from reports.words.html import Body, Content, folded, note, table, tag
 from reports.words.names import Name, labels
 from reports.words.text import number, share
 from suite.analysis.compare_runs import Compared, Comparison, compare, paired
@@ -45,39 +45,18 @@ def _comparison(found: Comparison) -> Section:
     both = [one for one in found.cases if one.before and one.after]
     faster, slower = (sum(one.verdict == kind for one in both) for kind in ("faster", "slower"))
     title = f"{found.after.name} is {found.verdict}: {faster} faster, {slower} slower of {len(both)}"
-    runs = [tag("a", run.name, href=f"{run.name}/index.html") for run in (found.after, found.before)]
-    heads = [
-        Head("Case"),
-        Head("verdict", "words"),
-        *map(Head, ("before, samples/s", "after")),
-        Head("change", "strong"),
-        Head("interval"),
-        Head("remarks", "words"),
-    ]
-    ordered = sorted(both, key=lambda one: one.verdict not in KINDS)
-    body: list[Content] = [
-        tag(
-            "p",
-            runs[0],
-            " against ",
-            runs[1],
-            f". 95 % intervals over processes; changes below {100 * found.threshold:g} % do not count (",
-            tag("code", "stagebench compare"),
-            ").",
-        )
-    ]
-    body.append(table("The latest two runs", heads, [Body([_line(one) for one in ordered])]))
-    for run, cases in (
-        (found.before, [one for one in found.cases if one.after is None]),
-        (found.after, [one for one in found.cases if one.before is None]),
-    ):
+    after, before = (tag("a", run.name, href=f"{run.name}/index.html") for run in (found.after, found.before))
+    said = f". 95 % intervals over processes; changes below {100 * found.threshold:g} % do not count ("
+    heads = "Case | verdict< | before, samples/s | after | change! | interval | remarks<"
+    lines = [_line(one) for one in sorted(both, key=lambda one: one.verdict not in KINDS)]
+    body: list[Content] = [tag("p", after, " against ", before, said, tag("code", "stagebench compare"), ").")]
+    body.append(table("The latest two runs", heads, Body(lines)))
+    for run in (found.before, found.after):
+        cases = [one for one in found.cases if (one.after if run is found.before else one.before) is None]
         if cases:
             lone = [tag("li", f"{one.case.label}: {'; '.join(one.bars)}") for one in cases]
-            body.append(
-                folded(
-                    f"Measured only in {run.name}: {len(cases)} case{'' if len(cases) == 1 else 's'}", tag("ul", lone)
-                )
-            )
+            words = f"Measured only in {run.name}: {len(cases)} case{'' if len(cases) == 1 else 's'}"
+            body.append(folded(words, tag("ul", lone)))
     return Section("comparison", title, body)
 
 
@@ -86,17 +65,15 @@ def _line(one: Compared) -> list[Content]:
     assert one.after
     differs = f"not the same: {'; '.join(one.differs)}" if one.differs else ""
     remarks = " · ".join(filter(None, ["; ".join(one.bars), differs]))
-    ends = f"{share(one.found.ratio.low - 1)} … {share(one.found.ratio.high - 1)}" if one.found else ""
+    change, ends = "", ""
+    if one.found:
+        low, change, high = (
+            share(end - 1) for end in (one.found.ratio.low, one.found.ratio.value, one.found.ratio.high)
+        )
+        ends = f"{low} … {high}"
     verdict = tag("span", one.verdict, class_=KINDS.get(one.verdict))
-    return [
-        one.case.label,
-        verdict,
-        number(one.before.speed or None),
-        number(one.after.speed or None),
-        share(one.found.ratio.value - 1) if one.found else "",
-        ends,
-        remarks,
-    ]
+    speeds = number(one.before.speed or None), number(one.after.speed or None)
+    return [one.case.label, verdict, *speeds, change, ends, remarks]
 
 
 def _history(series: Sequence[Series]) -> Section:
@@ -110,37 +87,16 @@ def _history(series: Sequence[Series]) -> Section:
             f"on; changed there: {'; '.join(change.differs) or 'nothing that the runs keep'}"
             for change in each.changes
         )
-        lines.append(
-            [
-                each.case.label,
-                str(len(each.points)),
-                number(each.points[0].row.speed),
-                number(each.points[-1].row.speed),
-                what,
-            ]
-        )
-    heads = [*map(Head, ("Case", "runs", "first, samples/s", "latest")), Head("changes", "words")]
-    body = [
-        note(
-            f"The first {DRAWN} of {len(series)} cases are drawn, those "
-            f"that changed before the others; the table has them all."
-        )
-        if len(series) > DRAWN
-        else None
-    ]
-    body += [tag("div", charts, class_="panels three"), table("History", heads, [Body(lines)])]
-    body.append(
-        note(
-            "The oldest run first (",
-            tag("code", "stagebench history"),
-            "). A change can be told from noise once there are five runs.",
-        )
-    )
-    return Section(
-        "history",
-        f"{changed} of {len(series)} cases changed their speed" if changed else "No case changed its speed detectably",
-        body,
-    )
+        first, last = (number(each.points[at].row.speed) for at in (0, -1))
+        lines.append([each.case.label, str(len(each.points)), first, last, what])
+    cut = f"The first {DRAWN} of {len(series)} cases are drawn, those that changed before the others; "
+    body = [note(f"{cut}the table has them all.") if len(series) > DRAWN else None]
+    body.append(tag("div", charts, class_="panels three"))
+    body.append(table("History", "Case | runs | first, samples/s | latest | changes<", Body(lines)))
+    told = "). A change can be told from noise once there are five runs."
+    body.append(note("The oldest run first (", tag("code", "stagebench history"), told))
+    title = f"{changed} of {len(series)} cases changed their speed"
+    return Section("history", title if changed else "No case changed its speed detectably", body)
 
 
 def _chart(name: Name, series: Series) -> Lines:

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reports.charts.lines import Line, Lines
-from reports.charts.rows import Entry, Rows, bar, linear
+from reports.charts.rows import Rows, bar, linear
 from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import of_a_node, on_nodes
-from reports.words.html import Body, Content, Head, folded, joined, listing, note, small, table
+from reports.words.html import Body, Content, folded, listing, note, small, table
 from reports.words.html import spread as ranged
 from reports.words.names import Name, common, labels
 from reports.words.panels import beside_others, kept_whole
-from reports.words.text import accuracy, number, share
+from reports.words.text import accuracy, middle, number, share, whole_number
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Epoch, Learnt
 from suite.analysis.measured import Worker
@@ -27,6 +27,7 @@ LINES = 6  # that a chart can hold and be read: two strategies at three batches
 ARTICLE = "data-parallel"  # the plan whose charts over devices are the article's figures
 # The article's large network, by its code, else by its text; of each framework the first of these strategies that was
 # tried: as its results are imported, as it trained, or what comes nearest.
+MEDIANS = "Medians over trainings (seeds and processes); small numbers: the least and the most."
 SMALL, LARGE = "mnist_small", ("mnist_large", "mnist_stated")
 OWN = {"pytorch": ("data-parallel", "dp", "ddp"), "tensorflow": ("data-parallel", "keras_fit", "mirrored")}
 
@@ -125,13 +126,10 @@ def over_devices(rows: Iterable[Row]) -> list[Series]:
         # One device is the strategy's own where it was tried, else the adapter's first that trains there.
         trained = {row.case.strategy for row in alone}
         name = case.strategy if case.strategy in trained else alone[0].case.strategy if alone else ""
-        points = grouped(
-            [row for row in alone if row.case.strategy == name] + members, lambda row: row.case.placement.device_count
-        )
+        members = [row for row in alone if row.case.strategy == name] + members
+        points = sorted(grouped(members, lambda row: row.case.placement.device_count).items())
         if len(points) > 1:
-            found.append(
-                Series(Name("", ""), _placeless(case), tuple(Trained(tuple(points[count])) for count in sorted(points)))
-            )
+            found.append(Series(Name("", ""), _placeless(case), tuple(Trained(tuple(own)) for _, own in points)))
     return [replace(one, name=name) for one, name in zip(found, _names(found), strict=True)]
 
 
@@ -142,31 +140,20 @@ def devices(report: Report) -> Section | None:
         return None
     imported = all(row.published for one in every for row in one.rows)
     figures = _figures(every) if report.plan.name == ARTICLE or imported else {}
-    charts = charts_of(every, figures)
-    heads = [Head("Strategy"), Head("devices")]
+    heads = "Strategy | devices"
     for which in ("first", "second"):
-        heads += [Head(f"{which}, samples/s", "strong"), Head(f"speed-up, {which}"), Head(f"efficiency, {which}")]
+        heads += f" | {which}, samples/s! | speed-up, {which} | efficiency, {which}"
     lines = []
     for one in every:
         for point in one.points:
-            cells: list[Content] = [
-                report.head(one.name, point.rows[0]),
-                joined([str(point.devices), _other(one, point)]),
-            ]
+            cells: list[Content] = [report.head(one.name, point.rows[0]), [str(point.devices), _other(one, point)]]
             for number_ in (FIRST, SECOND):
                 gain = one.speed_up(point, number_)
                 cells += [ranged(point.rate(number_)), number(gain), share(gain / point.devices if gain else None)]
             lines.append(cells)
-    body: list[Content] = [
-        note("Figures 5a to 5e: the numbers of the data-parallel article.") if figures else None,
-        report.drawn("devices", charts[:DRAWN]),
-    ]
-    if len(charts) > DRAWN:
-        body.append(folded(f"{len(charts) - DRAWN} more charts", report.drawn("devices", charts[DRAWN:])))
-    body += [
-        table("Epochs over devices", heads, [Body(lines)]),
-        note("Medians over trainings (seeds and processes); small numbers: the least and the most."),
-    ]
+    body = [note("Figures 5a to 5e: the numbers of the data-parallel article.") if figures else None]
+    body += [*report.few("devices", charts_of(every, figures), DRAWN), table("Epochs over devices", heads, Body(lines))]
+    body.append(note(MEDIANS))
     title, answers = _second_epochs(every)
     return Section("devices", title, body, answers=answers, definitions=_DEVICES, name="Epochs over devices")
 
@@ -190,30 +177,22 @@ def _other(one: Series, point: Trained) -> Content:
 
 def _second_epochs(every: Sequence[Series]) -> tuple[str, list[str]]:
     """Return (headline, a sentence a network): strategies on most devices, on the largest set at the middle batch."""
-    sentences, best = [], ("", 0.0, 0)
+    sentences, best = [], (0.0, "", 0)
     for group in _grouped(at_one_size(every), lambda case: (case.workload, case.data)):
         speeds = []
         for one in group:
             last = one.points[-1]
             rate, gain = last.rate(SECOND), one.speed_up(last, SECOND)
             if rate and gain:
-                speeds.append(
-                    (
-                        rate.value,
-                        f"{one.name.words} does {number(rate.value)} samples/s on "
-                        f"{last.devices} devices, {number(gain)} times as much as on one",
-                    )
-                )
-                best = max(best, (one.name.words, gain, last.devices), key=lambda each: each[1])
+                does = f"{one.name.words} does {number(rate.value)} samples/s on {last.devices} devices"
+                speeds.append((rate.value, f"{does}, {number(gain)} times as much as on one"))
+                best = max(best, (gain, one.name.words, last.devices), key=lambda each: each[0])
         if speeds:
             case = group[0].case
-            sentences.append(
-                f"{case.workload} on {case.data_name}: "
-                f"{'; '.join(words for _, words in sorted(speeds, reverse=True)[:8])}."
-            )
-    name, gain, count = best
-    title = f"{name} gains most: {number(gain)} times on {count} devices" if name else "Epochs over devices"
-    return title, sentences
+            words = "; ".join(words for _, words in sorted(speeds, reverse=True)[:8])
+            sentences.append(f"{case.workload} on {case.data_name}: {words}.")
+    gain, name, count = best
+    return f"{name} gains most: {number(gain)} times on {count} devices" if name else "Epochs over devices", sentences
 
 
 def charts_of(every: Sequence[Series], figures: dict[str, Lines]) -> list[Chart]:
@@ -252,21 +231,19 @@ def _kinds(every: Sequence[Series]) -> list[list[Lines]]:
     smallest = [one for one in every if one.case.batch == middle and one.case.input.repeat == min(repeats)]
     sizes = _grouped(every, lambda case: (case.data, case.input.repeat, case.batch))
     batches = len({one.case.batch for one in every})
-    rate, seconds = "samples/s of the second epoch", "seconds of the second epoch"
+    seconds, size = "seconds of the second epoch", "by size of the data set"
+
+    def rates(how: str, groups: Sequence[Sequence[Series]]) -> list[Lines | None]:
+        up = "samples/s of the second epoch"
+        return [_over(how, up, group, lambda point: point.rate(SECOND)) for group in groups]
+
+    by_repeat = by_repeat if len(repeats) > 1 else []
     drawn = (
-        [_over("by strategy and network", rate, group, lambda point: point.rate(SECOND)) for group in sizes],
-        [_over("by batch", rate, group, lambda point: point.rate(SECOND)) for group in by_batch if batches > 1],
-        [
-            _over("by size of the data set", seconds, group, lambda point: point.seconds(SECOND))
-            for group in by_repeat
-            if len(repeats) > 1
-        ],
+        rates("by strategy and network", sizes),
+        rates("by batch", by_batch if batches > 1 else []),
+        [_over(size, seconds, group, lambda point: point.seconds(SECOND)) for group in by_repeat],
         [_first_and_second(group) for group in _grouped(smallest, lambda case: (case.workload, case.data))],
-        [
-            _over("by size of the data set", rate, group, lambda point: point.rate(SECOND))
-            for group in by_repeat
-            if len(repeats) > 1
-        ],
+        rates(size, by_repeat),
     )
     return [[chart for chart in charts if chart] for charts in drawn]
 
@@ -300,26 +277,15 @@ def _over(how: str, up: str, group: Sequence[Series], value: Callable[[Trained],
     shown, setting, warning = _shown(group)
     lines = []
     for name, one in zip(_names(shown), shown, strict=True):
-        points = [(point.devices, value(point)) for point in one.points]
-        lines.append(
-            Line.of(name.words, [count for count, found in points if found], [found for _, found in points if found])
-        )
+        points = [(point.devices, found) for point in one.points if (found := value(point))]
+        lines.append(Line.of(name.words, [count for count, _ in points], [found for _, found in points]))
     if not lines:
         return None
     best = (min if "seconds" in up or "minutes" in up else max)(lines, key=lambda line: line.y[-1] or 0.0)
     lines = [replace(line, kind="lead" if line is best else "rest") for line in lines]
-    counts = sorted({point.devices for one in shown for point in one.points})
-    title = f"{up[0].upper()}{up[1:]}, {how}"
-    return Lines(
-        title,
-        f"{setting} · {up}",
-        lines,
-        "devices",
-        up,
-        "x",
-        ticks={float(count): str(count) for count in counts},
-        warning=warning,
-    )
+    ticks = {float(count): str(count) for count in sorted({point.devices for one in shown for point in one.points})}
+    title, setting = f"{up[0].upper()}{up[1:]}, {how}", f"{setting} · {up}"
+    return Lines(title, setting, lines, "devices", up, "x", ticks=ticks, warning=warning)
 
 
 def _first_and_second(group: Sequence[Series]) -> Lines | None:
@@ -329,19 +295,9 @@ def _first_and_second(group: Sequence[Series]) -> Lines | None:
         pairs = [(point.rate(FIRST), point.rate(SECOND)) for point in one.points]
         both = [(first.value, second.value) for first, second in pairs if first and second]
         lines.append(Line(name.words, [first for first, _ in both], [second for _, second in both], dots=True))
-    title = "Samples/s of the first epoch against the second"
-    return (
-        Lines(
-            title,
-            f"{setting} · first against second",
-            lines,
-            "samples/s, first epoch",
-            "samples/s, second epoch",
-            warning=warning,
-        )
-        if lines
-        else None
-    )
+    title, setting = "Samples/s of the first epoch against the second", f"{setting} · first against second"
+    axes = "samples/s, first epoch", "samples/s, second epoch"
+    return Lines(title, setting, lines, *axes, warning=warning) if lines else None
 
 
 def at_one_size(every: Sequence[Series]) -> list[Series]:
@@ -385,51 +341,35 @@ def time_to_train(report: Report) -> Section | None:
     every = [one for one in over_devices(report.rows) if one.whole]
     if not every:
         return None
-    charts = [
-        chart
-        for group in _grouped(every, lambda case: (case.workload, case.data))
-        if (chart := _over("by devices", "minutes of a whole training", group, lambda point: point.minutes))
+    groups = _grouped(every, lambda case: (case.workload, case.data))
+    minutes = [
+        _over("by devices", "minutes of a whole training", group, lambda point: point.minutes) for group in groups
     ]
-    heads = [
-        Head("Strategy"),
-        *map(Head, ("nodes", "devices")),
-        Head("minutes", "strong"),
-        *map(Head, ("speed-up", "epochs", "epochs per worker", "ended early", "best accuracy")),
-        Head("hosts; connected by", "words"),
-    ]
+    heads = "Strategy | nodes | devices | minutes! | speed-up | epochs | epochs per worker | ended early"
+    heads += " | best accuracy | hosts; connected by<"
     lines, answers, gains = [], [], []
     for one in every:
         for point in one.points:
             count = spread([len(lesson.epochs) for lesson in point.lessons])
             early = sum(len(lesson.epochs) < point.case.training.epochs for lesson in point.lessons)
-            per_worker = f"{count.value / point.devices:.3g}" if count else "–"
-            lines.append([
-                report.head(one.name, point.rows[0]), str(point.case.placement.nodes),
-                joined([str(point.devices), _other(one, point)]), ranged(point.minutes),
-                number(one.sooner(point)), ranged(count, _count), per_worker, f"{early} of "
-                    f"{len(point.lessons)}", accuracy(point.best), _where(point),
-            ])  # fmt: skip
+            cells: list[Content] = [report.head(one.name, point.rows[0]), str(point.case.placement.nodes)]
+            cells += [[str(point.devices), _other(one, point)], ranged(point.minutes), number(one.sooner(point))]
+            cells += [ranged(count, whole_number), f"{count.value / point.devices:.3g}" if count else "–"]
+            lines.append([*cells, f"{early} of {len(point.lessons)}", accuracy(point.best), _where(point)])
         first, last = one.points[0], one.points[-1]
         alone = f" ({number(first.minutes.value)} on one)" if first.devices == 1 and first.minutes else ""
-        took = number(last.minutes.value if last.minutes else None)
         answers.append(
-            f"{one.case.workload} on {one.case.data_name}, {one.name.words}: a training takes {took} "
+            f"{one.case.workload} on {one.case.data_name}, {one.name.words}: a training takes {middle(last.minutes)} "
             f"minutes on {last.devices} devices{alone}; the best accuracy there is {accuracy(last.best)}."
         )
         if gain := one.sooner(last):
             gains.append((gain, one.name.words, last.devices))
-    body: list[Content] = [
-        report.drawn("time_to_train", charts),
-        listing(answers[:8]),
-        table("Time to train", heads, [Body(lines)]),
-    ]
-    body.append(note("Medians over trainings (seeds and processes); small numbers: the least and the most."))
-    body += _connected(report, every)
+    body: list[Content] = [report.drawn("time_to_train", [chart for chart in minutes if chart]), listing(answers[:8])]
+    body += [table("Time to train", heads, Body(lines)), note(MEDIANS), _connected(report, every)]
     title = "Time to train"
     if gains:
         gain, name, most = max(gains)
-        verb = "ends sooner" if gain > 1 else "ends no sooner"
-        title = f"{name} {verb} on {most} devices: {number(gain)} times"
+        title = f"{name} ends {'sooner' if gain > 1 else 'no sooner'} on {most} devices: {number(gain)} times"
     return Section("time_to_train", title, body, answers=answers, definitions=_TRAINING, name="Time to train")
 
 
@@ -444,10 +384,6 @@ _TRAINING = (
 )
 
 
-def _count(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"
-
-
 def _where(point: Trained) -> str:
     about = [process.about for row in point.rows for process in row.processes]
     hosts = dict.fromkeys(host for each in about for host in each.hosts)
@@ -455,38 +391,21 @@ def _where(point: Trained) -> str:
     return "; ".join(filter(None, (", ".join(hosts), ", ".join(carriers))))
 
 
-def _connected(report: Report, every: Sequence[Series]) -> list[Content]:
-    """Return the table of which workers are connected; nothing where none reports it."""
+def _connected(report: Report, every: Sequence[Series]) -> Content:
+    """Return the table of which workers are connected; None where none reports it."""
     points = [(one, point) for one in every for point in one.points]
     lines = []
     for one, point in points:
         for worker in point.connected[:WORKERS]:
             everyone = len(worker.peers) > 3 and len(worker.peers) == len(point.connected) - 1
             peers = "all others" if everyone else _few(worker.peers)
-            lines.append(
-                [
-                    report.head(one.name, point.rows[0]),
-                    str(point.devices),
-                    str(worker.rank),
-                    worker.host,
-                    ", ".join(worker.addresses) or "–",
-                    peers,
-                    _few(worker.others),
-                ]
-            )
-    if not lines:
-        return []
-    heads = [
-        Head("Strategy"),
-        *map(Head, ("devices", "rank")),
-        *(Head(title, "words") for title in ("host", "address", "connected to ranks", "other processes at")),
-    ]
-    longer = (
-        f", the first {WORKERS} workers of larger groups"
-        if any(len(point.connected) > WORKERS for _, point in points)
-        else ""
-    )
-    return [folded(f"Who is connected to whom{longer}", table("Who is connected to whom", heads, [Body(lines)]))]
+            cells: list[Content] = [report.head(one.name, point.rows[0]), str(point.devices), str(worker.rank)]
+            lines.append([*cells, worker.host, ", ".join(worker.addresses) or "–", peers, _few(worker.others)])
+    heads = "Strategy | devices | rank | host< | address< | connected to ranks< | other processes at<"
+    title = "Who is connected to whom"
+    longer = any(len(point.connected) > WORKERS for _, point in points)
+    words = title + f", the first {WORKERS} workers of larger groups" * longer
+    return folded(words, table(title, heads, Body(lines))) if lines else None
 
 
 def _few(values: Sequence[object]) -> str:
@@ -496,9 +415,8 @@ def _few(values: Sequence[object]) -> str:
 
 def epochs(report: Report) -> Section | None:
     """Return the first and the second epoch of every training, timed one by one."""
-    groups = grouped(
-        (row for row in report.rows if row.lessons), lambda row: f"{row.case.workload} on {row.case.data_name}"
-    )
+    learnt = (row for row in report.rows if row.lessons)
+    groups = grouped(learnt, lambda row: f"{row.case.workload} on {row.case.data_name}")
     if not groups:
         return None
     body: list[Content] = []
@@ -506,50 +424,30 @@ def epochs(report: Report) -> Section | None:
     for title, members in groups.items():
         trained = [Trained(tuple(rows)) for rows in grouped(members, lambda row: replace(row.case, seed=0).id).values()]
         cases = [replace(one.case, seed=0) for one in trained]
-        called = labels(cases)
         panels = grouped(trained, lambda one: (one.case.input.repeat, one.case.batch))
         charts = [chart for several in panels.values() if (chart := _warming(report, title, several))]
-        body.append(report.drawn("epochs", charts[:DRAWN]))
-        if len(charts) > DRAWN:
-            body.append(folded(f"{len(charts) - DRAWN} more charts", report.drawn("epochs", charts[DRAWN:])))
+        body += report.few("epochs", charts, DRAWN)
         opened = any(lesson.opening_seconds for one in trained for lesson in one.lessons)
         more = any(len(lesson.epochs) > SECOND for one in trained for lesson in one.lessons)
-        heads = [
-            *map(Head, ("Case", "epochs")),
-            *([Head("opening, s")] if opened else []),
-            *map(Head, ("first, s", "second, s", "first ÷ second", "first, samples/s")),
-            Head("second, samples/s", "strong"),
-            *map(Head, ("accuracy after the first", "after the second")),
-            *([Head("after the last")] if more else []),
-            Head("trainings"),
-        ]
+        heads = "Case | epochs" + " | opening, s" * opened + " | first, s | second, s | first ÷ second"
+        heads += " | first, samples/s | second, samples/s! | accuracy after the first | after the second"
+        heads += " | after the last" * more + " | trainings"
         lines = []
-        for name, one in zip(called, trained, strict=True):
+        for name, one in zip(labels(cases), trained, strict=True):
             first, second = one.seconds(FIRST), one.seconds(SECOND)
             ratio = first.value / second.value if first and second else None
             warmest = max(warmest, (ratio or 0.0, name.words))
-            opening = spread([lesson.opening_seconds for lesson in one.lessons])
-            cells: list[Content] = [
-                name.words,
-                str(max(len(lesson.epochs) for lesson in one.lessons)),
-                *([_middle(opening)] if opened else []),
-                _middle(first),
-                _middle(second),
-                number(ratio),
-                _middle(one.rate(FIRST)),
-                _middle(one.rate(SECOND)),
-            ]
-            cells += [
-                accuracy(spread([epoch.accuracy for epoch in one.epochs(number_)]))
-                for number_ in (1, 2, *([-1] if more else []))
-            ]
+            cells = [name.words, str(max(len(lesson.epochs) for lesson in one.lessons))]
+            cells += [middle(spread([lesson.opening_seconds for lesson in one.lessons]))] * opened
+            cells += [middle(first), middle(second), number(ratio), middle(one.rate(FIRST)), middle(one.rate(SECOND))]
+            for number_ in (FIRST, SECOND, -1)[: 2 + more]:
+                cells.append(accuracy(spread([epoch.accuracy for epoch in one.epochs(number_)])))
             lines.append([*cells, str(len(one.epochs(FIRST)))])
-        body.append(table(f"Epochs: {title}", heads, [Body(lines, title, common(cases))]))
+        body.append(table(f"Epochs: {title}", heads, Body(lines, title, common(cases))))
     most, warming = warmest
     headline = f"The first epoch takes up to {number(most)} times as long as the second" if most else "First epochs"
-    return Section(
-        "epochs", headline, body, f"{warming} most." if most else "", definitions=_EPOCHS, name="First and second epoch"
-    )
+    also, name_ = f"{warming} most." if most else "", "First and second epoch"
+    return Section("epochs", headline, body, also, definitions=_EPOCHS, name=name_)
 
 
 _EPOCHS = (
@@ -561,46 +459,25 @@ _EPOCHS = (
 )
 
 
-def _middle(found: Spread | None) -> str:
-    return number(found.value if found else None)
-
-
 def _warming(report: Report, title: str, members: Sequence[Trained]) -> Rows | None:
     """Return the second epoch's speeds as bars, with the first one's as diamonds; None of fewer than two."""
     kept, warning = beside_others([row for one in members for row in one.rows])
-    shown = [one for one in kept_whole(members, kept, lambda one: one.rows) if one.rate(SECOND)]
+    shown = [
+        (one, one.rate(FIRST), second)
+        for one in kept_whole(members, kept, lambda one: one.rows)
+        if (second := one.rate(SECOND))
+    ]
     if len(shown) < 2:
         return None
-    rates = [(one.rate(FIRST), one.rate(SECOND)) for one in shown]
-    scale = linear(max(found.value for pair in rates for found in pair if found))
+    scale = linear(max(found.value for _, *pair in shown for found in pair if found))
     entries = []
-    for name, one, (first, second) in zip(
-        labels([replace(one.case, seed=0) for one in shown]), shown, rates, strict=True
-    ):
-        assert second
-        drawn = bar(
-            scale, Interval(second.value, second.low, second.high, second.of), second=first.value if first else None
-        )
-        entries.append(
-            Entry(
-                name.title,
-                drawn,
-                number(second.value),
-                name.detail,
-                of=one.case.adapter,
-                words=f"first epoch {_middle(first)}, second {_middle(second)} samples/s",
-                link=report.case(one.rows[0]),
-            )
-        )
+    called = labels([replace(one.case, seed=0) for one, *_ in shown])
+    for name, (one, first, second) in zip(called, shown, strict=True):
+        found = Interval(second.value, second.low, second.high, second.of)
+        drawn = bar(scale, found, second=first.value if first else None)
+        words = f"first epoch {middle(first)}, second {middle(second)} samples/s"
+        entries.append(report.entry(name, one.rows[0], drawn, number(second.value), words))
     entries.sort(key=lambda entry: entry.words)
-    case = shown[0].case
+    case, axis = members[0].case, "samples/s of the second epoch"
     setting = f"{title} · {case.input.repeat}× data · batch {case.batch} per device"
-    return Rows(
-        "Second epoch; ◆ the first",
-        setting,
-        scale,
-        entries,
-        "samples/s",
-        "samples/s of the second epoch",
-        warning=warning,
-    )
+    return Rows("Second epoch; ◆ the first", setting, scale, entries, "samples/s", axis, warning=warning)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from reports.charts.rows import Entry, Rows, logarithmic, strip
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, Head, folded, joined, table, tag
+from reports.words.html import Body, Content, folded, table, tag
 from reports.words.names import labels
 from reports.words.names import title as named
 from reports.words.panels import SHOWN
@@ -23,20 +23,10 @@ def proofs(report: Report) -> Section | None:
     if report.imported or not report.rows:
         return None
     ordered = sorted(proven, key=lambda row: (row.proof is not None and row.proof.passed, -_part(row)))
-    heads = [
-        Head("Case"),
-        Head("proof"),
-        Head("worst", "words"),
-        *map(Head, ("error", "allowed", "of its bound", "parameters", "multiply-accumulates")),
-        Head("remarks", "words"),
-    ]
-    lines = [_proof(report, row) for row in ordered[:SHOWN]]
+    heads = "Case | proof | worst< | error | allowed | of its bound | parameters | multiply-accumulates | remarks<"
+    whole = table("Proofs", heads, Body([_proof(report, row) for row in ordered[:SHOWN]]))
     title, also = headline(proven)
-    body: list[Content] = [
-        report.drawn("proofs", _strips(proven)),
-        report.cut(ordered),
-        table("Proofs", heads, [Body(lines)]),
-    ]
+    body = [report.drawn("proofs", _strips(proven)), report.cut(ordered), whole]
     return Section("proofs", title, body, also, definitions=_DEFINITIONS, name="Proofs")
 
 
@@ -82,43 +72,26 @@ def _strips(proven: Sequence[Row]) -> list[Rows]:
     entries = []
     for adapter, rows in grouped(there, lambda row: row.case.adapter).items():
         parts = [_part(row) for row in rows]
-        entries.append(
-            Entry(
-                named(adapter),
-                strip(scale, parts),
-                percent(max(parts)),
-                f"{len(rows)} case{'s' * (len(rows) > 1)}",
-                of=adapter,
-                words=f"{scientific(min(parts))} to {scientific(max(parts))} of the bound",
-            )
-        )
-    return [
-        Rows(
-            "Every dot is a case; at 1 a proof fails",
-            "largest error ÷ what is allowed, logarithmic",
-            scale,
-            entries,
-            "nearest",
-            "error as a part of its bound",
-        )
-    ]
+        count = f"{len(rows)} case{'s' * (len(rows) > 1)}"
+        words = f"{scientific(min(parts))} to {scientific(max(parts))} of the bound"
+        entries.append(Entry(named(adapter), strip(scale, parts), percent(max(parts)), count, of=adapter, words=words))
+    setting, axis = "largest error ÷ what is allowed, logarithmic", "error as a part of its bound"
+    return [Rows("Every dot is a case; at 1 a proof fails", setting, scale, entries, "nearest", axis)]
 
 
 def _proof(report: Report, row: Row) -> list[Content]:
     proof, name = row.proof, report.head(row.case.label, row, marked=False)
     if proof is None:
         reason = f"{row.proof_reason}; not compared with other frameworks"
-        return [name, tag("span", "none", class_="bad"), "", "", "", "", "", "", reason]
-    worst = proof.worst
+        return [name, tag("span", "none", class_="bad"), *[""] * 6, reason]
     passed = tag("span", "passed" if proof.passed else "failed", class_="good" if proof.passed else "bad")
     scope = f" {proof.scope[0].upper()}{proof.scope[1:]}." if proof.scope else ""
     looser = f" Looser tolerance: {proof.looser_because}" if proof.looser_because else ""
-    words = joined([f"{proof.reason}{scope}{looser} ", tag("code", proof.key)])
-    errors = (
-        [f"{worst.what} {worst.tensor}", scientific(worst.error), scientific(worst.tolerance), percent(_part(row))]
-        if worst
-        else ["–", "", "", ""]
-    )
+    words = [f"{proof.reason}{scope}{looser} ", tag("code", proof.key)]
+    errors = ["–", "", "", ""]
+    if worst := proof.worst:
+        errors = [f"{worst.what} {worst.tensor}", scientific(worst.error), scientific(worst.tolerance)]
+        errors.append(percent(_part(row)))
     return [name, passed, *errors, number(proof.parameter_count), number(proof.macs), words]
 
 
@@ -126,32 +99,18 @@ def outcomes(report: Report) -> Section | None:
     """Return what came of every case, with the evidence of those that failed."""
     if report.imported or not report.rows:
         return None
-    shared = {
-        (one.outcome, one.reason): one
-        for one in once_per_reason(row.refused for row in report.rows if row.reason)
-        if one.cases > 1
-    }
-    heads = [
-        Head("Case"),
-        Head("outcome"),
-        Head("processes"),
-        Head("last loss, native", "words"),
-        Head("load before → after (1 min)", "words"),
-        Head("reason and marks", "words"),
-    ]
+    refused = once_per_reason(row.refused for row in report.rows if row.reason)
+    shared = {(one.outcome, one.reason): one for one in refused if one.cases > 1}
+    heads = "Case | outcome | processes | last loss, native< | load before → after (1 min)< | reason and marks<"
     ordered = sorted(report.rows, key=lambda row: row.outcome == "ok")
     lines = [_outcome(report, row, (row.outcome, row.reason) in shared) for row in ordered[:SHOWN]]
     reasons = [tag("li", f"{one.outcome}: {one.label}: {one.reason}") for one in shared.values()]
     seen = {mark for row in report.rows for mark in row.marks}
-    meanings = [
-        tag("li", f"{mark}: {meaning}; kept out of comparisons.")
-        for mark, meaning in DISQUALIFYING.items()
-        if mark in seen
-    ]
-    meanings += [tag("li", f"{mark}: {meaning}.") for mark, meaning in NOTED.items() if mark in seen]
+    words = [(mark, f"{meaning}; kept out of comparisons") for mark, meaning in DISQUALIFYING.items()]
+    meanings = [tag("li", f"{mark}: {meaning}.") for mark, meaning in [*words, *NOTED.items()] if mark in seen]
     failed = [row for row in report.rows if row.outcome not in ("ok", "unsupported", "unavailable", "not measured")]
     title = f"{len(failed)} of {len(report.rows)} cases failed" if failed else "No case failed"
-    body = [tag("ul", reasons) if reasons else None, report.cut(ordered), table("Outcomes", heads, [Body(lines)])]
+    body = [tag("ul", reasons) if reasons else None, report.cut(ordered), table("Outcomes", heads, Body(lines))]
     body.append(folded("What the marks mean", tag("ul", meanings)) if meanings else None)
     return Section("outcomes", title, body)
 
@@ -171,16 +130,10 @@ def _outcome(report: Report, row: Row, shared: bool) -> list[Content]:
             evidence.append(folded(f"Evidence of process {process.repeat}", tag("pre", text, tabindex=0)))
     losses = ", ".join(number(process.losses.get("native")) for process in row.processes)
     load = ", ".join(f"{process.about.load.before[0]} → {process.about.load.after[0]}" for process in row.processes)
-    words = joined(["see above" if shared else row.reason, report.marks(row), evidence])
+    words = ["see above" if shared else row.reason, report.marks(row), evidence]
     outcome = tag("span", row.outcome, class_=KINDS.get(row.outcome, "bad"))
-    return [
-        report.head(row.case.label, row, marked=False),
-        outcome,
-        f"{row.answers} of {row.case.sampling.processes}",
-        losses,
-        load,
-        words,
-    ]
+    answers = f"{row.answers} of {row.case.sampling.processes}"
+    return [report.head(row.case.label, row, marked=False), outcome, answers, losses, load, words]
 
 
 def notes(report: Report) -> Section | None:
@@ -190,15 +143,9 @@ def notes(report: Report) -> Section | None:
         return None
     lines = []
     for row in trained[:SHOWN]:
-        said = [
-            [tag("b", name.replace("_", " ")), f": {in_words(note)}"]
-            for name, note in row.processes[0].about.notes.items()
-        ]
-        lines.append(
-            [
-                report.head(row.case.label, row, marked=False),
-                [[" · " if index else "", each] for index, each in enumerate(said)],
-            ]
-        )
-    body = [report.cut(trained), table("Notes", [Head("Case"), Head("notes", "words")], [Body(lines)])]
+        reported = row.processes[0].about.notes.items()
+        said = [[tag("b", name.replace("_", " ")), f": {in_words(note)}"] for name, note in reported]
+        words = [[" · " if index else "", each] for index, each in enumerate(said)]
+        lines.append([report.head(row.case.label, row, marked=False), words])
+    body = [report.cut(trained), table("Notes", "Case | notes<", Body(lines))]
     return Section("notes", "How each was trained", body)

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from reports.charts.rows import Entry, Rows, bar, linear, top
+from reports.charts.rows import Rows, bar, linear, top
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, Head, measured, note, table
+from reports.words.html import Body, Content, measured, note, table
 from reports.words.names import Name, differences, labels, titles
 from reports.words.panels import SHOWN, beside_others, kept_whole
 from reports.words.text import bracketed, listed, milliseconds, number, share
@@ -25,53 +25,27 @@ def inputs(report: Report) -> Section | None:
     """Return the cost of input; None when no two cases differ in their input alone, and no readers can be compared."""
     rows = [row for row in report.rows if row.measured]
     found, read = groups(rows), _on_fewest_devices(row for row in rows if row.reader)
-    readers = [
-        chart for members in grouped(read[:SHOWN], _network_and_data).values() if (chart := _readers(report, members))
-    ]
+    members = grouped(read[:SHOWN], _network_and_data).values()
+    readers = [chart for several in members if (chart := _readers(report, several))]
     if not found and not readers:
         return None
-    called = _named(found)
-    heads = [
-        Head("Input"),
-        Head("samples/s", "strong"),
-        *map(Head, ("of the first", "waiting, ms", "of the iteration", "reader alone, samples/s")),
-        Head("read by", "words"),
-        Head("bottleneck", "words"),
-    ]
-    bodies = []
-    for title, group, names in called:
-        lines = []
+    heads = "Input | samples/s! | of the first | waiting, ms | of the iteration | reader alone, samples/s"
+    bodies, answers = [], []
+    for title, group, names in _named(found):
+        lines: list[list[Content]] = []
         for name, fed in zip(names, group.cases, strict=True):
-            alone = fed.row.reader.interval if fed.row.reader else None
-            lines.append(
-                [
-                    report.head(name, fed.row),
-                    measured(fed.row.rate),
-                    measured(fed.gap) if fed.gap else "",
-                    milliseconds(fed.row.waited),
-                    share(fed.row.waited_share),
-                    measured(alone),
-                    _reading(fed),
-                    words(fed),
-                ]
-            )
+            row, gap = fed.row, measured(fed.gap) if fed.gap else ""
+            cells = [report.head(name, row), measured(row.rate), gap, milliseconds(row.waited), share(row.waited_share)]
+            lines.append([*cells, measured(row.reader.interval if row.reader else None), _reading(fed), words(fed)])
         bodies.append(Body(lines, title))
-    charts = _modes(report, found)
-    body: list[Content] = [report.drawn("input", charts)]
-    body += (
-        [
-            table("Inputs", heads, bodies),
-            note("Cases under one heading differ only in their input. Small numbers: 95 % intervals."),
-        ]
-        if bodies
-        else []
-    )
+        several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
+        answers += [f"{title}. {'; '.join(several[:8])}."] if several else []
+    body: list[Content] = [report.drawn("input", _modes(report, found))]
+    if bodies:
+        body.append(table("Inputs", f"{heads} | read by< | bottleneck<", *bodies))
+        body.append(note("Cases under one heading differ only in their input. Small numbers: 95 % intervals."))
     body += [report.cut(read, "cases with a reader"), report.drawn("input", readers)] if readers else []
     title, also = headline(found)
-    answers = []
-    for named, group, names in called:
-        several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
-        answers += [f"{named}. {'; '.join(several[:8])}."] if several else []
     return Section("input", title, body, also, answers, _DEFINITIONS, "Input")
 
 
@@ -180,20 +154,13 @@ def _modes(report: Report, found: Sequence[Group]) -> list[Rows]:
             ]
             sets = sorted({fed.row.case.data_name for fed in shown} - {"synthetic"})
             setting = f"{titles(cases[:1])[0]} · {listed(sets) if sets else 'synthetic'}"
-            rates = [fed.row.rate for fed in shown if fed.row.rate]
-            shades = [SHADES[fed.mode] for fed in shown]
-            charts.append(
-                _bars(
-                    report,
-                    headline([group for group in found if group.cases[0] in shown])[0],
-                    setting,
-                    [fed.row for fed in shown],
-                    names,
-                    rates,
-                    shades,
-                    warning,
-                )
-            )
+            title, _ = headline([group for group in found if group.cases[0] in shown])
+            bars = [
+                (name, fed.row, fed.row.rate, SHADES[fed.mode])
+                for name, fed in zip(names, shown, strict=True)
+                if fed.row.rate
+            ]
+            charts.append(_bars(report, title, setting, bars, warning))
     return charts
 
 
@@ -214,28 +181,13 @@ def _place(case: Case) -> tuple[object, ...]:
 
 
 def _bars(
-    report: Report,
-    title: str,
-    setting: str,
-    rows: Sequence[Row],
-    names: Sequence[Name],
-    rates: Sequence[Interval],
-    shades: Sequence[str],
-    warning: str,
+    report: Report, title: str, setting: str, bars: Sequence[tuple[Name, Row, Interval, str]], warning: str
 ) -> Rows:
-    scale = linear(top(rates))
-    entries = [
-        Entry(
-            name.title,
-            bar(scale, rate, shade),
-            number(rate.value),
-            name.detail,
-            of=row.case.adapter,
-            words=f"{number(rate.value)} samples/s{bracketed(rate)}",
-            link=report.case(row),
-        )
-        for name, row, rate, shade in zip(names, rows, rates, shades, strict=True)
-    ]
+    scale, entries = linear(top(rate for _, _, rate, _ in bars)), []
+    for name, row, rate, shade in bars:
+        words = f"{number(rate.value)} samples/s{bracketed(rate)}"
+        entries.append(report.entry(name, row, bar(scale, rate, shade), number(rate.value), words))
+    shades = {shade for *_, shade in bars}
     key = {shade: word for shade, word in KEY.items() if shade in shades}
     return Rows(title, setting, scale, entries, "samples/s", "samples/s", key, warning=warning)
 
@@ -258,9 +210,11 @@ def _readers(report: Report, members: Sequence[Row]) -> Rows | None:
     if len({(row.case.adapter, row.case.readers, str(row.case.input)) for row in kept}) < 2:
         return None
     cases = [row.case for row in kept]
-    rates = [row.reader.interval for row in kept if row.reader]
-    names = labels(cases)
-    most = names[max(range(len(rates)), key=lambda index: rates[index].value)]
-    title = f"{most.words} reads fastest"
+    bars = [
+        (name, row, row.reader.interval, SHADES[row.case.input.mode])
+        for name, row in zip(labels(cases), kept, strict=True)
+        if row.reader
+    ]
+    title = f"{max(bars, key=lambda each: each[2].value)[0].words} reads fastest"
     setting = f"{cases[0].workload} · {cases[0].data_name} · readers alone"
-    return _bars(report, title, setting, kept, names, rates, [SHADES[case.input.mode] for case in cases], warning)
+    return _bars(report, title, setting, bars, warning)

@@ -7,11 +7,11 @@ from itertools import accumulate
 
 from reports.charts.lines import Line, Lines, thinned
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, Head, folded, joined, listing, small, table, tag
+from reports.words.html import Body, Content, folded, listing, small, table, tag
 from reports.words.html import spread as ranged
 from reports.words.names import Name, common, labels, varying
 from reports.words.panels import SHOWN, beside_others, kept_whole
-from reports.words.text import accuracy, listed, number, scientific
+from reports.words.text import accuracy, listed, middle, number, scientific, whole_number
 from suite.analysis.learning import AGREEING_STEPS, Learnt
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
@@ -137,43 +137,24 @@ def learning(report: Report) -> Section | None:
     if not every:
         return None
     body: list[Content] = []
+    heads = "Case | epochs | all epochs, s | last loss | best accuracy! | target | reached in epoch | after, s"
+    heads += " | loss off by"
     for lesson in every:
-        body += _trade_off(report, lesson)
-        curves = _curves(lesson)
         body += [
+            *_trade_off(report, lesson),
             tag("h3", f"Curves: {lesson.title}"),
             report.cut(lesson.rows, "trainings"),
-            report.drawn("learning", curves[:DRAWN]),
         ]
-        if len(curves) > DRAWN:
-            body.append(folded(f"{len(curves) - DRAWN} more curves", report.drawn("learning", curves[DRAWN:])))
-        heads = [
-            *map(Head, ("Case", "epochs", "all epochs, s", "last loss")),
-            Head("best accuracy", "strong"),
-            *map(Head, ("target", "reached in epoch", "after, s", "loss off by")),
-        ]
-        lines = []
+        body += report.few("learning", _curves(lesson), DRAWN, "curves")
+        lines: list[list[Content]] = []
         for name, row, distance in lesson.compared:
-            learnt = row.lessons[0]
-            lines.append(
-                [
-                    report.head(name, row),
-                    str(len(learnt.epochs)),
-                    number(learnt.seconds),
-                    number(learnt.epochs[-1].loss),
-                    accuracy(learnt.best),
-                    f"{learnt.target:g}",
-                    str(learnt.target_epoch or "never"),
-                    number(learnt.target_seconds),
-                    scientific(distance) if distance is not None else "",
-                ]
-            )
-        whole = table(
-            f"Every training: {lesson.title}",
-            heads,
-            [Body(lines, lesson.title, common([row.case for row in lesson.rows]))],
-        )
-        body.append(folded(f"Every training: {lesson.title}", whole, open_=len(lines) <= OPEN))
+            one = row.lessons[0]
+            cells = [report.head(name, row), str(len(one.epochs)), number(one.seconds), number(one.epochs[-1].loss)]
+            cells += [accuracy(one.best), f"{one.target:g}", str(one.target_epoch or "never")]
+            lines.append([*cells, number(one.target_seconds), "" if distance is None else scientific(distance)])
+        title = f"Every training: {lesson.title}"
+        whole = table(title, heads, Body(lines, lesson.title, common([row.case for row in lesson.rows])))
+        body.append(folded(title, whole, open_=len(lines) <= OPEN))
     title, also = headline(every)
     steps = f"over their first {AGREEING_STEPS} steps"
     alike = [
@@ -234,76 +215,43 @@ def _trade_off(report: Report, lesson: Lessons) -> list[Content]:
     found = lesson.trade_offs
     if not found:
         return []
-    parts: list[Content] = [
-        tag("h3", f"The trade-off: {lesson.title}"),
-        report.drawn("learning", _by_batch(lesson)),
-        listing(lesson.answers),
-    ]
+    parts: list[Content] = [tag("h3", f"The trade-off: {lesson.title}"), report.drawn("learning", _by_batch(lesson))]
+    parts.append(listing(lesson.answers))
     series = by_series(found)
     if series:
         batches = sorted({one.case.global_batch for group in series for one in group})
         training = series[0][0].case.training
+        measures: list[tuple[str, Callable[[TradeOff], Content]]] = [
+            (f"time of {training.epochs} epochs, s", lambda one: ranged(one.seconds)),
+            (f"epoch in which {training.target:g} is reached", _epoch),
+            (f"time to {training.target:g}, s", lambda one: ranged(one.after)),
+            ("best accuracy", lambda one: ranged(one.best, accuracy)),
+            ("memory, MiB", lambda one: middle(one.mebibytes)),
+        ]
         bodies = []
         for name, group in zip(_called(series), series, strict=True):
             there = {one.case.global_batch: one for one in group}
-            measures: list[tuple[str, Callable[[TradeOff], Content]]] = [
-                (f"time of {training.epochs} epochs, s", lambda one: ranged(one.seconds)),
-                (f"epoch in which {training.target:g} is reached", _epoch),
-                (f"time to {training.target:g}, s", lambda one: ranged(one.after)),
-                ("best accuracy", lambda one: ranged(one.best, accuracy)),
-                ("memory, MiB", lambda one: number(one.mebibytes.value if one.mebibytes else None)),
-            ]
-            bodies.append(
-                Body(
-                    [
-                        [words, *(of(there[batch]) if batch in there else "" for batch in batches)]
-                        for words, of in measures
-                    ],
-                    name,
-                )
-            )
-        parts.append(
-            table("By batch", [Head("Batch, all devices together"), *(Head(str(batch)) for batch in batches)], bodies)
-        )
+            lines = [[words, *(of(there[at]) if at in there else "" for at in batches)] for words, of in measures]
+            bodies.append(Body(lines, name))
+        parts.append(table("By batch", " | ".join(["Batch, all devices together", *map(str, batches)]), *bodies))
     alone = [one for one in found if one.name not in {each.name for group in series for each in group}]
     if alone:
-        heads = [
-            Head("Case"),
-            Head("all epochs, s", "strong"),
-            *map(Head, ("target", "reached", "in epoch")),
-            Head("after, s", "strong"),
-            Head("best accuracy", "strong"),
-            *map(Head, ("seeds", "trainings")),
-        ]
         lines = []
         for one in alone:
             reached = f"{one.epoch.of if one.epoch else 0} of {len(one.lessons)}"
-            lines.append(
-                [
-                    one.name.words,
-                    ranged(one.seconds),
-                    f"{one.case.training.target:g}",
-                    reached,
-                    ranged(one.epoch, _whole),
-                    ranged(one.after),
-                    ranged(one.best, accuracy),
-                    str(len({row.case.seed for row in one.rows})),
-                    str(len(one.lessons)),
-                ]
-            )
-        parts.append(table("Trainings", heads, [Body(lines)]))
+            cells = [one.name.words, ranged(one.seconds), f"{one.case.training.target:g}", reached]
+            cells += [ranged(one.epoch, whole_number), ranged(one.after), ranged(one.best, accuracy)]
+            lines.append([*cells, str(len({row.case.seed for row in one.rows})), str(len(one.lessons))])
+        heads = "Case | all epochs, s! | target | reached | in epoch | after, s! | best accuracy! | seeds | trainings"
+        parts.append(table("Trainings", heads, Body(lines)))
     return parts
-
-
-def _whole(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"
 
 
 def _epoch(one: TradeOff) -> Content:
     if one.epoch is None:
         return "never"
     some = small(f"{one.epoch.of} of {len(one.lessons)}") if one.epoch.of < len(one.lessons) else None
-    return joined([ranged(one.epoch, _whole), some])
+    return [ranged(one.epoch, whole_number), some]
 
 
 def _answer(name: str, group: Sequence[TradeOff]) -> str:
@@ -338,34 +286,22 @@ def _by_batch(lesson: Lessons) -> list[Lines]:
     series = by_series(kept_whole(found, rows, lambda one: one.rows))
     if not series:
         return []
-    target = found[0].case.training.target
     measures: list[tuple[str, str, Callable[[TradeOff], Spread | None]]] = [
-        (f"Time to an accuracy of {target:g}", "seconds of training", lambda one: one.after),
+        (f"Time to an accuracy of {found[0].case.training.target:g}", "seconds of training", lambda one: one.after),
         ("Best accuracy", "accuracy", lambda one: one.best),
         ("Time of all epochs", "seconds of training", lambda one: one.seconds),
         ("Memory", "MiB that a rank held at most", lambda one: one.mebibytes),
     ]
-    charts = []
+    ticks = {float(batch): str(batch) for batch in sorted({one.case.global_batch for group in series for one in group})}
+    across, charts = "batch, all devices together", []
     for what, up, value in measures:
         lines = [
             Line.of(name, [one.case.global_batch for one in group], [value(one) for one in group])
             for name, group in zip(_called(series), series, strict=True)
         ]
         if any(line.points for line in lines):
-            batches = sorted({one.case.global_batch for group in series for one in group})
-            charts.append(
-                Lines(
-                    f"{what}, by batch",
-                    f"{lesson.title} · {what.lower()}",
-                    lines,
-                    "batch, all devices together",
-                    up,
-                    "x",
-                    up != "accuracy",
-                    {float(batch): str(batch) for batch in batches},
-                    warning=warning,
-                )
-            )
+            title, setting = f"{what}, by batch", f"{lesson.title} · {what.lower()}"
+            charts.append(Lines(title, setting, lines, across, up, "x", up != "accuracy", ticks, warning=warning))
     return charts
 
 
@@ -377,30 +313,14 @@ def _curves(lesson: Lessons) -> list[Lines]:
     for members, words in zip(groups.values(), differing, strict=True):
         rows, warning = beside_others([row for row in members if row.case.seed == members[0].case.seed])
         setting = ", ".join([lesson.title, *words])
-        trained = [
-            (name.words, row.lessons[0]) for name, row in zip(labels([row.case for row in rows]), rows, strict=True)
-        ]
-        if trained:
-            steps = [Line(name, thinned(learnt.steps), thinned(learnt.losses)) for name, learnt in trained]
-            epochs = [
-                Line(
-                    name,
-                    list(accumulate(one.seconds for one in learnt.epochs)),
-                    [one.accuracy for one in learnt.epochs],
-                    dots=True,
-                )
-                for name, learnt in trained
-            ]
+        steps, epochs = [], []
+        for name, row in zip(labels([row.case for row in rows]), rows, strict=True):
+            learnt = row.lessons[0]
+            steps.append(Line(name.words, thinned(learnt.steps), thinned(learnt.losses)))
+            ends = list(accumulate(one.seconds for one in learnt.epochs))
+            epochs.append(Line(name.words, ends, [one.accuracy for one in learnt.epochs], dots=True))
+        if steps:
             charts.append(Lines("Loss by step", f"{setting} · loss by step", steps, "step", "loss", warning=warning))
-            charts.append(
-                Lines(
-                    "Accuracy by seconds of training",
-                    f"{setting} · accuracy by seconds",
-                    epochs,
-                    "seconds of training",
-                    "accuracy",
-                    from_zero=False,
-                    warning=warning,
-                )
-            )
+            title, setting, axes = "Accuracy by seconds of training", f"{setting} · accuracy by seconds", "accuracy"
+            charts.append(Lines(title, setting, epochs, "seconds of training", axes, from_zero=False, warning=warning))
     return charts

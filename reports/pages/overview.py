@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from reports.charts.rows import Entry, Rows, Scale, interval, key
+from reports.charts.rows import Rows, Scale, interval, key
 from reports.pages import scaling, speed, stages
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, Head, joined, note, small, table, tag
+from reports.words.html import Body, Content, joined, note, small, table, tag
 from reports.words.html import Entry as Line
 from reports.words.names import Name
 from reports.words.panels import SHOWN, Panel, by_group
@@ -151,25 +151,11 @@ def speeds_of(report: Report, panel: Panel) -> Rows:
     entries = []
     for name, row in panel.pairs:
         assert row.against
-        ratio = row.against.ratio
-        words = (
-            f"{number(row.speed)} samples/s{bracketed(row.rate)}; "
-            f"{share(ratio.value)} of the fastest{bracketed(ratio.scaled(100))}"
-        )
+        ratio, speed = row.against.ratio, number(row.speed)
+        words = f"{speed} samples/s{bracketed(row.rate)}; "
+        words += f"{share(ratio.value)} of the fastest{bracketed(ratio.scaled(100))}"
         kind = "lead" if row.against.leads else ""
-        entries.append(
-            Entry(
-                name.title,
-                interval(scale, ratio),
-                number(row.speed),
-                name.detail,
-                percent(ratio.value),
-                kind,
-                row.case.adapter,
-                words,
-                report.case(row),
-            )
-        )
+        entries.append(report.entry(name, row, interval(scale, ratio), speed, words, percent(ratio.value), kind))
     return Rows(verdict(panel), panel.title, scale, entries, "samples/s", "speed in per cent of the fastest")
 
 
@@ -185,20 +171,16 @@ def matrix(report: Report) -> Markup:
             against = row.against if row else None
             cells.append(f"{sign if against.leads else ''}{percent(against.ratio.value)}" if against else "")
         lines.append(cells)
-    heads = [Head("Comparison"), *map(Head, frameworks)]
+    heads = ["Comparison", *frameworks]
     words = "● leads, ◐ shares the lead; the fastest case of each framework, in % of the fastest."
-    return joined([table("All comparisons", heads, [Body(lines)]), note(words)])
+    return joined([table("All comparisons", heads, Body(lines)), note(words)])
 
 
 def cases(report: Report) -> Section:
     """Return the table of all cases, by comparison; beyond SHOWN the others are loaded when they are searched for."""
     count = len(report.rows)
-    heads = [Head("Case"), Head("samples/s", "strong")]
-    heads += [
-        Head(title, kind)
-        for title, kind in (("95 % interval", "low"), ("of the fastest", "led"), ("95 % interval", "low"))
-    ]
-    heads += [Head(title, "low") for title in ("ms a step", "of peak", "proof: error of its bound")]
+    heads = "Case | samples/s! | 95 % interval- | of the fastest^ | 95 % interval-"
+    heads += " | ms a step- | of peak- | proof: error of its bound-"
     bodies, left = [], SHOWN
     for title, lines in _lines(report):
         bodies.append(Body(lines[:left], title))
@@ -224,7 +206,7 @@ def cases(report: Report) -> Section:
     seen = sorted({mark for row in report.rows for mark in row.marks} - report.shared_marks)
     marks = [note("All cases are ", "; ".join(said_once), ".")] if said_once else []
     marks += [note("Marks. ", "; ".join(f"{mark}: {meaning(mark)}" for mark in seen), ".")] if seen else []
-    return Section("cases", "", [head, table("All cases", heads, bodies, id_="listed"), marks])
+    return Section("cases", "", [head, table("All cases", heads, *bodies, id_="listed"), marks])
 
 
 def _lines(report: Report) -> Iterator[tuple[str, list[Line]]]:

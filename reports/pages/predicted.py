@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from reports.pages.run import Report, Section
 from reports.pages.scaling import wrong_model
-from reports.words.html import Body, Content, Head, folded, mark, note, table, tag
+from reports.words.html import Body, Content, folded, mark, note, table, tag
+from reports.words.names import devices
 from reports.words.text import number, share
 from suite.predict.prediction import Answer, Asked, predict
 from suite.predict.scenario import SCHEDULES, Scenario
@@ -28,47 +29,22 @@ def predicted(report: Report) -> Section | None:
         return None
     tested = [answer for answer in answers if answer.sizes]
     body: list[Content] = []
+    bad = mark("wrong", "more than 10 % away from what was measured", bad=True)
+    bodies = []
+    for answer in tested:
+        asked, lines = answer.asked, []
+        for one in answer.predictions:
+            ends = f"{number(one.rates[0])} … {number(one.rates[1])}"
+            error = [share(answer.error(one)), bad if answer.wrong(one) else None]
+            lines.append([devices(one.ranks), number(asked.measured[one.ranks].value), number(one.rate), ends, error])
+        fitted = f"fitted to {asked.fitted_to} devices; {'; '.join(asked.sources[1:])}"
+        bodies.append(Body(lines, asked.label, fitted))
     if tested:
-        heads = [
-            Head("Devices"),
-            Head("measured, samples/s"),
-            Head("predicted", "strong"),
-            Head("95 % interval"),
-            Head("error"),
-        ]
-        bodies = []
-        for answer in tested:
-            lines = []
-            for one in answer.predictions:
-                wrong = (
-                    mark("wrong", "more than 10 % away from what was measured", bad=True) if answer.wrong(one) else None
-                )
-                ends = f"{number(one.rates[0])} … {number(one.rates[1])}"
-                lines.append(
-                    [
-                        f"{one.ranks} devices",
-                        number(answer.asked.measured[one.ranks].value),
-                        number(one.rate),
-                        ends,
-                        [share(answer.error(one)), wrong],
-                    ]
-                )
-            bodies.append(
-                Body(
-                    lines,
-                    answer.asked.label,
-                    f"fitted to {answer.asked.fitted_to} devices; {'; '.join(answer.asked.sources[1:])}",
-                )
-            )
-        body += [wrong_model(report), table("Measured beside predicted", heads, bodies)]
+        heads = "Devices | measured, samples/s | predicted! | 95 % interval | error"
+        body += [wrong_model(report), table("Measured beside predicted", heads, *bodies)]
     elif answers:
-        body.append(
-            tag(
-                "p",
-                "This run has measured nothing on more devices than the model "
-                "was fitted to: nothing says how good its predictions are.",
-            )
-        )
+        words = "This run has measured nothing on more devices than the model was fitted to"
+        body.append(tag("p", f"{words}: nothing says how good its predictions are."))
     if refused:
         body.append(folded("Not predicted", tag("ul", [tag("li", why) for why in refused])))
     title, also = headline(tested, bool(answers))

@@ -8,8 +8,9 @@ from functools import cached_property
 from markupsafe import Markup
 
 from reports.charts.lines import Lines
-from reports.charts.rows import Rows
-from reports.words.html import Content, joined, mark, note, small, tag
+from reports.charts.rows import Entry, Rows
+from reports.words.html import Body, Content, folded, joined, mark, note, small, tag
+from reports.words.html import Entry as Line
 from reports.words.names import Name
 from reports.words.panels import SHOWN, Panel, by_group
 from suite.analysis.comparability import DISQUALIFYING, meaning
@@ -116,6 +117,25 @@ class Report:
         link = tag("a", title, href=self.case(row)) if row and not self.single else title
         return joined([link, small(detail) if detail else None, self.marks(row) if row and marked else None])
 
+    def bodies(
+        self, panels: Iterable[Panel], cells: Callable[[Row], Sequence[Content]], marked: bool = True
+    ) -> list[Body]:
+        """Return a table's lines by panel; `cells` gives what follows a case's name."""
+        return [
+            Body(
+                [Line([self.head(name, row, marked), *cells(row)], of=row.case.adapter) for name, row in panel.pairs],
+                panel.title,
+                panel.common,
+            )
+            for panel in panels
+        ]
+
+    def entry(
+        self, name: Name, row: Row, track: Markup, value: str, words: str, share: str = "", kind: str = ""
+    ) -> Entry:
+        """Return a chart's row about a case."""
+        return Entry(name.title, track, value, name.detail, share, kind, row.case.adapter, words, self.case(row))
+
     def marks(self, row: Row) -> Markup:
         words = [mark_ for mark_ in row.marks if mark_ not in self.shared_marks]
         return joined([mark(word, meaning(word), word in DISQUALIFYING) for word in words])
@@ -125,6 +145,12 @@ class Report:
         figures = [chart.html(self._file(section, chart)) for chart in charts]
         kind = kind or ("three" if len(figures) == 3 else "")
         return tag("div", figures, class_=f"panels {kind}".strip()) if figures else Markup()
+
+    def few(self, section: str, charts: Sequence[Chart], drawn: int, what: str = "charts") -> list[Content]:
+        """Return the first `drawn` panels; the others are folded away."""
+        rest = charts[drawn:]
+        more = folded(f"{len(rest)} more {what}", self.drawn(section, rest)) if rest else None
+        return [self.drawn(section, charts[:drawn]), more]
 
     def _file(self, section: str, chart: Chart) -> str:
         words = re.sub(r"[^\w.-]+", "-", f"{section}-{chart.setting}").strip("-.")[: 3 * SPLIT]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from reports.charts.lines import Line, Lines
-from reports.charts.rows import Entry, Rows, interval, linear, top
+from reports.charts.rows import Rows, interval, linear, top
 from reports.pages.run import Chart, Report, Section
-from reports.words.html import Body, Content, Head, joined, note, small, table, tag
+from reports.words.html import Body, Content, joined, note, small, table, tag
 from reports.words.html import Entry as TableLine
 from reports.words.names import Name, devices, labels
 from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
@@ -174,19 +174,13 @@ def speed_ups(report: Report, panel: Panel) -> Rows:
     pairs = sorted(panel.pairs, key=lambda pair: -speed_up(pair[1]).value)
     most = pairs[0][1].case.placement.device_count
     scale = linear(max(most, top(speed_up(row) for _, row in pairs)), "×", strong=(1.0, float(most)))
-    entries = [
-        Entry(
-            name.title, interval(scale, speed_up(row)), f"{number(speed_up(row).value)}×", name.detail,
-            kind="lead" if _gains(row) else "",
-            of=row.case.adapter, words=f"{number(speed_up(row).value)} times "
-                f"one device{bracketed(speed_up(row))}", link=report.case(row),
-        )
-        for name, row in pairs
-    ]  # fmt: skip
-    setting = f"{panel.title} ÷ 1 device, ideal {most}×"
-    return Rows(
-        headline(panel.rows)[0], setting, scale, entries, "speed-up", "speed-up over one device", warning=panel.warning
-    )
+    entries = []
+    for name, row in pairs:
+        up = speed_up(row)
+        words, kind = f"{number(up.value)} times one device{bracketed(up)}", "lead" if _gains(row) else ""
+        entries.append(report.entry(name, row, interval(scale, up), f"{number(up.value)}×", words, kind=kind))
+    axis, setting = "speed-up over one device", f"{panel.title} ÷ 1 device, ideal {most}×"
+    return Rows(headline(panel.rows)[0], setting, scale, entries, "speed-up", axis, warning=panel.warning)
 
 
 def card(report: Report) -> Rows | None:
@@ -260,33 +254,21 @@ def wrong_model(report: Report) -> Markup | None:
 
 def _table(report: Report, scaled: Sequence[Row]) -> Markup:
     nodes = any(row.over_nodes for row in scaled)
-    heads = [
-        Head("Case"),
-        Head("place"),
-        Head("samples/s"),
-        Head("speed-up", "strong"),
-        Head("efficiency", "strong"),
-        Head("exchange, of the iteration"),
-    ]
-    heads += [Head("over one node")] * nodes
+    heads = (
+        "Case | place | samples/s | speed-up! | efficiency! | exchange, of the iteration" + " | over one node" * nodes
+    )
     bodies = []
     for panel in by_group(scaled):
         lines = []
         for name, row in panel.pairs:
             assert row.scaling
             base = small(f"{row.scaling.baseline_label}: {number(row.scaling.baseline_rate)}")
-            exposed = share(row.budget.exposed_share if row.budget else None)
-            cells: list[Content] = [
-                joined([report.head(name, row), base]),
-                place_words(place_of(row.case)),
-                number(row.speed),
-                number(speed_up(row).value),
-                _reached(row.scaling),
-                exposed,
-            ]
-            lines.append(TableLine([*cells, *([_reached(row.over_nodes)] if nodes else [])], of=row.case.adapter))
+            cells: list[Content] = [[report.head(name, row), base], place_words(place_of(row.case)), number(row.speed)]
+            cells += [number(speed_up(row).value), _reached(row.scaling)]
+            cells += [share(row.budget.exposed_share if row.budget else None), _reached(row.over_nodes)][: 1 + nodes]
+            lines.append(TableLine(cells, of=row.case.adapter))
         bodies.append(Body(lines, panel.title))
-    return table("Efficiency", heads, bodies)
+    return table("Efficiency", heads, *bodies)
 
 
 def _reached(found: Scaling | None) -> Content:
@@ -317,14 +299,9 @@ def at_a_glance(report: Report, panels: Iterable[Panel], least: int = 2) -> Mark
     for panel in panels:
         lines = [[report.head(name), *(_speed(cells.get(place)) for place in places)] for name, cells in _lines(panel)]
         bodies.append(Body(lines, panel.title, panel.common))
-    heads = [Head("samples/s"), *(Head(place_words(place), "strong") for place in places)]
-    return joined(
-        [
-            tag("h3", "All speeds at a glance"),
-            table("All speeds at a glance", heads, bodies),
-            note("A star: not compared with other frameworks. Small numbers: efficiency."),
-        ]
-    )
+    heads, title = ["samples/s", *(f"{place_words(place)}!" for place in places)], "All speeds at a glance"
+    words = note("A star: not compared with other frameworks. Small numbers: efficiency.")
+    return joined([tag("h3", title), table(title, heads, *bodies), words])
 
 
 def _speed(row: Row | None) -> Content:

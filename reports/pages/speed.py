@@ -1,12 +1,15 @@
 """Speeds in exact numbers, the spread of their steps, and what the best configuration of each framework gains."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
+from markupsafe import Markup
 
-from reports.charts.rows import Entry, Rows, bar, box, interval, linear, logarithmic, top
+from reports.charts.rows import Rows, bar, box, interval, linear, logarithmic, top
+from reports.imports.programs import notes_of
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Head, folded, joined, measured, note, small, table, tag
+from reports.words.html import Body, Content, folded, measured, note, small, table, tag
 from reports.words.names import Name, title
 from reports.words.panels import SHOWN, Panel, by_group, for_charts
 from reports.words.text import bracketed, in_words, milliseconds, number, percent
@@ -19,46 +22,31 @@ from suite.plan.text import Block, plan_text
 from suite.text import grouped
 
 FILE = "best.toml"  # next to the pages, where a run has compared configurations
-QUARTILES = (25, 50, 75)
 
 
 def speeds(report: Report) -> Section | None:
     """Return the speeds of all cases; of imported ones as other programs printed them."""
     if not report.fast:
         return None
-    panels = by_group(report.fast[:SHOWN])
-    charts = [_speeds(report, panel) for panel in for_charts(panels) if len(panel.rows) > 1 or report.imported]
-    body = [report.cut(report.fast, "cases with a speed"), report.drawn("speeds", charts)]
-    aside = [tag("li", f"{reason}: ", "; ".join(names), ".") for reason, names in _aside(report.fast).items()]
-    body += [tag("h3", "Not compared"), tag("ul", aside)] if aside and not report.imported else []
-    if report.imported:
-        heads = [Head("Case"), Head("samples/s", "strong"), Head("per device"), Head("source", "words")]
-    else:
-        heads = [
-            Head("Case"),
-            Head("samples/s", "strong"),
-            Head("per device"),
-            Head("of the fastest"),
-            Head("verdict", "words"),
-            Head("processes"),
-            Head("of peak", "low"),
-            Head("J a sample", "low"),
-        ]
-    bodies = [Body([_line(report, name, row) for name, row in panel.pairs], panel.title) for panel in panels]
-    body.append(table("Samples per second", heads, bodies))
-    fastest = max(report.fast, key=lambda row: row.speed if row.sound or report.imported else 0.0)
-    headline = (
-        f"{number(min(row.speed for row in report.fast))} to {number(fastest.speed)} samples/s"
-        if len(report.fast) > 1
-        else f"{number(fastest.speed)} samples/s"
-    )
-    if report.imported:
+    panels, imported = by_group(report.fast[:SHOWN]), report.imported
+    charts = [_speeds(report, panel) for panel in for_charts(panels) if len(panel.rows) > 1 or imported]
+    body: list[Content] = [report.cut(report.fast, "cases with a speed"), report.drawn("speeds", charts)]
+    aside = list(_aside(report.fast))
+    body += [tag("h3", "Not compared"), tag("ul", aside)] if aside and not imported else []
+    peak = any(row.utilisation for row in report.fast)
+    heads = "Case | samples/s! | per device"
+    heads += " | source<" if imported else " | of the fastest | verdict< | processes"
+    heads += " | of peak-" * (peak and not imported) + " | J a sample-" * (not imported)
+    body.append(table("Samples per second", heads, *report.bodies(panels, lambda row: _cells(row, imported, peak))))
+    fastest = max(report.fast, key=lambda row: row.speed if row.sound or imported else 0.0)
+    headline = f"{number(fastest.speed)} samples/s"
+    if len(report.fast) > 1:
+        headline = f"{number(min(row.speed for row in report.fast))} to {headline}"
+    if imported:
         also = "As other programs printed them; stagebench measured none of this and can verify none of it."
-        notes = [note(words) for words in _foreign_notes(report)]
-        return Section("speeds", headline, [notes, *body], also)
-    also = (
-        f"{len(report.fast)} case{'s' * (len(report.fast) > 1)}, all devices together; small numbers: 95 % intervals."
-    )
+        return Section("speeds", headline, [[note(words) for words in notes_of(report.folder)], *body], also)
+    many = "s" * (len(report.fast) > 1)
+    also = f"{len(report.fast)} case{many}, all devices together; small numbers: 95 % intervals."
     return Section("speeds", headline, body, also, definitions=_DEFINITIONS, name="Speed")
 
 
@@ -75,72 +63,45 @@ _DEFINITIONS = (
 )
 
 
-def _foreign_notes(report: Report) -> list[str]:
-    from reports.imports.programs import notes_of
-
-    return notes_of(report.folder)
-
-
 def _speeds(report: Report, panel: Panel) -> Rows:
-    rates = [row.rate for row in panel.rows if row.rate]
-    scale = linear(top(rates))
-    entries = [
-        Entry(
-            name.title, bar(scale, rate), number(rate.value), name.detail,
-            kind="lead" if row.against and row.against.leads else "", of=row.case.adapter,
-            words=f"{number(rate.value)} samples/s{bracketed(rate)}", link=report.case(row),
+    scale, entries = linear(top(row.rate for row in panel.rows if row.rate)), []
+    for name, row in panel.pairs:
+        assert row.rate
+        words, kind = (
+            f"{number(row.speed)} samples/s{bracketed(row.rate)}",
+            "lead" * bool(row.against and row.against.leads),
         )
-        for (name, row), rate in zip(panel.pairs, rates, strict=True)
-    ]  # fmt: skip
-    return Rows(_fastest(panel), panel.title, scale, entries, "samples/s", "samples/s", warning=panel.warning)
-
-
-def _fastest(panel: Panel) -> str:
+        entries.append(report.entry(name, row, bar(scale, row.rate), number(row.speed), words, kind=kind))
     slowest, fastest = panel.rows[-1].speed, panel.rows[0].speed
-    return (
-        f"{panel.names[0].words}: {number(fastest)}"
-        if slowest == fastest
-        else f"{number(fastest / slowest)} times between fastest and slowest"
-    )
+    title = f"{number(fastest / slowest)} times between fastest and slowest"
+    if slowest == fastest:
+        title = f"{panel.names[0].words}: {number(fastest)}"
+    return Rows(title, panel.title, scale, entries, "samples/s", "samples/s", warning=panel.warning)
 
 
-def _aside(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Return the rows with a speed that are not compared, in words, by reason."""
-    found = grouped(
-        (row for row in rows if not row.sound), lambda row: tuple(mark for mark in row.marks if mark in DISQUALIFYING)
-    )
-    return {
-        "; ".join(f"{mark}: {DISQUALIFYING[mark]}" for mark in marks): [
-            f"{row.case.label} with {number(row.speed)} samples/s" for row in those
-        ]
-        for marks, those in found.items()
-    }
+def _aside(rows: Iterable[Row]) -> Iterator[Markup]:
+    """Yield the rows with a speed that are not compared, by reason."""
+    left = (row for row in rows if not row.sound)
+    for marks, those in grouped(left, lambda row: tuple(mark for mark in row.marks if mark in DISQUALIFYING)).items():
+        reason = "; ".join(f"{mark}: {DISQUALIFYING[mark]}" for mark in marks)
+        names = "; ".join(f"{row.case.label} with {number(row.speed)} samples/s" for row in those)
+        yield tag("li", f"{reason}: {names}.")
 
 
-def _line(report: Report, name: Name, row: Row) -> list[object]:
-    found: list[object] = [
-        report.head(name, row),
-        measured(row.rate),
-        number(row.rate_per_device.value if row.rate_per_device else None),
-    ]
-    if report.imported:
+def _cells(row: Row, imported: bool, peak: bool) -> list[Content]:
+    found: list[Content] = [measured(row.rate), number(row.rate_per_device.value if row.rate_per_device else None)]
+    if imported:
         return [*found, row.reason]
-    against = row.against
-    ratio = (
-        joined([percent(against.ratio.value), small(f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}")])
-        if against and against.fastest != row.id
-        else None
-    )
-    verdict = (
-        against.verdict.partition(":")[0]
-        if against
-        else "nothing to compare with"
-        if row.comparable
-        else "not compared"
-    )
-    processes = f"{len(row.measured)} of {row.case.sampling.processes}"
-    joules = number(row.joules_per_sample) if row.joules_per_sample else ""
-    return [*found, ratio, verdict, processes, percent(row.utilisation) if row.utilisation else "", joules]
+    against, ratio = row.against, None
+    if against and against.fastest != row.id:
+        within = f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
+        ratio = [percent(against.ratio.value), small(within)]
+    verdict = "nothing to compare with" if row.comparable else "not compared"
+    if against:
+        verdict = against.verdict.partition(":")[0]
+    found += [ratio, verdict, f"{len(row.measured)} of {row.case.sampling.processes}"]
+    found += [percent(row.utilisation) if row.utilisation else ""] * peak
+    return [*found, number(row.joules_per_sample) if row.joules_per_sample else ""]
 
 
 def steps(report: Report) -> Section | None:
@@ -149,28 +110,19 @@ def steps(report: Report) -> Section | None:
     if not timed:
         return None
     panels = by_group(timed[:SHOWN])
-    charts = [_steps(report, panel) for panel in for_charts(panels)]
-    heads = [
-        Head("Case"),
-        *map(Head, ("steps", "least", "5 %")),
-        Head("median", "strong"),
-        *map(Head, ("95 %", "most", "outliers")),
-    ]
-    bodies, most = [], 1.0
-    for panel in panels:
-        lines = []
-        for name, row in panel.pairs:
-            seconds = all_steps(row)
-            low, middle, high = quantiles(seconds, (5, 50, 95))
-            most = max(most, high / middle)
-            ends = [milliseconds(value) for value in (float(seconds.min()), low, middle, high, float(seconds.max()))]
-            lines.append(
-                [report.head(name, row, marked=False), str(seconds.size), *ends, str(int(outliers(seconds).sum()))]
-            )
-        bodies.append(Body(lines, panel.title))
-    body = [report.cut(timed, "cases with timed steps"), report.drawn("steps", charts)]
-    body.append(folded("Milliseconds per step, slowest rank", table("Step times", heads, bodies)))
-    headline = f"1 step in 20 takes up to {number(most)} times its median"
+
+    def cells(row: Row) -> list[Content]:
+        seconds = all_steps(row)
+        ends = map(milliseconds, quantiles(seconds, (0, 5, 50, 95, 100)))
+        return [str(seconds.size), *ends, str(int(outliers(seconds).sum()))]
+
+    heads = "Case | steps | least | 5 % | median! | 95 % | most | outliers"
+    whole = table("Step times", heads, *report.bodies(panels, cells, marked=False))
+    body = [report.cut(timed, "cases with timed steps")]
+    body.append(report.drawn("steps", [_steps(report, panel) for panel in for_charts(panels)]))
+    body.append(folded("Milliseconds per step, slowest rank", whole))
+    tails = [quantiles(all_steps(row), (50, 95)) for panel in panels for row in panel.rows]
+    headline = f"1 step in 20 takes up to {number(max(high / middle for middle, high in tails))} times its median"
     definitions = (
         "Every native step of every process is kept. Boxes hold the middle half; dots are outliers "
         "(beyond three interquartile ranges from the quartiles), which count in every number."
@@ -179,42 +131,21 @@ def steps(report: Report) -> Section | None:
 
 
 def _steps(report: Report, panel: Panel) -> Rows:
-    drawn = []
+    drawn: list[tuple[list[float], list[float]]] = []
     for row in panel.rows:
         values = all_steps(row) * 1000
         far = outliers(values)
         near = values[~far]
-        drawn.append(
-            (
-                (float(near.min()), *quantiles(values, QUARTILES), float(near.max())),
-                [float(value) for value in values[far]],
-            )
-        )
-    scale = linear(
-        max([ends[4] for ends, _ in drawn] + [min(max(dots), 3 * ends[4]) for ends, dots in drawn if dots]), " ms"
-    )
-    entries = [
-        Entry(
-            name.title, box(scale, ends, dots), number(ends[2]), name.detail, of=row.case.adapter,
-            words=f"median {number(ends[2])} ms, half of the steps "
-                f"{number(ends[1])} … {number(ends[3])}; {len(dots)} outliers", link=report.case(row),
-        )
-        for (name, row), (ends, dots) in zip(panel.pairs, drawn, strict=True)
-    ]  # fmt: skip
-    widest = max(
-        panel.names[index].words
-        for index, (ends, _) in enumerate(drawn)
-        if ends[3] - ends[1] == max(e[3] - e[1] for e, _ in drawn)
-    )
-    return Rows(
-        f"{widest} varies most",
-        panel.title,
-        scale,
-        entries,
-        "median, ms",
-        "steps: box plots in ms",
-        warning=panel.warning,
-    )
+        drawn.append(([near.min(), *quantiles(values, (25, 50, 75)), near.max()], values[far].tolist()))
+    far_ends = [min(max(dots), 3 * ends[4]) for ends, dots in drawn if dots]
+    scale, entries = linear(max([ends[4] for ends, _ in drawn] + far_ends), " ms"), []
+    for (name, row), (ends, dots) in zip(panel.pairs, drawn, strict=True):
+        _, low, middle, high, _ = map(number, ends)
+        words = f"median {middle} ms, half of the steps {low} … {high}; {len(dots)} outliers"
+        entries.append(report.entry(name, row, box(scale, ends, dots), middle, words))
+    _, widest = max((ends[3] - ends[1], name.words) for name, (ends, _) in zip(panel.names, drawn, strict=True))
+    axis = "steps: box plots in ms"
+    return Rows(f"{widest} varies most", panel.title, scale, entries, "median, ms", axis, warning=panel.warning)
 
 
 def quantiles(values: Values, percentages: tuple[int, ...]) -> list[float]:
@@ -231,121 +162,76 @@ def best(report: Report) -> Section | None:
     found = contests(report.rows)
     if not found:
         return None
-    charts = [chart for contest in found if (chart := _contest(report, contest))]
-    heads = [
-        Head("Strategy"),
-        Head("samples/s", "strong"),
-        Head("default"),
-        Head("fastest ÷ default", "strong"),
-        Head("verdict", "words"),
-        Head("tried"),
-        Head("fastest configuration", "words"),
-        Head("remarks", "words"),
-    ]
+    heads = (
+        "Strategy | samples/s! | default | fastest ÷ default! | verdict< | tried | fastest configuration< | remarks<"
+    )
     bodies = []
     for contest in found:
-        lines = [
-            [
-                _called(one),
-                measured(one.row.rate),
-                number(one.default.speed),
-                measured(one.margin) if one.margin else "",
-                one.verdict,
-                str(one.tried),
-                ", ".join(configuration(one, one.row.case)),
-                [remarks(one), report.marks(one.row)],
-            ]
-            for one in contest.winners
-        ]
+        lines: list[list[Content]] = []
+        for one in contest.winners:
+            cells = [_called(one), measured(one.row.rate), number(one.default.speed)]
+            cells += [measured(one.margin) if one.margin else "", one.verdict, str(one.tried)]
+            own = [remarks(one), report.marks(one.row)]
+            lines.append([*cells, ", ".join(configuration(one, one.row.case)), own])
         bodies.append(Body(lines, where_of(contest)))
-    plan = plan_of(report, found)
-    body = [report.drawn("best", charts), table("Best configurations", heads, bodies)]
+    charts = [chart for contest in found if (chart := _contest(report, contest))]
+    body = [report.drawn("best", charts), table("Best configurations", heads, *bodies)]
     file = tag("a", FILE, href=FILE)
     body.append(
         note("The fastest of many is also the luckiest: the plan ", file, " measures winners and defaults again.")
     )
-    body.append(folded("The plan", tag("pre", plan)))
+    body.append(folded("The plan", tag("pre", plan_of(report, found))))
     title_, also = _headline(found)
-    answers = [f"{where_of(contest)}: {'; '.join(_answer(one) for one in contest.winners)}." for contest in found]
+    answers = [f"{where_of(contest)}: {'; '.join(map(_answer, contest.winners))}." for contest in found]
     usual = ", ".join(f"{name} {value}" for name, value in USUAL.items())
     definitions = (
-        f"For each strategy, the fastest configuration that this run tried, against the default: what an ordinary "
+        "For each strategy, the fastest configuration that this run tried, against the default: what an ordinary "
         f"user of the framework writes. The default is the case nearest to: {usual}, "
-        f"with every knob at its default. Rows that may not be compared cannot win."
+        "with every knob at its default. Rows that may not be compared cannot win."
     )
     return Section("best", title_, body, also, answers, definitions, "Best configurations")
 
 
 def _headline(found: list[Contest]) -> tuple[str, str]:
     tried = [one for contest in found for one in contest.winners]
-    gains = [one for one in tried if one.margin and one.margin.processes > 1 and one.margin.low > 1]
-    judged = [one for one in tried if one.margin]
+    judged = [(one, one.margin) for one in tried if one.margin]
+    gains = [(one, margin) for one, margin in judged if margin.processes > 1 and margin.low > 1]
     if not judged:
         return "The default configuration is the fastest everywhere", ""
+    most, margin = max(gains or judged, key=lambda pair: pair[1].value)
     if not gains:
-        words = (
-            "No verdict on tuning yet"
-            if all(one.margin and one.margin.processes < 2 for one in judged)
-            else "Tuning gains nothing that can be told from noise"
-        )
-        most = max(judged, key=lambda one: one.margin.value if one.margin else 0.0)
-        return (
-            words,
-            f"{_called(most)} came out {number(most.margin.value if most.margin else None)} "
-            f"times as fast as its default.",
-        )
-    most = max(gains, key=lambda one: one.margin.value if one.margin else 0.0)
-    assert most.margin
+        words = "Tuning gains nothing that can be told from noise"
+        if all(margin.processes < 2 for _, margin in judged):
+            words = "No verdict on tuning yet"
+        return words, f"{_called(most)} came out {number(margin.value)} times as fast as its default."
     pays = f"Tuning pays for {len(gains)} of {len(tried)}" if len(tried) > 1 else "Tuning pays"
-    return f"{pays}: {title(most.row.case.adapter)} becomes {number(most.margin.value)} times as fast", ""
+    return f"{pays}: {title(most.row.case.adapter)} becomes {number(margin.value)} times as fast", ""
 
 
 def _contest(report: Report, contest: Contest) -> Rows | None:
     """Return the gains of a contest by strategy; None without one."""
-    gains = sorted(
-        (one for one in contest.winners if one.margin), key=lambda one: -(one.margin.value if one.margin else 0)
-    )
+    gains = [(one, one.margin) for one in contest.winners if one.margin]
     if not gains:
         return None
-    ends = [
-        end
-        for one in gains
-        if one.margin
-        for end in (one.margin.value, *((one.margin.low, one.margin.high) if one.margin.tells else ()))
-    ]
+    gains.sort(key=lambda gain: -gain[1].value)
+    ends = [gain.value for _, gain in gains]
+    ends += [end for _, gain in gains if gain.tells for end in (gain.low, gain.high)]
     scale = logarithmic(min(1.0, *ends), max(2.0, *ends), "×", 2.0, (1.0,))
     entries = []
-    for one in gains:
-        assert one.margin
-        sure = one.margin.processes > 1 and one.margin.low > 1
-        entries.append(
-            Entry(
-                title(one.row.case.adapter), interval(scale, one.margin), f"{number(one.margin.value)}×",
-                one.row.case.strategy if one.row.case.strategy != "single" else "", kind="lead" if sure else "",
-                of=one.row.case.adapter, link=report.case(one.row),
-                words=f"{number(one.default.speed)} to {number(one.row.speed)} samples/s: {one.verdict}",
-            )
-        )  # fmt: skip
-    headline, _ = _headline([contest])
-    return Rows(
-        headline,
-        f"{where_of(contest)} · best settings ÷ default",
-        scale,
-        entries,
-        "gain",
-        "gain by tuning, logarithmic",
-    )
+    for one, gain in gains:
+        case, kind = one.row.case, "lead" if gain.processes > 1 and gain.low > 1 else ""
+        name = Name(title(case.adapter), case.strategy if case.strategy != "single" else "")
+        words = f"{number(one.default.speed)} to {number(one.row.speed)} samples/s: {one.verdict}"
+        entries.append(report.entry(name, one.row, interval(scale, gain), f"{number(gain.value)}×", words, kind=kind))
+    setting = f"{where_of(contest)} · best settings ÷ default"
+    return Rows(_headline([contest])[0], setting, scale, entries, "gain", "gain by tuning, logarithmic")
 
 
 def card(report: Report) -> Rows | None:
     """Return the gains by tuning of the contest with the most frameworks."""
     charts = [chart for contest in contests(report.rows) if (chart := _contest(report, contest))]
-    if not charts:
-        return None
-    most = max(charts, key=lambda chart: len(chart.entries))
-    return Rows(
-        most.title, most.setting, most.scale, most.entries, most.unit, most.axis, more=("Speed", report.to("best"))
-    )
+    most = max(charts, key=lambda chart: len(chart.entries), default=None)
+    return replace(most, more=("Speed", report.to("best"))) if most else None
 
 
 def where_of(contest: Contest) -> str:

@@ -1,14 +1,14 @@
 """Where the time goes: each case's iteration in stages, its layers, and networks that several devices hold together."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from reports.charts.rows import Entry, Rows, cell_bar, key, linear, stack, swatch
+from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, Head, folded, joined, listing, measured, note, table, tag
+from reports.words.html import Body, Content, folded, joined, listing, measured, note, small, table, tag
 from reports.words.html import Entry as Line
 from reports.words.names import Name
 from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
@@ -24,6 +24,7 @@ from suite.worker.pass_kinds import STAGED
 
 WORDS = {"io": "read", "h2d": "copy", "communication": "exchange"}
 UNCLEAR = "large residual"
+PARTS = tuple(stage for stage in STAGES if stage != "other")
 MATTERS, MOST = 0.02, 8  # of the layers' time; layers with a line of their own
 
 
@@ -34,36 +35,30 @@ def word(stage: str) -> str:
 
 def stages(report: Report) -> Section | None:
     """Return the closed budget of every case that has one."""
-    asked = any(STAGED in row.case.passes for row in report.rows)
     staged = [row for row in report.rows if row.rates and row.budget]
     if not staged:
-        return (
-            Section("stages", "No case has both its native and its staged pass", None)
-            if asked and report.rows
-            else None
-        )
+        asked = any(STAGED in row.case.passes for row in report.rows)
+        return Section("stages", "No case has both its native and its staged pass", None) if asked else None
     panels = by_group(staged[:SHOWN])
     shown = for_charts(panels)
-    there = [stage for stage in STAGES if stage != "other" and any(_seconds(row, stage) for row in staged)]
+    there = [stage for stage in PARTS if any(_seconds(row, stage) for row in staged)]
     title, also = headline(row for panel in shown for row in panel.rows)
-    kinds = {stage: word(stage) for stage in there} | {
-        "other": "not explained",
-        "mark": "real step; paler beyond it: saved by fusing and overlapping",
-    }
-    body: list[Content] = [report.cut(staged, "cases that were measured stage by stage"), key(kinds)]
+    kinds = {stage: word(stage) for stage in there} | {"other": "not explained"}
+    real = {"mark": "real step; paler beyond it: saved by fusing and overlapping"}
+    body: list[Content] = [report.cut(staged, "cases that were measured stage by stage"), key(kinds | real)]
     body.append(report.drawn("stages", [_panel(report, panel) for panel in shown]))
     if any(UNCLEAR in row.marks for panel in shown for row in panel.rows):
         body.append(
             note(
-                "Grey: the stages, measured one by one, explain that step badly; "
-                "compare only its mark. » The stages go on beyond the chart."
+                "Grey: the stages, measured one by one, explain that step badly; compare only its mark. "
+                "» The stages go on beyond the chart."
             )
         )
-    body += [tag("h3", "Stage by stage, milliseconds"), _table(report, panels, there)]
+    body += [tag("h3", "Stage by stage, milliseconds"), _table(report, panels, kinds)]
     body.append(
         note(
-            "A group’s bars share one scale. Read, copy and exchange are what "
-            "the real step waits for: a value below zero is noise around none."
+            "A group’s bars share one scale. Read, copy and exchange are what the real step waits for: "
+            "a value below zero is noise around none."
         )
     )
     return Section("stages", title, body, also, definitions=_DEFINITIONS, name="Stages")
@@ -87,8 +82,13 @@ def _seconds(row: Row, stage: str) -> float:
     return (getattr(row.budget, stage) or 0.0) if row.budget else 0.0
 
 
+def _mostly(rows: Sequence[Row]) -> tuple[str, int]:
+    """Return the stage that takes most rows longest, and how many."""
+    return Counter(map(_longest, rows)).most_common(1)[0]
+
+
 def _longest(row: Row) -> str:
-    return max((stage for stage in STAGES if stage != "other"), key=lambda stage: _seconds(row, stage))
+    return max(PARTS, key=lambda stage: _seconds(row, stage))
 
 
 def _waiting(row: Row) -> bool:
@@ -101,59 +101,29 @@ def headline(rows: Iterable[Row]) -> tuple[str, str]:
     every = list(rows)
     known = [row for row in every if UNCLEAR not in row.marks]
     if not known:
-        return (
-            "No case’s stages explain its step",
-            f"All {len(every)} have a large residual: compare only their real steps.",
-        )
-    ((stage, count),) = Counter(map(_longest, known)).most_common(1)
+        also = f"All {len(every)} have a large residual: compare only their real steps."
+        return "No case’s stages explain its step", also
+    stage, count = _mostly(known)
     left = len(every) - len(known)
-    also = (
-        f"{left} more {'case has' if left == 1 else 'cases have'} stages that explain their step badly." if left else ""
-    )
-    where = (
-        ""
-        if len(known) == 1
-        else f" in all {count} cases"
-        if count == len(known)
-        else f" in {count} of {len(known)} cases"
-    )
-    return f"{word(stage).capitalize()} takes longest{where}", also
+    have = "case has" if left == 1 else "cases have"
+    where = f" in all {count} cases" if count == len(known) else f" in {count} of {len(known)} cases"
+    title = f"{word(stage).capitalize()} takes longest{where if len(known) > 1 else ''}"
+    return title, f"{left} more {have} stages that explain their step badly." if left else ""
 
 
 def _panel(report: Report, panel: Panel) -> Rows:
-    rows = sorted(panel.pairs, key=lambda pair: pair[1].budget.native if pair[1].budget else 0.0)
-    known = [row for _, row in rows if UNCLEAR not in row.marks]
-    ends = [
-        max(
-            sum(max(_seconds(row, stage), 0.0) for stage in STAGES if stage != "other"),
-            row.budget.native if row.budget else 0,
-        )
-        for row in known
-    ]
-    scale = linear(1000 * max([*ends, *(row.budget.native * 1.1 for _, row in rows if row.budget)]), " ms")
-    entries = []
-    for name, row in rows:
-        assert row.budget
-        parts = {stage: 1000 * _seconds(row, stage) for stage in STAGES if stage != "other"}
+    pairs = sorted(panel.pairs, key=lambda pair: _seconds(pair[1], "native"))
+    known = [row for row in panel.rows if UNCLEAR not in row.marks]
+    ends = [sum(max(_seconds(row, stage), 0.0) for stage in PARTS) for row in known]
+    ends += [_seconds(row, "native") * 1.1 for row in panel.rows]
+    scale, entries = linear(1000 * max(ends), " ms"), []
+    for name, row in pairs:
+        parts = {stage: 1000 * _seconds(row, stage) for stage in PARTS}
         said = ", ".join(f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms)
-        kind = "unclear" if UNCLEAR in row.marks else ""
-        track = stack(scale, parts, 1000 * row.budget.native)
-        entries.append(
-            Entry(
-                name.title,
-                track,
-                milliseconds(row.budget.native),
-                name.detail,
-                "",
-                kind,
-                row.case.adapter,
-                f"{said} ms",
-                report.case(row),
-            )
-        )
-    return Rows(
-        _said(panel, known), panel.title, scale, entries, "ms", "stages of an iteration, ms", warning=panel.warning
-    )
+        whole, kind = 1000 * _seconds(row, "native"), "unclear" if UNCLEAR in row.marks else ""
+        entries.append(report.entry(name, row, stack(scale, parts, whole), number(whole), f"{said} ms", kind=kind))
+    axis = "stages of an iteration, ms"
+    return Rows(_said(panel, known), panel.title, scale, entries, "ms", axis, warning=panel.warning)
 
 
 def _said(panel: Panel, known: Sequence[Row]) -> str:
@@ -162,21 +132,17 @@ def _said(panel: Panel, known: Sequence[Row]) -> str:
         (row.budget.exposed_share or 0.0, name.title) for name, row in panel.pairs if row.budget and _waiting(row)
     )
     if waiting:
-        who = (
-            listed(list(dict.fromkeys(title for _, title in waiting)))
-            if len(waiting) <= 3
-            else f"{len(waiting)} of {len(panel.rows)}"
-        )
-        return (
-            f"{who} wait{'s' if len(waiting) == 1 else ''} for the "
-            f"exchange: {_range([one for one, _ in waiting])} of the step"
-        )
+        who = listed(list(dict.fromkeys(title for _, title in waiting)))
+        who = who if len(waiting) <= 3 else f"{len(waiting)} of {len(panel.rows)}"
+        wait = "waits" if len(waiting) == 1 else "wait"
+        return f"{who} {wait} for the exchange: {_range([one for one, _ in waiting])} of the step"
     if not known:
         return "The stages explain no step here"
-    ((stage, count),) = Counter(map(_longest, known)).most_common(1)
-    shares = sorted(_seconds(row, stage) / row.budget.native for row in known if row.budget and _longest(row) == stage)
-    where = "" if len(known) == 1 else f" in all {count}" if count == len(known) else f" in {count} of {len(known)}"
-    return f"{word(stage).capitalize()} takes longest{where}: {_range(shares)} of the step"
+    stage, count = _mostly(known)
+    shares = sorted(_seconds(row, stage) / _seconds(row, "native") for row in known if _longest(row) == stage)
+    where = f" in all {count}" if count == len(known) else f" in {count} of {len(known)}"
+    title = f"{word(stage).capitalize()} takes longest{where if len(known) > 1 else ''}"
+    return f"{title}: {_range(shares)} of the step"
 
 
 def _range(shares: Sequence[float]) -> str:
@@ -188,68 +154,41 @@ def card(report: Report) -> Rows | None:
     panels = for_charts(by_group(row for row in report.rows if row.rates and row.budget))
     if not panels:
         return None
-    most = max(
-        panels,
-        key=lambda one: (
-            sum(UNCLEAR not in row.marks for row in one.rows),
-            max(row.budget.native for row in one.rows if row.budget),
-        ),
+
+    def says(panel: Panel) -> tuple[int, float]:
+        return sum(UNCLEAR not in row.marks for row in panel.rows), max(_seconds(row, "native") for row in panel.rows)
+
+    most = max(panels, key=says)
+    large = (
+        stage for stage in PARTS if any(_seconds(row, stage) > 0.03 * _seconds(row, "native") for row in most.rows)
     )
-    found = _panel(report, most)
-    kinds = {
-        stage: word(stage)
-        for stage in STAGES
-        if stage != "other" and any(_seconds(row, stage) > 0.03 * row.budget.native for row in most.rows if row.budget)
-    }
-    return Rows(
-        found.title,
-        found.setting,
-        found.scale,
-        found.entries,
-        found.unit,
-        found.axis,
-        kinds,
-        more=("Stages", report.to("stages")),
-    )
+    kinds = {stage: word(stage) for stage in large}
+    return replace(_panel(report, most), key=kinds, more=("Stages", report.to("stages")), warning="")
 
 
-def _table(report: Report, panels: Sequence[Panel], there: Sequence[str]) -> Markup:
-    heads = [
-        Head("Case"),
-        *(Head(joined([swatch(stage), word(stage)])) for stage in there),
-        Head(joined([swatch("other"), "not explained"])),
-    ]
-    heads += [Head("real step", "strong"), Head("io alone", "low"), Head("staged", "low"), Head("overhead", "low")]
+def _table(report: Report, panels: Sequence[Panel], kinds: Mapping[str, str]) -> Markup:
+    heads = ["Case", *(joined([swatch(stage), words]) for stage, words in kinds.items())]
+    heads += ["real step!", "io alone-", "staged-", "overhead-"]
+    there = [stage for stage in kinds if stage != "other"]
     bodies = []
     for panel in panels:
-        longest = (
-            max(
-                (_seconds(row, stage) for row in panel.rows for stage in there if UNCLEAR not in row.marks), default=0.0
-            )
-            or 1.0
-        )
+        known = [row for row in panel.rows if UNCLEAR not in row.marks]
+        longest = max((_seconds(row, stage) for row in known for stage in there), default=0.0) or 1.0
         lines = []
         for name, row in panel.pairs:
-            budget = row.budget
-            assert budget
-            bars: list[Content] = []
+            b = row.budget
+            assert b
+            cells: list[Content] = [report.head(name, row)]
             for stage in there:
-                seconds = getattr(budget, stage)
-                bars.append(joined([cell_bar((seconds or 0.0) / longest, stage), tag("span", milliseconds(seconds))]))
-            more = [
-                milliseconds(budget.other),
-                milliseconds(budget.native),
-                milliseconds(budget.io_only),
-                milliseconds(budget.staged),
-                f"{number(budget.instrumentation_overhead)}×",
+                bar = cell_bar(_seconds(row, stage) / longest, stage)
+                cells.append([bar, tag("span", milliseconds(getattr(b, stage)))])
+            cells += [
+                *map(milliseconds, (b.other, b.native, b.io_only, b.staged)),
+                f"{number(b.instrumentation_overhead)}×",
             ]
-            lines.append(
-                Line(
-                    [report.head(name, row), *bars, *more], "unclear" if UNCLEAR in row.marks else "", row.case.adapter
-                )
-            )
+            lines.append(Line(cells, "unclear" if UNCLEAR in row.marks else "", row.case.adapter))
         bodies.append(Body(lines, panel.title))
-    return table("Milliseconds per iteration", heads, bodies, "facets")
+    return table("Milliseconds per iteration", heads, *bodies, kind="facets")
 
 
 def layers(report: Report) -> Section | None:
@@ -257,10 +196,11 @@ def layers(report: Report) -> Section | None:
     layered = [row for row in report.rows if any(one.layers for one in row.measured)]
     if not layered:
         return None
-    maps = [_heat(report, panel) for panel in for_charts(by_group(layered[:SHOWN]))]
+    maps = [_heat(panel) for panel in for_charts(by_group(layered[:SHOWN]))]
     every = [_layers(report, row) for row in layered[: SHOWN // 10]]
     title = maps[0][0] if maps else "Layers"
-    body = [report.cut(layered, "cases with timed layers"), [drawn for _, drawn in maps], every]
+    panels = tag("div", [drawn for _, drawn in maps], class_="heats") if maps else None
+    body = [report.cut(layered, "cases with timed layers"), panels, every]
     return Section("layers", title, body, definitions=_LAYERS, name="Layers")
 
 
@@ -275,95 +215,57 @@ _LAYERS = (
 )
 
 
-def _heat(report: Report, panel: Panel) -> tuple[str, Markup]:
+def _heat(panel: Panel) -> tuple[str, Markup]:
     """Return (headline, table): a line a layer that matters, a column a case; the darker, the longer."""
     timed = [
-        (name, {one.layer: one.forward_s + one.backward_s for one in row.layers})
-        for name, row in panel.pairs
-        if row.layers
+        (name, {one.layer: one.forward_s + one.backward_s for one in row.layers or ()}) for name, row in panel.pairs
     ]
+    timed = [(name, column) for name, column in timed if column]
     kinds = {one.layer: one.kind for row in panel.rows for one in row.layers or ()}
     total = sum(sum(column.values()) for _, column in timed) or 1.0
     taken = {layer: sum(column.get(layer, 0.0) for _, column in timed) / total for layer in kinds}
-    chosen = sorted(kinds, key=lambda layer: -taken[layer])[:MOST]
-    chosen = [layer for layer in kinds if layer in chosen and taken[layer] >= MATTERS]
+    most = sorted(kinds, key=lambda layer: -taken[layer])[:MOST]
+    chosen = [layer for layer in kinds if layer in most and taken[layer] >= MATTERS]
     deepest = max((column.get(layer, 0.0) for _, column in timed for layer in chosen), default=0.0) or 1.0
-    lines: list[Sequence[Content]] = []
+    rows = []
     for layer in chosen:
-        cells = [_shade(column.get(layer), deepest) for _, column in timed]
-        lines.append([joined([layer, " ", tag("small", kinds[layer])]), *cells])
+        # At most 45 % of the colour: the number in front is read in both schemes.
+        times = [column.get(layer) for _, column in timed]
+        cells = [tag("td", milliseconds(s), style=f"--depth:{45 * (s or 0.0) / deepest:.0f}%") for s in times]
+        rows.append(tag("tr", tag("th", f"{layer} ", small(kinds[layer]), scope="row"), cells))
     others = [layer for layer in kinds if layer not in chosen]
     if others:
-        rest = [milliseconds(sum(column.get(layer, 0.0) for layer in others)) for _, column in timed]
-        lines.append([f"{len(others)} other layer{'s' * (len(others) > 1)}", *rest])
-    names = [joined([name.title, tag("small", f" {name.detail}") if name.detail else None]) for name, _ in timed]
-    words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
-    setting = f"Layers: {panel.title}"
-    return words, joined(
-        [
-            tag("h3", panel.title),
-            tag("p", f"{words}: milliseconds of forward and backward; the darker, the longer", class_="sub"),
-            _heat_table(setting, names, lines),
-        ]
-    )
-
-
-@dataclass(frozen=True)
-class Shade:
-    """A number on a shade of blue."""
-
-    words: str
-    depth: float  # per cent of the colour: the number in front is read in both schemes
-
-
-def _shade(seconds: float | None, deepest: float) -> Shade:
-    return Shade(milliseconds(seconds), 45 * (seconds or 0.0) / deepest)
-
-
-def _heat_table(label: str, names: Sequence[Content], lines: Iterable[Sequence[Content]]) -> Markup:
-    head = tag("thead", tag("tr", [tag("th", words, scope="col") for words in ("Layer", *names)]))
-    rows = []
-    for first, *cells in lines:
-        drawn = [
-            tag("td", cell.words, style=f"--depth:{cell.depth:.0f}%") if isinstance(cell, Shade) else tag("td", cell)
-            for cell in cells
-        ]
-        rows.append(tag("tr", tag("th", first, scope="row"), drawn))
+        rest = [tag("td", milliseconds(sum(column.get(layer, 0.0) for layer in others))) for _, column in timed]
+        rows.append(tag("tr", tag("th", f"{len(others)} other layer{'s' * (len(others) > 1)}", scope="row"), rest))
+    names = [tag("th", name.title, small(f" {name.detail}") if name.detail else None, scope="col") for name, _ in timed]
+    head = tag("thead", tag("tr", tag("th", "Layer", scope="col"), names))
     whole = tag("table", head, tag("tbody", rows), class_="heat")
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+    words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
+    said = tag("p", f"{words}: milliseconds of forward and backward; the darker, the longer", class_="sub")
+    label = f"Layers: {panel.title}"
+    scrolled = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+    return words, tag("div", tag("h3", panel.title), said, scrolled)
 
 
 def _layers(report: Report, row: Row) -> Markup:
-    roof = of_row(report.folder.path, row)
-    heads = [
-        *map(Head, ("Layer", "kind", "forward", "backward", "exchange", "gradient bytes")),
-        *(map(Head, ("at best", "bound by")) if roof else ()),
-    ]
+    roof, limits = of_row(report.folder.path, row), None
+    heads = "Layer | kind | forward | backward | exchange | gradient bytes"
     lines = []
-    for layer in row.layers or ():
-        best = roof.by_layer.get(layer.layer) if roof else None
-        cells = [
-            layer.layer,
-            layer.kind,
-            milliseconds(layer.forward_s),
-            milliseconds(layer.backward_s),
-            milliseconds(layer.communication_s),
-            number(layer.bytes),
-        ]
-        lines.append(
-            [*cells, *([milliseconds(best.best_s) if best else "", best.bound_by if best else ""] if roof else ())]
-        )
-    limits = None
+    for one in row.layers or ():
+        times = map(milliseconds, (one.forward_s, one.backward_s, one.communication_s))
+        lines.append([one.layer, one.kind, *times, number(one.bytes)])
+        if roof:
+            best = roof.by_layer.get(one.layer)
+            lines[-1] += [milliseconds(best.best_s), best.bound_by] if best else ["", ""]
     if roof:
+        heads += " | at best | bound by"
         limits = note(
-            f"Peaks: {number(roof.peak.flop_per_s / 1e9)} Gflop/s and "
-            f"{number(roof.peak.bytes_per_s / 1e9)} GB/s. The network with its update would reach "
-            f"{number(roof.best_rate)} samples/s on each device; "
+            f"Peaks: {number(roof.peak.flop_per_s / 1e9)} Gflop/s and {number(roof.peak.bytes_per_s / 1e9)} GB/s. "
+            f"The network with its update would reach {number(roof.best_rate)} samples/s on each device; "
             f"memory bounds {percent(roof.memory_share)} of that time."
         )
-    return folded(
-        f"Every layer of {row.case.label}", table(f"Layers of {row.case.label}", heads, [Body(lines)]), limits
-    )
+    label = row.case.label
+    return folded(f"Every layer of {label}", table(f"Layers of {label}", heads, Body(lines)), limits)
 
 
 WINS = {
@@ -416,54 +318,30 @@ def parts(report: Report) -> Section | None:
     if not panels:
         return None
     found = duels(panels)
-    heads = [
-        Head("Case"),
-        *map(Head, ("devices", "devices of one network")),
-        Head("samples/s", "strong"),
-        *map(Head, ("bubble, ms", "bubble, of the iteration", "traffic, MiB")),
-        Head("memory of each rank", "words"),
-    ]
-    bodies = []
-    for panel in panels:
-        lines = []
-        for name, row in panel.pairs[:SHOWN]:
-            bubble = row.budget.bubble if row.budget else None
-            size = str(row.declared.model_parallel_size) if row.declared else "–"
-            held = ", ".join(map(memory, row.memory)) or "–"
-            part = share(bubble / row.budget.native if row.budget and bubble is not None else None)
-            lines.append(
-                [
-                    report.head(name, row),
-                    str(row.case.placement.device_count),
-                    size,
-                    measured(row.rate),
-                    milliseconds(bubble),
-                    part,
-                    mebibytes(traffic(row)) if row.several_devices else "–",
-                    held,
-                ]
-            )
-        bodies.append(Body(lines, panel.title, panel.common))
+
+    def cells(row: Row) -> list[Content]:
+        bubble = row.budget.bubble if row.budget else None
+        size = str(row.declared.model_parallel_size) if row.declared else "–"
+        part = share(bubble / row.budget.native if row.budget and bubble is not None else None)
+        moved = mebibytes(traffic(row)) if row.several_devices else "–"
+        held = ", ".join(map(memory, row.memory)) or "–"
+        count = str(row.case.placement.device_count)
+        return [count, size, measured(row.rate), milliseconds(bubble), part, moved, held]
+
+    heads = (
+        "Case | devices | devices of one network | samples/s! | bubble, ms | bubble, of the iteration | traffic, MiB"
+    )
     won = grouped(found, lambda duel: duel.outcome)
     wins = [f"{words}: {_places(won[outcome])}." for outcome, words in WINS.items() if outcome in won]
     answers = wins + [duel.sentence for duel in found]
     title = "One network on several devices"
     if found:
-        faster = sum(duel.outcome == "faster" for duel in found)
-        undecided = all(NO_VERDICT in duel.outcome for duel in found)
-        title = (
-            f"One network in parts wins {faster} of {len(found)} comparisons"
-            if not undecided
-            else "No verdict yet on networks in parts"
-        )
-    return Section(
-        "parts",
-        title,
-        [listing(answers), table("Networks in parts", heads, bodies)],
-        answers=answers,
-        definitions=_PARTS,
-        name="Networks in parts",
-    )
+        title = f"One network in parts wins {len(won.get('faster', ()))} of {len(found)} comparisons"
+        if all(NO_VERDICT in duel.outcome for duel in found):
+            title = "No verdict yet on networks in parts"
+    shown = report.bodies((replace(one, rows=one.rows[:SHOWN], names=one.names[:SHOWN]) for one in panels), cells)
+    body = [listing(answers), table("Networks in parts", f"{heads} | memory of each rank<", *shown)]
+    return Section("parts", title, body, answers=answers, definitions=_PARTS, name="Networks in parts")
 
 
 _PARTS = (

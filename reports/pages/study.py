@@ -5,18 +5,18 @@ arXiv 1711.05979. None of the study's own results stands here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from markupsafe import Markup
 
 from reports.charts.lines import Line, Lines
-from reports.charts.rows import Entry, Rows, bar, linear, top
+from reports.charts.rows import Rows, bar, linear, top
 from reports.pages.communication import gradient_bytes, hidden_part
 from reports.pages.method import software_of
 from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
-from reports.words.html import Body, Content, Head, measured, table, tag
+from reports.words.html import Body, Content, measured, small, table, tag
 from reports.words.names import labels
 from reports.words.names import title as named
 from reports.words.panels import Panel, beside_others, by_network
@@ -90,29 +90,13 @@ def _drawn(report: Report, charts: Sequence[Chart | None]) -> Content:
 
 
 def _hardware(hosts: Mapping[str, Host]) -> Content:
-    if not hosts:
-        return None
-    heads = [
-        Head("Node"),
-        Head("CPU", "words"),
-        *map(Head, ("cores", "memory")),
-        *(Head(title, "words") for title in ("GPUs", "PCIe", "network")),
-    ]
     lines = []
     for name, host in hosts.items():
         found = host.machine
-        sockets = f"{found.sockets} × " if found.sockets else ""
+        cpu = f"{f'{found.sockets} × ' if found.sockets else ''}{found.cpu or 'unknown'}"
         several = ["; ".join(words) or "–" for words in (found.gpus, found.gpu_links, found.networks)]
-        lines.append(
-            [
-                name,
-                f"{sockets}{found.cpu or 'unknown'}",
-                str(host.cores or host.cores_installed or "–"),
-                memory(found.memory_bytes),
-                *several,
-            ]
-        )
-    return table("Hardware", heads, [Body(lines)])
+        lines.append([name, cpu, str(host.cores or host.cores_installed or "–"), memory(found.memory_bytes), *several])
+    return table("Hardware", "Node | CPU< | cores | memory | GPUs< | PCIe< | network<", Body(lines)) if hosts else None
 
 
 def topology(hosts: Mapping[str, Host]) -> Content:
@@ -123,15 +107,10 @@ def topology(hosts: Mapping[str, Host]) -> Content:
     networks = dict.fromkeys(network for _, host in shown for network in host.machine.networks)
     nodes = []
     for name, host in shown:
-        links = (
-            host.machine.gpu_links
-            if len(host.machine.gpu_links) == len(host.machine.gpus)
-            else [""] * len(host.machine.gpus)
-        )
-        gpus = [
-            tag("li", gpu.partition(" (")[0], tag("small", f" {link}") if link else None)
-            for gpu, link in zip(host.machine.gpus, links, strict=True)
-        ]
+        names, links = host.machine.gpus, host.machine.gpu_links
+        links = links if len(links) == len(names) else [""] * len(names)
+        pairs = zip(names, links, strict=True)
+        gpus = [tag("li", gpu.partition(" (")[0], small(f" {link}") if link else None) for gpu, link in pairs]
         cpu = f"{host.machine.cpu or 'CPU unknown'}, {host.cores or host.cores_installed or '?'} cores"
         nodes.append(tag("li", tag("strong", name), f" {cpu}", tag("ul", gpus) if gpus else None))
     more = f"; {len(hosts) - DRAWN} more nodes" if len(hosts) > DRAWN else ""
@@ -139,12 +118,11 @@ def topology(hosts: Mapping[str, Host]) -> Content:
 
 
 def _software(report: Report) -> Content:
-    heads = [Head("Framework"), *(Head(title, "words") for title in ("versions", "interpreter", "transport"))]
     lines = [
         [named(used.adapter), ", ".join(used.versions), "; ".join(used.interpreters), "; ".join(used.transports) or "–"]
         for used in software_of(report.rows)
     ]
-    return table("Software", heads, [Body(lines)])
+    return table("Software", "Framework | versions< | interpreter< | transport<", Body(lines))
 
 
 def _networks(report: Report, rows: Iterable[Row]) -> Content:
@@ -153,7 +131,7 @@ def _networks(report: Report, rows: Iterable[Row]) -> Content:
         layers, parameters, _ = network(report.folder, own)
         batches = ", ".join(map(str, sorted({row.case.batch for row in own})))
         lines.append([name, str(layers or "–"), number(parameters), batches])
-    return table("Networks", [*map(Head, ("Network", "layers", "parameters", "batch per device"))], [Body(lines)])
+    return table("Networks", "Network | layers | parameters | batch per device", Body(lines))
 
 
 def network(folder: RunFolder, rows: Sequence[Row]) -> tuple[int | None, int | None, str]:
@@ -175,177 +153,87 @@ def depth(graph: Graph) -> int:
 
 
 def _stages(report: Report, rows: Sequence[Row]) -> Content:
-    if not rows:
-        return None
-    heads = [
-        Head("Network, framework"),
-        *map(Head, ("reading", "host to device", "forward", "backward", "update", "other")),
-        Head("total", "strong"),
-        Head("reading alone"),
-    ]
-    bodies = []
-    for panel in by_network(rows):
-        lines = []
-        for name, row in panel.pairs:
-            b = row.budget
-            assert b
-            lines.append(
-                [
-                    report.head(name, row),
-                    *map(number, (b.io, b.h2d, b.forward, b.backward, b.update, b.other, b.native, b.io_only)),
-                ]
-            )
-        bodies.append(Body(lines, panel.title, panel.common))
-    return table("Stages on one device", heads, bodies)
+    def cells(row: Row) -> list[Content]:
+        b = row.budget
+        assert b
+        return [*map(number, (b.io, b.h2d, b.forward, b.backward, b.update, b.other, b.native, b.io_only))]
+
+    heads = (
+        "Network, framework | reading | host to device | forward | backward | update | other | total! | reading alone"
+    )
+    return table("Stages on one device", heads, *report.bodies(by_network(rows), cells)) if rows else None
 
 
 def _aggregating(report: Report, rows: Sequence[Row]) -> Content:
-    if not rows:
-        return None
-    heads = [
-        Head("Network, framework"),
-        *map(Head, ("devices", "gradients, MiB", "alone, s")),
-        Head("exposed, s", "strong"),
-        *map(Head, ("hidden, of alone", "iteration, s")),
-    ]
-    bodies = []
-    for panel in by_network(rows):
-        lines = []
-        for name, row in panel.pairs:
-            b = row.budget
-            assert b
-            lines.append(
-                [
-                    report.head(name, row),
-                    place_words(place_of(row.case)),
-                    mebibytes(gradient_bytes(row)),
-                    number(b.comm_only),
-                    number(b.communication),
-                    hidden_part(b, b.comm_only),
-                    number(b.native),
-                ]
-            )
-        bodies.append(Body(lines, panel.title, panel.common))
-    return table("Aggregating gradients", heads, bodies)
+    def cells(row: Row) -> list[Content]:
+        b = row.budget
+        assert b
+        found = [place_words(place_of(row.case)), mebibytes(gradient_bytes(row)), number(b.comm_only)]
+        return [*found, number(b.communication), hidden_part(b, b.comm_only), number(b.native)]
+
+    heads = "Network, framework | devices | gradients, MiB | alone, s | exposed, s! | hidden, of alone | iteration, s"
+    return table("Aggregating gradients", heads, *report.bodies(by_network(rows), cells)) if rows else None
 
 
 def _iterations(report: Report, panel: Panel) -> Rows | None:
     """Return seconds per iteration on one device."""
     kept, warning = beside_others([row for row in panel.rows if not row.several_devices])
-    if not kept:
-        return None
-    seconds = []
-    for row in kept:
+    drawn = []
+    for name, row in zip(labels([row.case for row in kept]), kept, strict=True):
         assert row.rate
-        samples = row.case.global_batch
-        seconds.append(
-            Interval(samples / row.rate.value, samples / row.rate.high, samples / row.rate.low, row.rate.processes)
-        )
-    scale = linear(top(seconds), " s")
-    names = labels([row.case for row in kept])
-    entries = [
-        Entry(
-            name.title,
-            bar(scale, one),
-            number(one.value),
-            name.detail,
-            of=row.case.adapter,
-            words=f"{number(one.value)} s{bracketed(one)}",
-            link=report.case(row),
-        )
-        for name, row, one in zip(names, kept, seconds, strict=True)
-    ]
-    fastest = names[min(range(len(seconds)), key=lambda index: seconds[index].value)]
-    return Rows(
-        f"{fastest.words} takes least",
-        f"{panel.title} · seconds per iteration",
-        scale,
-        entries,
-        "seconds",
-        "seconds per iteration",
-        warning=warning,
-    )
+        ends = [row.case.global_batch / rate for rate in (row.rate.value, row.rate.high, row.rate.low)]
+        drawn.append((name, row, Interval(ends[0], ends[1], ends[2], row.rate.processes)))
+    if not drawn:
+        return None
+    scale, entries = linear(top(one for *_, one in drawn), " s"), []
+    for name, row, one in drawn:
+        words = f"{number(one.value)} s{bracketed(one)}"
+        entries.append(report.entry(name, row, bar(scale, one), number(one.value), words))
+    title = f"{min(drawn, key=lambda each: each[2].value)[0].words} takes least"
+    setting, axis = f"{panel.title} · seconds per iteration", "seconds per iteration"
+    return Rows(title, setting, scale, entries, "seconds", axis, warning=warning)
 
 
 def _speed_ups(panel: Panel, over_nodes: bool) -> Lines | None:
     """Return a line a strategy, over nodes a line for each number of devices; speeds over one device's."""
     kept, warning = beside_others(panel.rows)
-    series = grouped(kept, lambda row: (anywhere(row.case).id, row.case.placement.devices_per_node * over_nodes))
-    members = [[row for row in group if row.scaling] for group in series.values()]
-    members = [group for group in members if group]
-    if not members:
+    series = grouped(
+        (row for row in kept if row.scaling),
+        lambda row: (anywhere(row.case).id, row.case.placement.devices_per_node * over_nodes),
+    )
+    if not series:
         return None
-    called = labels([anywhere(group[0].case) for group in members])
     lines = []
-    for name, group in zip(called, members, strict=True):
-        points = {
-            1: ONE_DEVICE,
-            **{
-                row.case.placement.device_count: speed_up(row)
-                for row in sorted(group, key=lambda row: row.case.placement.device_count)
-            },
-        }
-        words = on_nodes(name.words, group[0].case.placement.devices_per_node * over_nodes)
-        lines.append(
-            Line(
-                words,
-                list(points),
-                [each.value for each in points.values()],
-                [each.low for each in points.values()],
-                [each.high for each in points.values()],
-                dots=True,
-            )
-        )
+    called = labels([anywhere(group[0].case) for group in series.values()])
+    for name, ((_, per_node), group) in zip(called, series.items(), strict=True):
+        points = {1: ONE_DEVICE}
+        for row in sorted(group, key=lambda row: row.case.placement.device_count):
+            points[row.case.placement.device_count] = speed_up(row)
+        value, low, high = zip(*((up.value, up.low, up.high) for up in points.values()), strict=True)
+        lines.append(Line(on_nodes(name.words, per_node), list(points), value, low, high, dots=True))
     best = max(lines, key=lambda line: line.y[-1] or 0.0)
     counts = sorted({count for line in lines for count in line.x})
-    ideal = Line("ideal", counts, counts, kind="ideal")
-    where = "over nodes" if over_nodes else "within a node"
-    shown = [ideal, *(replace(line, kind="lead" if line is best else "rest") for line in lines)]
-    return Lines(
-        f"{best.name} gains most",
-        f"{panel.title} · speed-up {where}",
-        shown,
-        "devices",
-        "speed-up over one device",
-        "x",
-        ticks={count: f"{count:g}" for count in counts},
-        warning=warning,
-    )
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """The same training with a vendor's kernels or their tuning, and without."""
-
-    what: str
-    on: Row
-    off: Row
+    shown = [Line("ideal", counts, counts, kind="ideal")]
+    shown += [replace(line, kind="lead" if line is best else "rest") for line in lines]
+    setting = f"{panel.title} · speed-up {'over nodes' if over_nodes else 'within a node'}"
+    ticks, up = {count: f"{count:g}" for count in counts}, "speed-up over one device"
+    return Lines(f"{best.name} gains most", setting, shown, "devices", up, "x", ticks=ticks, warning=warning)
 
 
 def _kernels(report: Report, rows: Iterable[Row]) -> Markup | None:
-    found = []
+    """Return the same trainings with a vendor's kernels or their tuning, and without."""
+    every, lines = list(rows), []
     for knob, what in KERNELS.items():
-        knowing = [row for row in rows if knob in row.case.knobs]
-        for members in grouped(knowing, partial(_apart_from, knob)).values():
-            by = {row.case.knobs[knob]: row for row in members}
-            if "on" in by and "off" in by and by["on"].rates and by["off"].rates:
-                found.append(Kernels(what, by["on"], by["off"]))
-    if not found:
-        return None
-    lines = []
-    for one in found:
-        assert one.on.rates
-        assert one.off.rates
-        case, gain = one.on.case, ratio(one.on.rates, one.off.rates)
-        name = f"{one.what} · {named(case.adapter)} {case.strategy} {case.workload} batch {case.batch}"
-        lines.append(
-            [report.head(name, one.on), measured(one.on.rate), measured(one.off.rate), measured(gain), gain.verdict]
-        )
-    return table(
-        "Kernels",
-        [*map(Head, ("Case", "on, samples/s", "off, samples/s")), Head("on ÷ off", "strong"), Head("verdict", "words")],
-        [Body(lines)],
-    )
+        for members in grouped((row for row in every if knob in row.case.knobs), partial(_apart_from, knob)).values():
+            by = {row.case.knobs[knob]: (row, row.rates) for row in members if row.rates}
+            if "on" in by and "off" in by:
+                (on, fast), (off, slow), case = by["on"], by["off"], by["on"][0].case
+                gain = ratio(fast, slow)
+                name = f"{what} · {named(case.adapter)} {case.strategy} {case.workload} batch {case.batch}"
+                cells = [report.head(name, on), measured(on.rate), measured(off.rate), measured(gain)]
+                lines.append([*cells, gain.verdict])
+    heads = "Case | on, samples/s | off, samples/s | on ÷ off! | verdict<"
+    return table("Kernels", heads, Body(lines)) if lines else None
 
 
 def _apart_from(knob: str, row: Row) -> str:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
-from reports.words.html import Body, Content, Head, joined, small, table, tag
+from reports.words.html import Body, Content, joined, small, table, tag
 from reports.pages.comm import comm_sections, title_of
 from reports.pages.compared import compared
 from reports.pages.run import Section
@@ -93,11 +93,11 @@ def _list(entries: Sequence[Entry], feed_: str) -> Section:
         name = joined([tag("a", entry.title, href=f"{entry.folder}/{INDEX}"), small(place)])
         count = f"{entry.count} case{'' if entry.count == 1 else 's'}"
         lines.append([name, entry.answer, entry.created[:10], joined([count, small(entry.outcomes)])])
-    heads = [Head("Run"), Head("result", "words"), Head("begun"), Head("outcomes", "words")]
+    heads = "Run | result< | begun | outcomes<"
     title = f"{len(entries)} run{'' if len(entries) == 1 else 's'}"
     newest = f"The latest: {entries[0].title}, {entries[0].created[:10]}." if entries else ""
     feeds = tag("p", tag("a", "Feed of new runs", href=feed_)) if feed_ else None
-    return Section("runs", title, [table("Runs", heads, [Body(lines)]), feeds], newest)
+    return Section("runs", title, [table("Runs", heads, Body(lines)), feeds], newest)
 
 
 def write_comm(folder: RunFolder, directory: Path, home: str = "", served: bool = False) -> Path:

@@ -50,12 +50,7 @@ def folded(words: Content, *content: Content, open_: bool = False) -> Markup:
     return tag("details", tag("summary", words), *content, open=open_)
 
 
-@dataclass(frozen=True)
-class Head:
-    """A column's heading; `kind` is the class of its cells: words, strong, low (hidden on a phone), bar."""
-
-    title: Content
-    kind: str = ""
+KINDS = {"!": "strong", "<": "words", "-": "low", "^": "led"}  # classes of cells, by a sign behind their heading
 
 
 @dataclass(frozen=True)
@@ -77,27 +72,30 @@ class Body:
     common: Content = ""
 
 
-def table(label: str, heads: Sequence[Head | str], bodies: Iterable[Body], kind: str = "list", id_: str = "") -> Markup:
-    """Return a table that scrolls by itself where a screen is narrow; `label` names it."""
-    columns = [head if isinstance(head, Head) else Head(head) for head in heads]
-    first = [tag("th", head.title, scope="col", class_=head.kind or None) for head in columns]
+def table(label: str, heads: str | Sequence[str], *bodies: Body, kind: str = "list", id_: str = "") -> Markup:
+    """Return a table that scrolls by itself where a screen is narrow; `label` names it.
+
+    `heads`: "Case | samples/s! | verdict<"; the signs behind them are those of KINDS.
+    """
+    titles = heads.split(" | ") if isinstance(heads, str) else heads
+    kinds = [KINDS.get(title[-1:]) for title in titles]
+    titles = [title[:-1] if kind else title for title, kind in zip(titles, kinds, strict=True)]
+    first = [tag("th", title, scope="col", class_=kind) for title, kind in zip(titles, kinds, strict=True)]
     parts = [tag("thead", tag("tr", first))]
     for body in bodies:
-        lines = [_line(line if isinstance(line, Entry) else Entry(line), columns) for line in body.lines]
+        lines = [_line(line if isinstance(line, Entry) else Entry(line), kinds) for line in body.lines]
         if body.title:
             common = small(" ", body.common) if body.common else None
-            lines.insert(
-                0, tag("tr", tag("th", body.title, common, scope="rowgroup", colspan=len(columns)), class_="group")
-            )
+            title = tag("th", body.title, common, scope="rowgroup", colspan=len(kinds))
+            lines.insert(0, tag("tr", title, class_="group"))
         parts.append(tag("tbody", lines))
     whole = tag("table", parts, class_=kind, id=id_ or None)
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def _line(line: Entry, columns: Sequence[Head]) -> Markup:
-    name, *cells = line.cells
-    row = [tag("th", name, scope="row")]
-    row += [tag("td", cell, class_=head.kind or None) for cell, head in zip(cells, columns[1:], strict=True)]
+def _line(line: Entry, kinds: Sequence[str | None]) -> Markup:
+    row = [tag("th", line.cells[0], scope="row")]
+    row += [tag("td", cell, class_=kind) for cell, kind in zip(line.cells[1:], kinds[1:], strict=True)]
     return tag("tr", row, class_=line.kind or None, data_of=line.of or None, id=line.id or None)
 
 

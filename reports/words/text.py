@@ -58,6 +58,10 @@ def accuracy(found: Spread | float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
 
 
+def whole_number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:g}"
+
+
 def mebibytes(size: float | None) -> str:
     """Bytes in MiB, without the unit."""
     return number(None if size is None else size / 2**20)
