@@ -15,7 +15,7 @@ from markupsafe import Markup
 from reports.charts.rows import Entry, Rows, linear, stack
 from reports.pages.overview import speeds_of, verdict
 from reports.pages.run import Report
-from reports.pages.stages import word
+from reports.pages.stages import PARTS, word
 from reports.words.html import Body, Content, folded, joined, note, table, tag
 from reports.words.names import Name, labels, titles
 from reports.words.panels import Panel
@@ -55,14 +55,13 @@ def details(report: Report) -> Iterator[File]:
     pieces: dict[str, dict[str, Any]] = {}
     for row in report.rows:
         name = names.get(row.id) or labels([row.case])[0]
+        staged: Mapping[str, Any] = next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
         found = {
             "title": f"{name.title}, {row.case.workload}",
             "html": str(_page(report, row, name, called[row.id], panels.get(row.id), own)),
             "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
             "stages": [
-                [word(stage), ticks(np.asarray(seconds)), stage]
-                for stage, seconds in _staged(row).items()
-                if any(seconds)
+                [word(stage), ticks(np.asarray(seconds)), stage] for stage, seconds in staged.items() if any(seconds)
             ],
         }
         pieces.setdefault(row.id[:digits], {})[row.id] = found
@@ -77,64 +76,36 @@ def ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _staged(row: Row) -> Mapping[str, Any]:
-    return next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
-
-
 def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | None, own: Collection[str]) -> Markup:
-    data = f"{row.case.data_name}{f' from {row.case.input.mode}' if row.case.data != 'synthetic' else ''}"
-    above = " · ".join(filter(None, [row.case.strategy, setting, data]))
-    head = [
-        tag("p", above, class_="eyebrow"),
-        tag("h1", f"{name.title}, {row.case.workload}"),
-        tag("p", headline(row), class_="also"),
-    ]
+    case, foreign = row.case, FOREIGN in row.marks
+    data = f"{case.data_name}{f' from {case.input.mode}' if case.data != 'synthetic' else ''}"
+    above = tag("p", " · ".join(filter(None, [case.strategy, setting, data])), class_="eyebrow")
+    also = tag("p", headline(row), class_="also")
     marks = [
         tag("li", tag("span", mark, class_="mark bad" if mark in DISQUALIFYING else "mark"), f" {meaning(mark)}")
         for mark in row.marks
     ]
-    parts: list[Content] = [tag("div", head, class_="masthead"), tag("ul", marks, class_="findings") if marks else None]
-    panels = [_comparison(report, row, panel)] if panel else []
-    panels += [_stages(row)] if row.budget else []
+    parts: list[Content] = [tag("div", above, tag("h1", f"{name.title}, {case.workload}"), also, class_="masthead")]
+    parts.append(tag("ul", marks, class_="findings") if marks else None)
+    panels = [*([_comparison(report, row, panel)] if panel else []), *([_stages(row)] if row.budget else [])]
     parts.append(tag("div", [one.html() for one in panels], class_="panels"))
-    parts.append(
-        tag(
-            "div",
-            [tag("div", tag("h2", title), _facts(facts)) for title, facts in _results(row) if facts],
-            class_="columns",
-        )
-    )
+    results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
+    columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
+    parts.append(tag("div", columns, class_="columns"))
     parts += [_kernels(row.kernels) if row.kernels else None, _gpus(row.gpus)]
-    plan = ""
-    if FOREIGN not in row.marks:
-        plan = plan_text(row.case.adapter, row.case.label, "One case of a run.", [Block(row.case, "")], own)
-        where = " beside run.json, which has the network" if row.case.workload in own else ""
-        save = tag(
-            "p",
-            "Save as ",
-            tag("code", "case.toml"),
-            f"{where}, then type ",
-            tag("code", "stagebench run case.toml -o again"),
-            ". ",
-            tag("button", "Copy the plan", type="button", data_text="plan"),
-        )
-        parts.append(
-            tag(
-                "section",
-                tag("h2", "Repeat this case"),
-                save,
-                folded("The plan", tag("pre", plan, tabindex=0, id="plan")),
-            )
-        )
-        parts.append(_settings(row.case))
+    if not foreign:
+        plan = plan_text(case.adapter, case.label, "One case of a run.", [Block(case, "")], own)
+        where = " beside run.json, which has the network" if case.workload in own else ""
+        copy = tag("button", "Copy the plan", type="button", data_text="plan")
+        typed = f"{where}, then type ", tag("code", "stagebench run case.toml -o again"), ". ", copy
+        save = tag("p", "Save as ", tag("code", "case.toml"), *typed)
+        whole = folded("The plan", tag("pre", plan, tabindex=0, id="plan"))
+        parts += [tag("section", tag("h2", "Repeat this case"), save, whole), _settings(case)]
     parts.append(_processes(row.processes))
     logs = [log for process in row.processes for log in _logs(process)]
-    parts.append(
-        tag("section", [folded(f"Last lines, {called}", tag("pre", text, tabindex=0)) for called, text in logs])
-        if logs
-        else None
-    )
-    if plan:
+    last = [folded(f"Last lines, {called}", tag("pre", text, tabindex=0)) for called, text in logs]
+    parts.append(tag("section", last) if last else None)
+    if not foreign:
         parts.append(note(f"Case {row.id}; its records are records/{row.id}-r*.json in the run folder."))
     return joined(parts)
 
@@ -160,46 +131,28 @@ def _comparison(report: Report, row: Row, panel: Panel) -> Rows:
     """Return the case's comparison with its row marked, and the fastest others."""
     chart = speeds_of(report, panel)
     at = next(index for index, other in enumerate(panel.rows) if other.id == row.id)
-    kept = sorted({*range(min(NEIGHBOURS - 1, len(panel.rows))), at})
-    entries = [
-        replace(
-            chart.entries[index],
-            kind=f"{chart.entries[index].kind} here".strip() if index == at else chart.entries[index].kind,
-        )
-        for index in kept
-    ]
-    more = f"{len(panel.rows) - len(kept)} more cases are in this comparison." if len(kept) < len(panel.rows) else ""
-    return replace(chart, title=verdict(panel), entries=entries, note=more)
+    entries = list(chart.entries)
+    entries[at] = replace(entries[at], kind=f"{entries[at].kind} here".strip())
+    kept = [entries[index] for index in sorted({*range(min(NEIGHBOURS - 1, len(entries))), at})]
+    more = f"{len(entries) - len(kept)} more cases are in this comparison." if len(kept) < len(entries) else ""
+    return replace(chart, title=verdict(panel), entries=kept, note=more)
 
 
 def _stages(row: Row) -> Rows:
     assert row.budget
-    parts = {stage: 1000 * (getattr(row.budget, stage) or 0.0) for stage in STAGES if stage != "other"}
+    parts = {stage: 1000 * (getattr(row.budget, stage) or 0.0) for stage in PARTS}
     whole = 1000 * row.budget.native
     scale = linear(max(sum(max(ms, 0.0) for ms in parts.values()), whole), " ms")
     longest = max(parts, key=lambda stage: parts[stage])
     kinds = {stage: f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms}
     title = f"{word(longest).capitalize()} takes longest: {percent(parts[longest] / whole)} of the step"
     entry = Entry("an iteration", stack(scale, parts, whole), number(whole), words=", ".join(kinds.values()))
-    return Rows(
-        title,
-        "milliseconds, one by one; black mark: the real step",
-        scale,
-        [entry],
-        "ms",
-        "stages of an iteration in ms",
-        kinds,
-    )
+    setting = "milliseconds, one by one; black mark: the real step"
+    return Rows(title, setting, scale, [entry], "ms", "stages of an iteration in ms", kinds)
 
 
 def _facts(facts: Sequence[Fact]) -> Markup:
     return tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in facts], class_="facts")
-
-
-def _results(row: Row) -> Iterator[tuple[str, list[Fact]]]:
-    yield "Speed", list(_speed(row))
-    yield "Milliseconds per iteration", list(_budget(row))
-    yield "Proof", list(_proof(row))
 
 
 def _speed(row: Row) -> Iterator[Fact]:
@@ -234,10 +187,8 @@ def _proof(row: Row) -> Iterator[Fact]:
     proof, worst = row.proof, row.proof.worst
     yield "passed" if proof.passed else "failed", proof.reason or proof.scope or "against a float64 oracle"
     if worst:
-        yield (
-            "worst",
-            f"{worst.what} {worst.tensor}: {scientific(worst.error)} of {scientific(worst.tolerance)} allowed",
-        )
+        far = f"{scientific(worst.error)} of {scientific(worst.tolerance)} allowed"
+        yield "worst", f"{worst.what} {worst.tensor}: {far}"
     yield "parameters", number(proof.parameter_count)
     yield "multiply-accumulates", number(proof.macs)
     yield "key", proof.key or ""
@@ -246,15 +197,12 @@ def _proof(row: Row) -> Iterator[Fact]:
 def _settings(case: Case) -> Markup:
     """Return every resolved value; those that differ from the defaults are open."""
     usual = dict(_values(Case(case.adapter, case.strategy, case.workload)))
-    every = list(_values(case))
-    own = [fact for fact in every if usual.get(fact[0]) != fact[1]]
-    rest = [fact for fact in every if usual.get(fact[0]) == fact[1]]
-    return tag(
-        "section",
-        tag("h2", "Settings that are not the defaults"),
-        _facts(own),
-        folded(f"{len(rest)} defaults", _facts(rest)),
-    )
+    sides: tuple[list[Fact], list[Fact]] = ([], [])
+    for name, value in _values(case):
+        sides[usual.get(name) == value].append((name, value))
+    own, rest = sides
+    defaults = folded(f"{len(rest)} defaults", _facts(rest))
+    return tag("section", tag("h2", "Settings that are not the defaults"), _facts(own), defaults)
 
 
 def _values(found: Any, above: str = "") -> Iterator[Fact]:
@@ -271,18 +219,16 @@ def _processes(processes: Sequence[Process]) -> Content:
     if not processes:
         return None
     told = [dict(_process(process)) for process in processes]
-    names = list(dict.fromkeys(name for facts in told for name in facts))
+    names = dict.fromkeys(name for facts in told for name in facts)
     lines = {name: [facts.get(name, UNKNOWN) for facts in told] for name in names}
-    same = {name: values[0] for name, values in lines.items() if len(set(values)) == 1}
+    alike = _facts([(name, values[0]) for name, values in lines.items() if len(set(values)) == 1])
+    if len(processes) == 1:
+        return tag("section", tag("h2", "The process"), alike)
+    differing = [[name, *values] for name, values in lines.items() if len(set(values)) > 1]
     heads = ["Processes", *(f"process {process.repeat}<" for process in processes)]
-    differing = [[name, *values] for name, values in lines.items() if name not in same]
-    one = len(processes) == 1
-    whole = table("Processes", heads, Body(differing)) if differing and not one else None
-    alike = _facts(list(same.items()))
-    title = "The process" if one else f"{len(processes)} processes"
-    return tag(
-        "section", tag("h2", title), whole, alike if one else folded(f"{len(same)} facts that they share", alike)
-    )
+    whole = table("Processes", heads, Body(differing)) if differing else None
+    shared = folded(f"{len(lines) - len(differing)} facts that they share", alike)
+    return tag("section", tag("h2", f"{len(processes)} processes"), whole, shared)
 
 
 def _process(process: Process) -> Iterator[Fact]:  # noqa: C901 - one fact after the other
@@ -303,10 +249,8 @@ def _process(process: Process) -> Iterator[Fact]:  # noqa: C901 - one fact after
         yield "native pass", f"in turns with {about.turns_with} other case{'s' * (about.turns_with > 1)}"
     yield "load before, after", f"{about.load.before[0]}, {about.load.after[0]}"
     if process.noise.set_aside_share:
-        yield (
-            "native steps set aside, as others used the machine",
-            f"{share(process.noise.set_aside_share)} of their time",
-        )
+        why = "native steps set aside, as others used the machine"
+        yield why, f"{share(process.noise.set_aside_share)} of their time"
     if process.noise.clock_hz:
         yield "clock of its cores at the end", f"{process.noise.clock_hz / 1e9:.2f} GHz"
     if process.memory:
@@ -332,28 +276,17 @@ def _kernels(found: Profile) -> Markup:
     """Return the profiler's view: each stage next to the staged pass, and the longest kernels."""
     whole = found.seconds or 1.0
     stages = [
-        [word(one.stage), milliseconds(one.busy), milliseconds(one.staged), share(one.idle_share)]
-        for one in found.stages
+        [word(one.stage), *map(milliseconds, (one.busy, one.staged)), share(one.idle_share)] for one in found.stages
     ]
-    rows = [
-        [
-            tag("span", cut(row.name, NAMED), title=row.name),
-            word(row.stage),
-            row.kind,
-            f"{row.calls:g}",
-            milliseconds(row.seconds),
-            share(row.seconds / whole),
-        ]
-        for row in found.rows[:KERNELS]
-    ]
+    rows: list[list[Content]] = []
+    for row in found.rows[:KERNELS]:
+        name = tag("span", cut(row.name, NAMED), title=row.name)
+        times = milliseconds(row.seconds), share(row.seconds / whole)
+        rows.append([name, word(row.stage), row.kind, f"{row.calls:g}", *times])
     kept = [" All that it saw lies in the run folder: ", tag("code", found.trace)] if found.trace else []
     said = note(f"By {found.profiler}. Calls are those of an iteration; shares are of all kernels’ time.", kept)
     first = table("Stages and kernels", "Stage | kernels, ms | staged, ms | no kernel", Body(stages))
-    second = table(
-        "The longest kernels",
-        "Kernel | stage< | kind< | calls | ms | share",
-        Body(rows),
-    )
+    second = table("The longest kernels", "Kernel | stage< | kind< | calls | ms | share", Body(rows))
     return tag("section", tag("h2", "Kernels"), first, second, said)
 
 
@@ -372,11 +305,8 @@ def _gpus(gpus: Sequence[Gpu]) -> Content:
         "throttled by": lambda use: UNKNOWN if use.throttled_by is None else ", ".join(use.throttled_by) or "nothing",
     }
     lines = [[gpu.host, gpu.model or "unknown", *(of(gpu.use) for of in columns.values())] for gpu in gpus]
-    return tag(
-        "section",
-        tag("h2", "GPUs while it was measured"),
-        table("GPUs", " | ".join(["host", "GPU", *columns]), Body(lines)),
-    )
+    whole = table("GPUs", " | ".join(["host", "GPU", *columns]), Body(lines))
+    return tag("section", tag("h2", "GPUs while it was measured"), whole)
 
 
 def _two(mean: float | None, extreme: float | None, scale: float = 1.0) -> str:

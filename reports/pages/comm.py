@@ -166,12 +166,10 @@ def _fits(panels: Sequence[LinkPanel]) -> Section | None:
             cells += [*(alpha if fit.tells_latency else NONE), *beta, limit]
             lines.append([*cells, share(fit.error), share(fit.worst)])
     words = note(
-        "t(s) = α + β·s, fitted by least relative errors, so that "
-        "small and large messages count alike. ± are standard errors. "
-        "Where the error of the fit is large, the library probably changes "
-        "its algorithm with the size, and the table of every size is "
-        "what to trust. A parameter whose standard error exceeds 30 % of "
-        "it is not determined; where the error of the fit does, neither is."
+        "t(s) = α + β·s, fitted by least relative errors, so that small and large messages count alike. ± are "
+        "standard errors. Where the error of the fit is large, the library probably changes its algorithm with the "
+        "size, and the table of every size is what to trust. A parameter whose standard error exceeds 30 % of it is "
+        "not determined; where the error of the fit does, neither is."
     )
     return Section("fits", "Latency and bandwidth", [table("Fits", heads, Body(lines)), words]) if lines else None
 
@@ -254,20 +252,16 @@ def _method(found: Sequence[Link], imported: bool) -> Section:
     error = max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0)
     within = f" (here to within {number(error * 1e6)} µs)" if error else ""
     first = (
-        f"All ranks begin a sample at the same time, fixed beforehand on a "
-        f"common clock{within}; the sample ends when the last rank has its "
-        f"result. A sample that a rank began late is discarded and counted. "
-        f"A message with fewer than {LEAST} samples in time has no figure. "
-        "Point-to-point needs no schedule: a message takes half of a round "
-        "trip between rank 0 and the last rank. The first tenth of the time is "
-        "warm-up, and dropped. Every other sample is kept in the records. "
-        "Sizes, algorithm bandwidth and bus bandwidth are those of nccl-tests; "
+        f"All ranks begin a sample at the same time, fixed beforehand on a common clock{within}; the sample ends when "
+        "the last rank has its result. A sample that a rank began late is discarded and counted. A message with fewer "
+        f"than {LEAST} samples in time has no figure. Point-to-point needs no schedule: a message takes half of a "
+        "round trip between rank 0 and the last rank. The first tenth of the time is warm-up, and dropped. Every "
+        "other sample is kept in the records. Sizes, algorithm bandwidth and bus bandwidth are those of nccl-tests; "
         "where servers sum (kvstore), it follows the same formula and is no wire’s speed. MB are 10⁶ bytes."
     )
     second = (
-        "Before and after the samples, every rank checks its results against "
-        "numbers whose sums are exact, non-blocking operations as they were "
-        "begun. A wrong result ends the case as a crash that names the place."
+        "Before and after the samples, every rank checks its results against numbers whose sums are exact, "
+        "non-blocking operations as they were begun. A wrong result ends the case as a crash that names the place."
     )
     return Section("method", "Method", [tag("p", first), tag("p", second)])
 

@@ -74,18 +74,13 @@ def aggregation(report: Report) -> Section | None:
 
 
 _AGGREGATION = (
-    "Alone: the network’s gradients exchanged while nothing else "
-    "runs. Exposed: what the exchange adds to an iteration. Hidden = "
-    "alone − exposed: the part that runs during computation; below "
-    "zero, the exchange costs more than it takes alone, because it "
-    "slows computation down or waits for a slower rank. Overlappable: "
-    "what an ideal link, without latency and never idle, could "
-    "hide behind the backward pass of the layers whose gradients "
-    "are not ready yet, and behind the update of what has arrived. "
-    "Waiting for the last rank: the part of the exposed time that "
-    "no faster link would save. Gradients: what each device sends "
-    "in a step, in the mean. Intervals of differences are "
-    "Student’s t over processes; of one process those of its rounds."
+    "Alone: the network’s gradients exchanged while nothing else runs. Exposed: what the exchange adds to an "
+    "iteration. Hidden = alone − exposed: the part that runs during computation; below zero, the exchange costs more "
+    "than it takes alone, because it slows computation down or waits for a slower rank. Overlappable: what an ideal "
+    "link, without latency and never idle, could hide behind the backward pass of the layers whose gradients are not "
+    "ready yet, and behind the update of what has arrived. Waiting for the last rank: the part of the exposed time "
+    "that no faster link would save. Gradients: what each device sends in a step, in the mean. Intervals of "
+    "differences are Student’s t over processes; of one process those of its rounds."
 )
 
 
@@ -241,15 +236,12 @@ def _first(one: Exchanged) -> str:
 
 
 _EXCHANGE = (
-    "Samples/s comes from the native pass, where this run measured "
-    "it; while training is all samples divided by the seconds of "
-    "all epochs, reading losses included. A loss is the mean over "
-    "the ranks’ own batches, then over the last tenth of the stretch "
-    "that all trainings have in common. Staleness: updates by others "
-    "between fetching the weights and returning a gradient, the "
-    "mean over all steps of all ranks; a dash where nothing reports "
-    "it. Curves show each strategy’s first training. A strategy "
-    "that is not equivalent to one device with the joined batch is proven on one device only, and its proof says so."
+    "Samples/s comes from the native pass, where this run measured it; while training is all samples divided by the "
+    "seconds of all epochs, reading losses included. A loss is the mean over the ranks’ own batches, then over the "
+    "last tenth of the stretch that all trainings have in common. Staleness: updates by others between fetching the "
+    "weights and returning a gradient, the mean over all steps of all ranks; a dash where nothing reports it. Curves "
+    "show each strategy’s first training. A strategy that is not equivalent to one device with the joined batch is "
+    "proven on one device only, and its proof says so."
 )
 
 
@@ -391,16 +383,12 @@ def straggling(report: Report) -> Section | None:
 
 
 _STRAGGLERS = (
-    "The last rank loses a share of its time to a real load on its "
-    "cores. The head of a column has the share that was asked for; "
-    "taken is the share of the cores’ time that the load really "
-    "took, by which the chart and the crossovers go. Time to the loss: "
-    "seconds of training until the loss, the mean over the last "
-    "tenth of the training, is as low as the lowest that every "
-    "training here reached. Samples per update: where servers do "
-    "not wait for all ranks, fewer samples stand behind each update. "
-    "Medians over seeds; small numbers: the least and the most. "
-    "In brackets behind a crossover: its 95 % interval over seeds."
+    "The last rank loses a share of its time to a real load on its cores. The head of a column has the share that was "
+    "asked for; taken is the share of the cores’ time that the load really took, by which the chart and the "
+    "crossovers go. Time to the loss: seconds of training until the loss, the mean over the last tenth of the "
+    "training, is as low as the lowest that every training here reached. Samples per update: where servers do not "
+    "wait for all ranks, fewer samples stand behind each update. Medians over seeds; small numbers: the least and the "
+    "most. In brackets behind a crossover: its 95 % interval over seeds."
 )
 
 

@@ -159,13 +159,11 @@ def devices(report: Report) -> Section | None:
 
 
 _DEVICES = (
-    "The first and the second epoch on one device and on several, "
-    "with the same batch on every device. Speed-up: samples/s "
-    "divided by those of one device with the same framework. "
-    "Efficiency: the speed-up divided by the number of devices. An "
-    "epoch begins once its input is open; in the article, opening "
-    "it is part of the first epoch. The article’s text gives its "
-    "large network 2,636,554 parameters, as mnist_stated has; in its PyTorch code it has 4,104,202, as mnist_large has."
+    "The first and the second epoch on one device and on several, with the same batch on every device. Speed-up: "
+    "samples/s divided by those of one device with the same framework. Efficiency: the speed-up divided by the number "
+    "of devices. An epoch begins once its input is open; in the article, opening it is part of the first epoch. The "
+    "article’s text gives its large network 2,636,554 parameters, as mnist_stated has; in its PyTorch code it has "
+    "4,104,202, as mnist_large has."
 )
 
 
@@ -374,13 +372,11 @@ def time_to_train(report: Report) -> Section | None:
 
 
 _TRAINING = (
-    "Whole trainings. All devices share the samples of an epoch, "
-    "so epochs per worker is the number of epochs divided by the "
-    "number of devices. Where a plan sets patience, a training "
-    "ends early once its accuracy stops improving. Speed-up: the "
-    "minutes on one device divided by these. Connections are the "
-    "TCP connections that each worker had when its training ended; "
-    "workers of one host may exchange through shared memory instead, and InfiniBand has no such connections."
+    "Whole trainings. All devices share the samples of an epoch, so epochs per worker is the number of epochs divided "
+    "by the number of devices. Where a plan sets patience, a training ends early once its accuracy stops improving. "
+    "Speed-up: the minutes on one device divided by these. Connections are the TCP connections that each worker had "
+    "when its training ended; workers of one host may exchange through shared memory instead, and InfiniBand has no "
+    "such connections."
 )
 
 
@@ -451,11 +447,10 @@ def epochs(report: Report) -> Section | None:
 
 
 _EPOCHS = (
-    "The first epoch pays for what is done once: compiling, filling "
-    "caches. Opening the input is in neither: readers start, and "
-    "TensorFlow’s keras_fit shards the data set over its devices. "
-    "Each epoch is timed from a common barrier until the last rank "
-    "ends. Testing is not counted; reading the losses is. Medians over trainings (seeds and processes)."
+    "The first epoch pays for what is done once: compiling, filling caches. Opening the input is in neither: readers "
+    "start, and TensorFlow’s keras_fit shards the data set over its devices. Each epoch is timed from a common "
+    "barrier until the last rank ends. Testing is not counted; reading the losses is. Medians over trainings (seeds "
+    "and processes)."
 )
 
 

@@ -31,11 +31,9 @@ def proofs(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Before a case is measured, its adapter trains the network "
-    "from the same weights on the same batch as a float64 oracle; "
-    "losses, logits, every gradient and the parameters after "
-    "three updates are compared. Worst is the tensor nearest to its "
-    "tolerance, as ‖a − b‖ / ‖b‖."
+    "Before a case is measured, its adapter trains the network from the same weights on the same batch as a float64 "
+    "oracle; losses, logits, every gradient and the parameters after three updates are compared. Worst is the tensor "
+    "nearest to its tolerance, as ‖a − b‖ / ‖b‖."
 )
 
 

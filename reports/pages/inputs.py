@@ -50,15 +50,11 @@ def inputs(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Synthetic: data lie on the device before training begins. "
-    "Memory: decoded once, then read from memory. Disk: read and "
-    "decoded during training. Waiting: what reading and copying "
-    "add to a native step (native − resident, measured in turns). "
-    "Reader alone: what the input delivers with all cores to itself "
-    "(io only), on the fewest devices that were measured with "
-    "these data. The network takes: its speed on synthetic data "
-    "where that was measured, else the case’s own speed without its "
-    "waiting. A dash: no pass could tell."
+    "Synthetic: data lie on the device before training begins. Memory: decoded once, then read from memory. Disk: "
+    "read and decoded during training. Waiting: what reading and copying add to a native step (native − resident, "
+    "measured in turns). Reader alone: what the input delivers with all cores to itself (io only), on the fewest "
+    "devices that were measured with these data. The network takes: its speed on synthetic data where that was "
+    "measured, else the case’s own speed without its waiting. A dash: no pass could tell."
 )
 
 

@@ -167,17 +167,13 @@ def learning(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Whole epochs from the same weights, over the same samples "
-    "in the same order. After each epoch the network is tested on "
-    "samples that were held out; the seconds do not include the "
-    "test. They include reading the losses, so these speeds are not "
-    "those of the native pass. Loss off by: the largest difference "
-    "over the first 50 steps from the first row that takes the same "
-    "steps (the same samples over all devices, at the same learning "
-    "rate). Medians over trainings (seeds and processes); small "
-    "numbers: the least and the most, or how many trainings reached "
-    "the target. Memory: the most that a rank held, on its devices "
-    "where the framework reports it, else in its whole process. A long curve is drawn by 300 of its points."
+    "Whole epochs from the same weights, over the same samples in the same order. After each epoch the network is "
+    "tested on samples that were held out; the seconds do not include the test. They include reading the losses, so "
+    "these speeds are not those of the native pass. Loss off by: the largest difference over the first 50 steps from "
+    "the first row that takes the same steps (the same samples over all devices, at the same learning rate). Medians "
+    "over trainings (seeds and processes); small numbers: the least and the most, or how many trainings reached the "
+    "target. Memory: the most that a rank held, on its devices where the framework reports it, else in its whole "
+    "process. A long curve is drawn by 300 of its points."
 )
 
 

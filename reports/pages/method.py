@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports.pages.run import Report, Section
-from reports.words.html import Content, folded, joined, tag
+from reports.words.html import Content, folded, tag
 from reports.words.names import title as named
 from reports.words.text import memory, moment, number, share
 from suite import __version__
@@ -18,40 +18,25 @@ from suite.worker.case_parts import Sampling
 
 SAMPLING = Sampling()  # of the full measurement
 METHOD = {
-    "Passes": "Speed comes from native, the framework’s own fastest path "
-    "without instruments. Staged runs the stages one by one, "
-    "synchronised after each, with a barrier before communication. "
-    "Compute only skips the exchange, on all ranks at once; "
-    "resident takes batches that already lie on the device. Both "
-    "take turns with native steps, block by block, because a machine "
-    "drifts by more than most differences. Comm only only exchanges "
-    "the network’s gradients; io only only reads the input. Where "
-    "several devices hold one network, the stage bubble is the time "
-    "that one waits for the others; between ranks the transfer of "
-    "activations and their gradients is in it.",
-    "Sampling": "Each process warms up until its steps get no faster; "
-    "then every step is timed. Cases are interleaved in rounds "
-    "of processes; within a round, those that will be compared take "
-    "turns of half a second on this machine’s processors, so that "
-    f"drift of the machine hits all alike. A row marked quick "
-    f"had fewer steps, less time or fewer processes than the full "
-    f"measurement asks for ({SAMPLING.steps} steps, {SAMPLING.seconds:g} "
-    f"s, {SAMPLING.processes} processes, {SAMPLING.breakdowns} "
-    "of which run all passes).",
-    "Intervals": "A speed is the geometric mean over processes, with "
-    "Student’s t on the logarithms of their speeds; a ratio of "
-    "rows of the same rounds is the quotient of their speeds. Those "
-    "of differences are Student’s t over processes, from two on. "
-    "With one process the interval shows the noise of its steps only.",
-    "Comparisons": "A ratio comes from the rounds that both cases were "
-    "measured in, so that drift of the machine cancels. Within "
-    "a group all pairs’ intervals hold together (Bonferroni): of 100 "
-    "groups of equal cases at most 5 show a difference, as long as "
-    "the cases scatter about alike. Where none is detectable the "
-    "verdict is that they share the lead, which does not mean that "
-    "there is no difference. Rows without a proof, with a trend, a "
-    "missing rank or a non-finite loss are never compared with other "
-    "frameworks.",
+    "Passes": "Speed comes from native, the framework’s own fastest path without instruments. Staged runs the stages "
+    "one by one, synchronised after each, with a barrier before communication. Compute only skips the exchange, on "
+    "all ranks at once; resident takes batches that already lie on the device. Both take turns with native steps, "
+    "block by block, because a machine drifts by more than most differences. Comm only only exchanges the network’s "
+    "gradients; io only only reads the input. Where several devices hold one network, the stage bubble is the time "
+    "that one waits for the others; between ranks the transfer of activations and their gradients is in it.",
+    "Sampling": "Each process warms up until its steps get no faster; then every step is timed. Cases are interleaved "
+    "in rounds of processes; within a round, those that will be compared take turns of half a second on this "
+    "machine’s processors, so that drift of the machine hits all alike. A row marked quick had fewer steps, less time "
+    f"or fewer processes than the full measurement asks for ({SAMPLING.steps} steps, {SAMPLING.seconds:g} s, "
+    f"{SAMPLING.processes} processes, {SAMPLING.breakdowns} of which run all passes).",
+    "Intervals": "A speed is the geometric mean over processes, with Student’s t on the logarithms of their speeds; a "
+    "ratio of rows of the same rounds is the quotient of their speeds. Those of differences are Student’s t over "
+    "processes, from two on. With one process the interval shows the noise of its steps only.",
+    "Comparisons": "A ratio comes from the rounds that both cases were measured in, so that drift of the machine "
+    "cancels. Within a group all pairs’ intervals hold together (Bonferroni): of 100 groups of equal cases at most 5 "
+    "show a difference, as long as the cases scatter about alike. Where none is detectable the verdict is that they "
+    "share the lead, which does not mean that there is no difference. Rows without a proof, with a trend, a missing "
+    "rank or a non-finite loss are never compared with other frameworks.",
     "Outliers": "Shown, never dropped.",
 }
 
@@ -87,10 +72,9 @@ def method(report: Report, sections: Iterable[Section]) -> Section | None:
     """Return every definition; `sections` are those of the other pages."""
     if report.imported:
         return None
-    about = report.folder.about
     first = (
-        f"This run’s figures follow method {about.method}. Figures of another "
-        f"method are defined differently, and never compared with these."
+        f"This run’s figures follow method {report.folder.about.method}. Figures of another method are defined "
+        "differently, and never compared with these."
     )
     parts = [*METHOD.items(), *((one.name, one.definitions) for one in sections if one.definitions)]
     found = tag("div", [tag("div", tag("h3", name), tag("p", words)) for name, words in parts], class_="columns")
@@ -103,35 +87,24 @@ def replay(report: Report) -> Section | None:
         return None
     about, plan = report.folder.about, report.plan
     install = f"Save the plan below as plan.toml, install stagebench {about.stagebench or __version__}, then:"
-    body: list[Content] = [
-        tag("p", install),
-        tag("pre", "stagebench run plan.toml -o again\nstagebench report again -o again/report", tabindex=0),
-    ]
+    commands = "stagebench run plan.toml -o again\nstagebench report again -o again/report"
+    body: list[Content] = [tag("p", install), tag("pre", commands, tabindex=0)]
     if about.command:
-        body.append(
-            tag("p", "This run was begun with ", tag("code", " ".join(about.command)), "; the same command resumes it.")
-        )
+        typed = tag("code", " ".join(about.command))
+        body.append(tag("p", "This run was begun with ", typed, "; the same command resumes it."))
     lost = tag("p", "The run folder has lost its plan.toml; cases.json in it holds every resolved value.", class_="bad")
     body.append(folded("The plan", tag("pre", plan.text, tabindex=0), open_=True) if plan.text else lost)
     digests = []
     for used in software_of(report.rows):
         changed = tag("span", "the code changed during the run", class_="mark bad") if len(used.bundles) > 1 else None
-        digests.append(
-            tag("li", f"{named(used.adapter)}: ", tag("code", ", ".join(used.bundles) or "digest unknown"), changed)
-        )
-    body += (
-        [
-            tag(
-                "p",
-                "The code that ran in each framework’s interpreter is in "
-                "the run folder’s bundles; equal digests mean equal code.",
-            ),
-            tag("ul", digests),
-        ]
-        if digests
-        else []
+        digest = tag("code", ", ".join(used.bundles) or "digest unknown")
+        digests.append(tag("li", f"{named(used.adapter)}: ", digest, changed))
+    said = "The code that ran in each framework’s interpreter is in the run folder’s bundles"
+    return Section(
+        "replay",
+        "Repeat this run",
+        [*body, *([tag("p", f"{said}; equal digests mean equal code."), tag("ul", digests)] if digests else [])],
     )
-    return Section("replay", "Repeat this run", body)
 
 
 @dataclass(frozen=True)
@@ -153,20 +126,13 @@ def software_of(rows: Iterable[Row]) -> list[Software]:
     found = []
     for adapter, abouts in by_adapter.items():
         if abouts:
-            pythons = [f"Python {about.interpreter.version}, {about.interpreter.origin}" for about in abouts]
-            versions = list(
-                dict.fromkeys(f"{name} {version}" for about in abouts for name, version in about.versions.items())
+            pythons = {f"Python {about.interpreter.version}, {about.interpreter.origin}" for about in abouts}
+            versions = dict.fromkeys(
+                f"{name} {version}" for about in abouts for name, version in about.versions.items()
             )
-            transports = [_carried(about) for about in abouts if about.transport != "none"]
-            found.append(
-                Software(
-                    adapter,
-                    sorted(set(pythons)),
-                    versions,
-                    sorted({one for one in transports if one}),
-                    sorted({about.bundle for about in abouts if about.bundle}),
-                )
-            )
+            carried = {one for about in abouts if about.transport != "none" and (one := _carried(about))}
+            bundles = {about.bundle for about in abouts if about.bundle}
+            found.append(Software(adapter, sorted(pythons), list(versions), sorted(carried), sorted(bundles)))
     return found
 
 
@@ -219,20 +185,13 @@ def noise_words(every: Sequence[tuple[str, Noise]]) -> list[str]:
 def footer(report: Report) -> Content:
     """Return what stands at the end of every page: how to repeat the run, when it was, and its software."""
     about = report.folder.about
-    facts: list[tuple[str, Content]] = []
+    made = f"stagebench {about.stagebench or 'of unknown version'}"
+    facts: dict[str, Content] = {"Run": f"imported {moment(about.created)}", "Software": made}
     if not report.imported:
-        facts.append(
-            (
-                "Repeat this run",
-                [
-                    tag("code", "stagebench run plan.toml -o again"),
-                    " ",
-                    tag("a", "plan.toml", href=report.to("replay")),
-                ],
-            )
-        )
-    plan = "" if report.imported else f", plan {report.plan.name or about.plan or 'unknown'}"
-    facts.append(("Run", f"{'imported' if report.imported else 'begun'} {moment(about.created)}{plan}"))
-    software = [] if report.imported else ["; ", tag("a", "frameworks and libraries", href=report.to("machine"))]
-    facts.append(("Software", [f"stagebench {about.stagebench or 'of unknown version'}", software]))
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", joined([words]))) for name, words in facts])
+        plan = tag("a", "plan.toml", href=report.to("replay"))
+        facts = {
+            "Repeat this run": [tag("code", "stagebench run plan.toml -o again"), " ", plan],
+            "Run": f"begun {moment(about.created)}, plan {report.plan.name or about.plan or 'unknown'}",
+            "Software": [made, "; ", tag("a", "frameworks and libraries", href=report.to("machine"))],
+        }
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", words)) for name, words in facts.items()])

@@ -36,17 +36,14 @@ def overview(report: Report, answers: Mapping[str, Section]) -> Section:
     speeds = [speeds_of(report, panel) for panel in report.groups[:FIRST]]
     if speeds:
         unit = tag("span", "Speed in % of the fastest; line: 95 % interval of that ratio", class_="unit")
-        first = [key(KEY, unit), report.drawn("overview", speeds)]
+        first: list[Content] = [key(KEY, unit), report.drawn("overview", speeds)]
         if len(report.groups) > FIRST:
-            first.insert(0, matrix(report))
-            first.append(
-                note(f"The first {FIRST} of {len(report.groups)} comparisons; the others are in the table below.")
-            )
+            rest = f"The first {FIRST} of {len(report.groups)} comparisons; the others are in the table below."
+            first = [matrix(report), *first, note(rest)]
         parts.append(tag("section", first))
     cards = [card for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
-    if cards:
-        parts.append(tag("section", report.drawn("overview", cards, "three")))
-    found = tuple(f"{panel.title}: {verdict(panel)}." for panel in report.groups[:FIRST])
+    parts.append(tag("section", report.drawn("overview", cards, "three")) if cards else None)
+    found = [f"{panel.title}: {verdict(panel)}." for panel in report.groups[:FIRST]]
     return Section("overview", title, parts, also, found)
 
 
@@ -70,12 +67,9 @@ def answer(report: Report, answers: Mapping[str, Section]) -> Answer:
     """Return the answer to the plan's question."""
     asked = answers.get(ASKS.get(report.plan.name, ""))
     if report.imported:
-        programs = listed(imported(report.folder).programs)
-        count = len(report.rows)
-        return (
-            f"Imported: {count} result{'s' * (count > 1)} of {programs}",
-            "Foreign and unproven, and compared with nothing.",
-        )
+        programs, count = listed(imported(report.folder).programs), len(report.rows)
+        title = f"Imported: {count} result{'s' * (count > 1)} of {programs}"
+        return title, "Foreign and unproven, and compared with nothing."
     if asked:
         return asked.title, asked.also
     if report.groups:
@@ -83,10 +77,8 @@ def answer(report: Report, answers: Mapping[str, Section]) -> Answer:
     fast = [row for row in report.fast if row.sound]
     if len(fast) == 1:
         (panel,) = by_group(fast)
-        return (
-            f"{panel.names[0].words} does {number(fast[0].speed)} samples/s",
-            f"{panel.title}; nothing to compare it with.",
-        )
+        title = f"{panel.names[0].words} does {number(fast[0].speed)} samples/s"
+        return title, f"{panel.title}; nothing to compare it with."
     if fast:
         return "Nothing to compare", f"Each of the {len(fast)} cases with a speed is alone in its setting."
     if report.fast:
@@ -138,11 +130,8 @@ def verdict(panel: Panel) -> str:
         return f"{len(first)} of {len(panel.names)} share the lead"
     if len(first) > 1:
         return f"{listed(first)} share the lead"
-    name, row = next((name, row) for name, row in panel.pairs if row.against and not row.against.leads)
-    return (
-        f"{first[0]} leads; {called(panel, name)} is next with "
-        f"{percent(row.against.ratio.value if row.against else None)}"
-    )
+    name, next_ = next((name, row.against) for name, row in panel.pairs if row.against and not row.against.leads)
+    return f"{first[0]} leads; {called(panel, name)} is next with {percent(next_.ratio.value)}"
 
 
 def speeds_of(report: Report, panel: Panel) -> Rows:
@@ -179,33 +168,26 @@ def matrix(report: Report) -> Markup:
 def cases(report: Report) -> Section:
     """Return the table of all cases, by comparison; beyond SHOWN the others are loaded when they are searched for."""
     count = len(report.rows)
-    heads = "Case | samples/s! | 95 % interval- | of the fastest^ | 95 % interval-"
-    heads += " | ms a step- | of peak- | proof: error of its bound-"
+    heads = "Case | samples/s! | 95 % interval- | of the fastest^ | 95 % interval- | ms a step-"
+    heads += " | of peak-" * report.peaks + " | proof: error of its bound-"
     bodies, left = [], SHOWN
     for title, lines in _lines(report):
-        bodies.append(Body(lines[:left], title))
+        if left > 0:
+            bodies.append(Body(lines[:left], title))
         left -= len(lines)
-        if left <= 0:
-            break
-    search = tag(
-        "input",
-        type="search",
-        name="q",
-        placeholder="Filter: jax alexnet",
-        aria_label="Filter the cases",
-        aria_controls="listed",
-    )
+    words = {"type": "search", "name": "q", "placeholder": "Filter: jax alexnet"}
+    search = tag("input", aria_label="Filter the cases", aria_controls="listed", **words)
     said = tag("output", f"{count} shown" if count <= SHOWN else f"{SHOWN} of {count} shown")
-    buttons = [tag("button", "Copy as CSV", type="button", data_copy="listed")]
-    pieces = -(-max(count - SHOWN, 0) // PIECE)
-    form = tag(
-        "form", search, said, buttons, role="search", data_pieces=pieces if not report.single else 0, data_count=count
-    )
+    copy = tag("button", "Copy as CSV", type="button", data_copy="listed")
+    pieces = 0 if report.single else -(-max(count - SHOWN, 0) // PIECE)
+    form = tag("form", search, said, copy, role="search", data_pieces=pieces, data_count=count)
     head = tag("div", tag("h2", f"All {count} cases" if count > 1 else "The case"), form, class_="head")
-    said_once = [f"{mark}: {meaning(mark)}" for mark in sorted(report.shared_marks)]
-    seen = sorted({mark for row in report.rows for mark in row.marks} - report.shared_marks)
-    marks = [note("All cases are ", "; ".join(said_once), ".")] if said_once else []
-    marks += [note("Marks. ", "; ".join(f"{mark}: {meaning(mark)}" for mark in seen), ".")] if seen else []
+    seen = {mark for row in report.rows for mark in row.marks} - report.shared_marks
+    marks = [
+        note(first, "; ".join(f"{mark}: {meaning(mark)}" for mark in sorted(several)), ".")
+        for first, several in (("All cases are ", report.shared_marks), ("Marks. ", seen))
+        if several
+    ]
     return Section("cases", "", [head, table("All cases", heads, *bodies, id_="listed"), marks])
 
 
@@ -215,45 +197,37 @@ def _lines(report: Report) -> Iterator[tuple[str, list[Line]]]:
 
 
 def _line(report: Report, name: Name, row: Row) -> Line:
-    against, rate = row.against, row.rate
-    proof: Content = ""
-    if row.proof and row.proof.worst:
-        worst = row.proof.worst
+    against, rate, proof = row.against, row.rate, row.proof
+    proven: Content = ""
+    if proof and (worst := proof.worst):
         of_bound = percent(worst.error / worst.tolerance) if worst.tolerance else scientific(worst.error)
-        proof = [
-            tag("span", "✓" if row.proof.passed else "✗", class_="good" if row.proof.passed else "bad"),
-            f" {of_bound}",
-        ]
+        sign, kind = ("✓", "good") if proof.passed else ("✗", "bad")
+        proven = [tag("span", sign, class_=kind), f" {of_bound}"]
     elif row.processes and not report.imported:
-        proof = tag("span", "✗ none", class_="bad")
-    reference = against is not None and against.fastest == row.id
-    cells = [
-        report.head(name, row),
-        number(rate.value) if rate else small(row.outcome if row.outcome != "ok" else "–"),
-        f"{number(rate.low)} … {number(rate.high)}" if rate and rate.scatters else "",
-        percent(against.ratio.value) if against else "",
-        "reference"
-        if reference
-        else f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
-        if against
-        else "",
-        milliseconds(row.case.global_batch / rate.value) if rate else "",
-        percent(row.utilisation) if row.utilisation else "",
-        proof,
-    ]
-    return Line(cells, "lead" if against and against.leads else "", row.case.adapter)
+        proven = tag("span", "✗ none", class_="bad")
+    within = ""
+    if against:
+        within = f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
+        within = "reference" if against.fastest == row.id else within
+    cells: list[Content] = [report.head(name, row)]
+    cells.append(number(rate.value) if rate else small(row.outcome if row.outcome != "ok" else "–"))
+    cells.append(f"{number(rate.low)} … {number(rate.high)}" if rate and rate.scatters else "")
+    cells += [percent(against.ratio.value) if against else "", within]
+    cells.append(milliseconds(row.case.global_batch / rate.value) if rate else "")
+    cells += [percent(row.utilisation) if row.utilisation else ""] * report.peaks
+    return Line([*cells, proven], "lead" if against and against.leads else "", row.case.adapter)
 
 
 def pieces(report: Report) -> Iterator[tuple[str, str]]:
     """Yield (name, script) of the table's lines beyond the first SHOWN."""
     if len(report.rows) <= SHOWN:
         return
-    heads = ["", "strong", "low", "led", "low", "low", "low", "low"]
+    kinds = ["strong", "low", "led", "low", "low", *["low"] * report.peaks, "low"]
     flat = [(title, line) for title, lines in _lines(report) for line in lines][SHOWN:]
     for index, first in enumerate(range(0, len(flat), PIECE)):
         rows = []
         for title, line in flat[first : first + PIECE]:
-            cells = [tag("td", cell, class_=kind or None) for cell, kind in zip(line.cells[1:], heads[1:], strict=True)]
+            cells = [tag("td", cell, class_=kind) for cell, kind in zip(line.cells[1:], kinds, strict=True)]
             rows.append([title, line.kind, line.of, str(joined([tag("th", line.cells[0], scope="row"), cells]))])
         content = json.dumps(rows, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
         yield f"cases-{index}.js", f"stagebench.cases({content});\n"
@@ -279,11 +253,8 @@ def progress_of(report: Report) -> Progress:
     rows = report.rows
     wanted = sum(row.case.sampling.processes for row in rows if row.processes or row.outcome == "not measured")
     there = sum(process.outcome != CANCELLED for row in rows for process in row.processes)
-    words = [
-        part
-        for word in report.folder.about.command
-        for part in (word.split("=", 1) if word.startswith("--for=") else [word])
-    ]
+    command = report.folder.about.command
+    words = [part for word in command for part in (word.split("=", 1) if word.startswith("--for=") else [word])]
     given = next((value for option, value in pairwise(words) if option == "--for"), "")
     return Progress(there, wanted, Counter(row.outcome for row in rows).most_common(), given)
 
@@ -291,52 +262,28 @@ def progress_of(report: Report) -> Progress:
 def _trust(report: Report) -> Markup:
     """Return the line that says how far the title may be trusted."""
     progress, rows = progress_of(report), [row for row in report.rows if row.processes]
-    proven = sum(bool(row.proof and row.proof.passed) for row in rows)
     items: list[Content] = []
-    if rows and not report.imported:
-        sign = tag("i", "✓", class_="good") if proven == len(rows) else tag("i", "✗", class_="bad")
-        words = f"{proven} of {len(rows)} cases proven"
-        failed = len(rows) - proven
-        items.append(
-            [sign, tag("a", words if not failed else f"{failed} of {len(rows)} not proven", href=report.to("proofs"))]
-        )
-    counts = Counter(len(row.measured) for row in report.fast)
-    if counts and not report.imported:
-        most = range_of([str(count) for count in sorted(counts)])
-        items.append(
-            [
-                tag("i", "±"),
-                tag("a", "95 % intervals", href=report.to("method")),
-                f" of {most} process{'' if most == '1' else 'es'}",
-            ]
-        )
-    quick = "quick run, " if "quick" in report.shared_marks else ""
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in progress.outcomes if outcome != "ok")
     cases = f"{len(report.rows)} case{'' if len(report.rows) == 1 else 's'}"
-    words = (
-        f"{cases}, {quick}{progress.records} of {progress.wanted} processes"
-        if not report.imported
-        else f"{cases}, imported {moment(report.folder.about.created)}"
-    )
-    items.append(
-        [
-            tag("i", "◔", class_="warn" if not progress.complete else None),
-            words,
-            f" ({outcomes})" if outcomes and not report.imported else "",
-        ]
-    )
+    words = f"{cases}, imported {moment(report.folder.about.created)}"
+    if not report.imported:
+        failed = len(rows) - sum(bool(row.proof and row.proof.passed) for row in rows)
+        sign = tag("i", "✗", class_="bad") if failed else tag("i", "✓", class_="good")
+        proven = f"{failed} of {len(rows)} not proven" if failed else f"{len(rows)} of {len(rows)} cases proven"
+        items += [[sign, tag("a", proven, href=report.to("proofs"))]] if rows else []
+        counts = sorted({len(row.measured) for row in report.fast})
+        if counts:
+            most = range_of([str(count) for count in counts])
+            intervals = tag("a", "95 % intervals", href=report.to("method"))
+            items.append([tag("i", "±"), intervals, f" of {most} process{'' if most == '1' else 'es'}"])
+        quick = "quick run, " if "quick" in report.shared_marks else ""
+        words = f"{cases}, {quick}{progress.records} of {progress.wanted} processes"
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in progress.outcomes if outcome != "ok")
+        words += f" ({outcomes})" if outcomes else ""
+    items.append([tag("i", "◔", class_=None if progress.complete else "warn"), words])
     for name, host in list(report.folder.hosts().items())[:1]:
         gpus = f", {len(host.machine.gpus)} GPU{'s' * (len(host.machine.gpus) > 1)}" if host.machine.gpus else ""
-        items.append(
-            [
-                tag("i", "▣"),
-                tag(
-                    "a",
-                    f"{host.machine.cpu or name}, {host.cores or host.cores_installed or '?'} cores{gpus}",
-                    href=report.to("machine"),
-                ),
-            ]
-        )
+        cores = f"{host.machine.cpu or name}, {host.cores or host.cores_installed or '?'} cores{gpus}"
+        items.append([tag("i", "▣"), tag("a", cores, href=report.to("machine"))])
     return tag("ul", [tag("li", item) for item in items], class_="trust")
 
 
@@ -346,27 +293,15 @@ def _warnings(report: Report) -> list[Markup]:
     if report.imported:
         return found
     if not progress.complete:
-        words = (
-            f"the time that the command gave, --for {progress.given}, is over"
-            if progress.given
-            else "the run is incomplete"
-        )
-        found.append(note(f"{words[0].upper()}{words[1:]}: the same command measures the others."))
-    undecided = [panel for panel in report.groups if not leaders(panel)]
+        given = f"The time that the command gave, --for {progress.given}, is over"
+        words = given if progress.given else "The run is incomplete"
+        found.append(note(f"{words}: the same command measures the others."))
+    undecided, every = sum(not leaders(panel) for panel in report.groups), len(report.groups)
     if undecided and progress.complete:
-        where = (
-            f" in {len(undecided)} of {len(report.groups)} comparisons" if len(undecided) < len(report.groups) else ""
-        )
+        where = f" in {undecided} of {every} comparisons" if undecided < every else ""
+        more = [tag("code", word) for word in ("--until 3%", "processes = 5", "[sampling]")]
         found.append(
-            note(
-                f"No verdict{where}: add rounds with ",
-                tag("code", "--until 3%"),
-                ", or set ",
-                tag("code", "processes = 5"),
-                " under ",
-                tag("code", "[sampling]"),
-                ".",
-            )
+            note(f"No verdict{where}: add rounds with ", more[0], ", or set ", more[1], " under ", more[2], ".")
         )
     unused = unused_records(report.folder)
     return [*found, note(f"{unused}.")] if unused else found

@@ -52,10 +52,9 @@ def predicted(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "A model of the iteration, fitted to the fewest devices that "
-    "exchange gradients or hold a network in stages, predicts the "
-    "speed on more of them (stagebench predict). The interval covers "
-    "the uncertainty of the fit, not what the model leaves out."
+    "A model of the iteration, fitted to the fewest devices that exchange gradients or hold a network in stages, "
+    "predicts the speed on more of them (stagebench predict). The interval covers the uncertainty of the fit, not "
+    "what the model leaves out."
 )
 
 

@@ -89,6 +89,11 @@ class Report:
         return [row for row in self.rows if row.rates]
 
     @cached_property
+    def peaks(self) -> bool:
+        """True if a part of the devices' measured peak is known of any row."""
+        return any(row.utilisation for row in self.rows)
+
+    @cached_property
     def groups(self) -> list[Panel]:
         """The comparisons: groups of two or more rows that may be compared."""
         return by_group(row for row in self.rows if row.against)

@@ -68,14 +68,11 @@ def scaling(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Weak scaling: every device keeps its batch. Strong scaling: "
-    "all devices share one batch (“batch N in all”); its baseline "
-    "is one device with the whole batch. Efficiency = speed on "
-    "N devices ÷ (N × speed of the fastest one-device case of the "
-    "same adapter, network, batch per device, data, precision, "
-    "tuning and knobs, less those that say how several devices hold "
-    "one network). Over one node: speed on N nodes ÷ (N × speed "
-    "of one node with as many devices). Speed-up: efficiency × N."
+    "Weak scaling: every device keeps its batch. Strong scaling: all devices share one batch (“batch N in all”); its "
+    "baseline is one device with the whole batch. Efficiency = speed on N devices ÷ (N × speed of the fastest "
+    "one-device case of the same adapter, network, batch per device, data, precision, tuning and knobs, less those "
+    "that say how several devices hold one network). Over one node: speed on N nodes ÷ (N × speed of one node with as "
+    "many devices). Speed-up: efficiency × N."
 )
 
 

@@ -33,11 +33,12 @@ def speeds(report: Report) -> Section | None:
     body: list[Content] = [report.cut(report.fast, "cases with a speed"), report.drawn("speeds", charts)]
     aside = list(_aside(report.fast))
     body += [tag("h3", "Not compared"), tag("ul", aside)] if aside and not imported else []
-    peak = any(row.utilisation for row in report.fast)
     heads = "Case | samples/s! | per device"
     heads += " | source<" if imported else " | of the fastest | verdict< | processes"
-    heads += " | of peak-" * (peak and not imported) + " | J a sample-" * (not imported)
-    body.append(table("Samples per second", heads, *report.bodies(panels, lambda row: _cells(row, imported, peak))))
+    heads += " | of peak-" * (report.peaks and not imported) + " | J a sample-" * (not imported)
+    body.append(
+        table("Samples per second", heads, *report.bodies(panels, lambda row: _cells(row, imported, report.peaks)))
+    )
     fastest = max(report.fast, key=lambda row: row.speed if row.sound or imported else 0.0)
     headline = f"{number(fastest.speed)} samples/s"
     if len(report.fast) > 1:
@@ -51,15 +52,13 @@ def speeds(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Samples per second of all devices together = samples that "
-    "all ranks consumed ÷ wall time of the slowest rank, from a "
-    "common barrier, in the uninstrumented native pass. Geometric mean over processes with its 95 % interval. “Of the "
-    "fastest”: the ratio to the fastest row of the same network, "
-    "input, precision, tuning, batch per device and devices, "
-    "from the rounds that both were measured in; the intervals "
-    "of a group hold all together. A row leads, alone or with "
-    "others, unless another one is detectably faster. “Of peak” is the model FLOP utilisation: two operations for each "
-    "multiply-accumulate of a training step, divided by what a product of large matrices reached on the same devices."
+    "Samples per second of all devices together = samples that all ranks consumed ÷ wall time of the slowest rank, "
+    "from a common barrier, in the uninstrumented native pass. Geometric mean over processes with its 95 % interval. "
+    "“Of the fastest”: the ratio to the fastest row of the same network, input, precision, tuning, batch per device "
+    "and devices, from the rounds that both were measured in; the intervals of a group hold all together. A row "
+    "leads, alone or with others, unless another one is detectably faster. “Of peak” is the model FLOP utilisation: "
+    "two operations for each multiply-accumulate of a training step, divided by what a product of large matrices "
+    "reached on the same devices."
 )
 
 

@@ -65,16 +65,12 @@ def stages(report: Report) -> Section | None:
 
 
 _DEFINITIONS = (
-    "Read + copy + forward + backward + bubble + exchange + update "
-    "+ not explained = the native wall time of an iteration. "
-    "Exchange is what exchanging gradients adds (native − compute only); read and copy are what input adds (native − "
-    "resident). The rest is the residual, kept with its sign and "
-    "never spread: below zero, the fused native step is faster "
-    "than its stages one by one. Stages are those of the critical "
-    "rank, whose own work takes longest; means over steps and "
-    "processes, because only means add up. Overhead of the "
-    "instrumentation = staged ÷ native. A dash: no pass could tell, "
-    "or the strategy cannot tell the stage apart."
+    "Read + copy + forward + backward + bubble + exchange + update + not explained = the native wall time of an "
+    "iteration. Exchange is what exchanging gradients adds (native − compute only); read and copy are what input adds "
+    "(native − resident). The rest is the residual, kept with its sign and never spread: below zero, the fused native "
+    "step is faster than its stages one by one. Stages are those of the critical rank, whose own work takes longest; "
+    "means over steps and processes, because only means add up. Overhead of the instrumentation = staged ÷ native. A "
+    "dash: no pass could tell, or the strategy cannot tell the stage apart."
 )
 
 
@@ -205,13 +201,10 @@ def layers(report: Report) -> Section | None:
 
 
 _LAYERS = (
-    "Milliseconds per iteration. Where a framework runs layer by "
-    "layer, these are laps of a real forward and backward pass. "
-    "Elsewhere each layer runs by itself and is waited for, "
-    "which takes longer than the stage. Medians over steps, means "
-    "over ranks, medians over processes. At best: forward and "
-    "backward together at the device’s measured peaks, if every "
-    "tensor crossed memory once."
+    "Milliseconds per iteration. Where a framework runs layer by layer, these are laps of a real forward and backward "
+    "pass. Elsewhere each layer runs by itself and is waited for, which takes longer than the stage. Medians over "
+    "steps, means over ranks, medians over processes. At best: forward and backward together at the device’s measured "
+    "peaks, if every tensor crossed memory once."
 )
 
 
@@ -345,13 +338,11 @@ def parts(report: Report) -> Section | None:
 
 
 _PARTS = (
-    "Bubble: the time that a device waits for the others of its "
-    "network; between ranks the transfer of activations and their "
-    "gradients is in it; a dash where a strategy waits within its "
-    "forward and backward. Traffic: what each device contributes "
-    "to the exchanges of a step, gradients or activations with "
-    "their gradients; the mean over devices. Memory: the most that "
-    "each rank held, on its devices where the framework reports it, else in its whole process."
+    "Bubble: the time that a device waits for the others of its network; between ranks the transfer of activations "
+    "and their gradients is in it; a dash where a strategy waits within its forward and backward. Traffic: what each "
+    "device contributes to the exchanges of a step, gradients or activations with their gradients; the mean over "
+    "devices. Memory: the most that each rank held, on its devices where the framework reports it, else in its whole "
+    "process."
 )
 
 
