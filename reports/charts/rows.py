@@ -263,13 +263,14 @@ def _row(one: Entry, shares: bool) -> Markup:
 
 def figure(chart: "Rows | Lines", parts: Sequence[Markup], file: str) -> Markup:  # type: ignore[name-defined] # noqa: F821
     """Return a panel: headline, setting, the chart, its key."""
-    tools = (
-        [tag("a", "SVG", href=file, class_="tool", aria_label=f"SVG: {chart.setting}", download=True)] if file else []
-    )
+    svg = tag("a", "SVG", href=file, class_="tool", aria_label=f"SVG: {chart.setting}", download=True)
+    tools = [svg] if file else []
     if chart.more:
         tools.append(tag("a", f"{chart.more[0]} →", href=chart.more[1]))
     warned = tag("span", chart.warning, class_="mark bad") if chart.warning else None
-    head = tag("figcaption", tag("h3", chart.title), tag("p", tag("span", chart.setting), warned, tools))
+    head = tag(
+        "figcaption", tag("h3", chart.title), tag("p", tag("span", chart.setting, title=chart.setting), warned, tools)
+    )
     below = [key(chart.key)] if chart.key else []
     return tag("figure", head, parts, below, note(chart.note) if chart.note else None, class_="panel")
 

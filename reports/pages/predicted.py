@@ -80,45 +80,20 @@ def what_if(report: Report) -> Section | None:
         return None
     grids = [grid(asked) for asked in found]
     content = json.dumps({"sizes": SIZES, "trainings": grids}, separators=(",", ":")).replace("<", "\\u003c")
-    labels = {
-        "training": "training",
-        "schedule": "schedule",
-        "bandwidth": "bandwidth",
-        "speed": "device speed",
-    }
-    ranges = {"bandwidth": FACTORS, "speed": SPEEDS}
-    controls = []
-    for name, words in labels.items():
-        steps = ranges.get(name)
-        options = [one["label"] for one in grids] if name == "training" else list(SCHEDULES)
-        if steps:
-            field = [
-                tag(
-                    "input",
-                    type="range",
-                    name=name,
-                    min=0,
-                    max=len(steps) - 1,
-                    step=1,
-                    value=steps.index(1.0),
-                    data_steps=json.dumps(steps),
-                ),
-                tag("output"),
-            ]
-        else:
-            field = [
-                tag("select", [tag("option", option, value=index) for index, option in enumerate(options)], name=name)
-            ]
-        controls.append(tag("label", tag("span", words), field))
+    fields: dict[str, Content] = {}
+    for name, choices in (("training", [one["label"] for one in grids]), ("schedule", list(SCHEDULES))):
+        options = [tag("option", choice, value=index) for index, choice in enumerate(choices)]
+        fields[name] = tag("select", options, name=name)
+    for name, steps in (("bandwidth", FACTORS), ("speed", SPEEDS)):
+        ends = {"min": 0, "max": len(steps) - 1, "step": 1, "value": steps.index(1.0), "data_steps": json.dumps(steps)}
+        fields[name] = [tag("input", type="range", name=name, **ends), tag("output")]
+    words = {"speed": "device speed"}
+    controls = [tag("label", tag("span", words.get(name, name)), field) for name, field in fields.items()]
     figure = tag("figure", tag("div", class_="area", style="--h:260px", aria_hidden="true"), class_="panel")
     data = tag("script", Markup(content), type="application/json", id="grid")
     body = [tag("form", controls, class_="controls", id="controls"), tag("p", role="status", id="answer"), figure, data]
-    body.append(
-        note(
-            "Computed by stagebench predict. Both axes are logarithmic; "
-            "thin: ideal; dashed: as fitted; grey dots: measured."
-        )
-    )
+    axes = "Both axes are logarithmic; thin: ideal; dashed: as fitted; grey dots: measured."
+    body.append(note(f"Computed by stagebench predict. {axes}"))
     return Section("what_if", "What if the link, the schedule or the device were others?", body)
 
 

@@ -196,8 +196,9 @@ def layers(report: Report) -> Section | None:
     every = [_layers(report, row) for row in layered[: SHOWN // 10]]
     title = maps[0][0] if maps else "Layers"
     panels = tag("div", [drawn for _, drawn in maps], class_="heats") if maps else None
+    also = "Milliseconds of forward and backward; the darker, the longer." if maps else ""
     body = [report.cut(layered, "cases with timed layers"), panels, every]
-    return Section("layers", title, body, definitions=_LAYERS, name="Layers")
+    return Section("layers", title, body, also, definitions=_LAYERS, name="Layers")
 
 
 _LAYERS = (
@@ -234,7 +235,7 @@ def _heat(panel: Panel) -> tuple[str, Markup]:
     head = tag("thead", tag("tr", tag("th", "Layer", scope="col"), names))
     whole = tag("table", head, tag("tbody", rows), class_="heat")
     words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
-    said = tag("p", f"{words}: milliseconds of forward and backward; the darker, the longer", class_="sub")
+    said = tag("p", words, class_="sub")
     label = f"Layers: {panel.title}"
     scrolled = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
     return words, tag("div", tag("h3", panel.title), said, scrolled)
