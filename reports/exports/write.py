@@ -3,27 +3,36 @@
 import csv
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.exports.pictures import as_charts
 from reports.exports.sheet import Cell, Sheet, schema, sheet
 from reports.exports.trackers import TRACKERS, write_folder
+from reports.pages.comm import bandwidths, panels_of, times
+from reports.pages.run import Chart, Report
+from reports.site.build import sections_of
 from reports.site.frame import made
 from suite.analysis.comparability import FOREIGN
+from suite.analysis.links import links
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
-from suite.files import write_whole
+from suite.files import scratch, write_whole
 from suite.results.run_folder import RunFolder
 from suite.text import known, markdown_table
 from suite.worker.homes import without_homes
 from suite.worker.messages import Pass
 from suite.worker.pass_kinds import STAGED
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+SCALE = 2  # pixels of a PNG for each of an SVG
+LIMIT = 60  # seconds for a browser to draw one
 FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them
 LATEX = {
@@ -174,6 +183,45 @@ def _laid_out(staged: Pass, pid: int, first: float) -> Iterator[dict[str, Any]]:
             if lasts > 0:
                 yield event | {"ts": now * 1e6, "dur": lasts * 1e6}
             now += lasts
+
+
+def charts_of(folder: RunFolder) -> Iterator[tuple[str, Chart]]:
+    """Yield every chart by the name of its file."""
+    if folder.about.of_comm:
+        measured = [link for link in links(folder) if link.singles and not link.network]
+        for index, panel in enumerate(panels_of(measured)):
+            yield f"links-{index}-time", times(panel)
+            yield f"links-{index}-bandwidth", bandwidths(panel)
+        return
+    report = Report(folder, summarise(folder))
+    sections_of(report)
+    yield from report.charts.items()
+
+
+def as_charts(folder: RunFolder, directory: Path) -> None:
+    """Write NAME.svg of every chart, and NAME.png where there is a browser (STAGEBENCH_CHROMIUM may name one)."""
+    browser = os.environ.get("STAGEBENCH_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    for name, chart in charts_of(folder):
+        path = made(directory) / f"{name}.svg"
+        write_whole(path, without_homes(chart.svg()))
+        if browser:
+            _photograph(browser, path)
+
+
+def _photograph(browser: str, path: Path) -> None:
+    """Write the PNG next to an SVG; a browser that cannot draw it leaves none."""
+    width, height = (round(float(part)) for part in path.read_text().split('viewBox="0 0 ')[1].split('"')[0].split())
+    with scratch() as place:
+        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # where a browser starts in no other way
+        options = ("--headless=new", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={place}")
+        drawn = (
+            f"--force-device-scale-factor={SCALE}",
+            f"--window-size={width},{height}",
+            f"--screenshot={path.resolve().with_suffix('.png')}",
+        )
+        subprocess.run(
+            [browser, *options, *drawn, path.resolve().as_uri()], timeout=LIMIT, check=False, capture_output=True
+        )
 
 
 TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {

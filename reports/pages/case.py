@@ -17,8 +17,7 @@ from reports.pages.overview import speeds_of, verdict
 from reports.pages.run import Report
 from reports.pages.stages import PARTS, word
 from reports.words.html import Body, Content, folded, joined, note, table, tag
-from reports.words.names import Name, labels, titles
-from reports.words.panels import Panel
+from reports.words.names import Name, Panel, labels, titles
 from reports.words.text import UNKNOWN, bracketed, in_words, memory, milliseconds, number, percent, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning

@@ -20,8 +20,7 @@ from reports.words.html import (
     table,
     tag,
 )
-from reports.words.names import Name, labels, varying
-from reports.words.panels import SHOWN, Panel, beside_others, by_group, for_charts, kept_whole
+from reports.words.names import SHOWN, Name, Panel, beside_others, by_group, for_charts, kept_whole, labels, varying
 from reports.words.text import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
 from suite.analysis.budget import Budget
 from suite.analysis.exchange import (

@@ -9,8 +9,7 @@ from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import of_a_node, on_nodes
 from reports.words.html import Body, Content, folded, listing, note, small, table
 from reports.words.html import spread as ranged
-from reports.words.names import Name, common, labels
-from reports.words.panels import beside_others, kept_whole
+from reports.words.names import Name, beside_others, common, kept_whole, labels
 from reports.words.text import accuracy, middle, number, share, whole_number
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Epoch, Learnt

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from reports.charts.rows import Entry, Rows, logarithmic, strip
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, folded, table, tag
-from reports.words.names import labels
+from reports.words.names import SHOWN, labels
 from reports.words.names import title as named
-from reports.words.panels import SHOWN
 from reports.words.text import in_words, number, percent, scientific
 from suite.analysis.comparability import DISQUALIFYING, NOTED
 from suite.analysis.rows import Row

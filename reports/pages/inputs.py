@@ -7,8 +7,7 @@ from dataclasses import replace
 from reports.charts.rows import Rows, bar, linear, top
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, measured, note, table
-from reports.words.names import Name, differences, labels, titles
-from reports.words.panels import SHOWN, beside_others, kept_whole
+from reports.words.names import SHOWN, Name, beside_others, differences, kept_whole, labels, titles
 from reports.words.text import bracketed, listed, milliseconds, number, share
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.rows import Row

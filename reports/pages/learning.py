@@ -9,8 +9,7 @@ from reports.charts.lines import Line, Lines, thinned
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, folded, listing, small, table, tag
 from reports.words.html import spread as ranged
-from reports.words.names import Name, common, labels, varying
-from reports.words.panels import SHOWN, beside_others, kept_whole
+from reports.words.names import SHOWN, Name, beside_others, common, kept_whole, labels, varying
 from reports.words.text import accuracy, listed, middle, number, scientific, whole_number
 from suite.analysis.learning import AGREEING_STEPS, Learnt
 from suite.analysis.rows import Row

@@ -13,8 +13,7 @@ from reports.pages import scaling, speed, stages
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, joined, note, small, table, tag
 from reports.words.html import Entry as Line
-from reports.words.names import Name
-from reports.words.panels import SHOWN, Panel, by_group
+from reports.words.names import SHOWN, Name, Panel, by_group
 from reports.words.text import bracketed, listed, milliseconds, moment, number, percent, range_of, scientific, share
 from suite.analysis.comparability import meaning
 from suite.analysis.rows import Row

@@ -11,8 +11,7 @@ from reports.charts.lines import Lines
 from reports.charts.rows import Entry, Rows
 from reports.words.html import Body, Content, folded, joined, mark, note, small, tag
 from reports.words.html import Entry as Line
-from reports.words.names import Name
-from reports.words.panels import SHOWN, Panel, by_group
+from reports.words.names import SHOWN, Name, Panel, by_group
 from suite.analysis.comparability import DISQUALIFYING, meaning
 from suite.analysis.rows import Row
 from suite.plan.text import values_of

@@ -10,8 +10,8 @@ from reports.charts.rows import Rows, interval, linear, top
 from reports.pages.run import Chart, Report, Section
 from reports.words.html import Body, Content, joined, note, small, table, tag
 from reports.words.html import Entry as TableLine
-from reports.words.names import Name, devices, labels
-from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
+from reports.words.names import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
+from reports.words.names import title as named
 from reports.words.text import bracketed, listed, number, percent, share
 from reports.words.text import interval as ends
 from suite.analysis.comparability import SHARED_GPUS
@@ -38,32 +38,23 @@ def scaling(report: Report) -> Section | None:
     at_places = at_a_glance(report, by_network(report.rows))
     if not scaled:
         return Section("scaling", "No case has a baseline on one device", at_places) if at_places else None
-    title, also = headline(scaled)
-    tested = [answer for answer in report.predicted[0] if answer.sizes]
-    wrong = wrong_model(report)
-    body: list[Content] = [
-        report.cut(scaled, "cases with a baseline"),
-        wrong,
-        report.drawn("scaling", _charts(report, scaled[:SHOWN])),
+    shown = scaled[:SHOWN]
+    body: list[Content] = [report.cut(scaled, "cases with a baseline"), wrong_model(report)]
+    body.append(report.drawn("scaling", _charts(report, shown)))
+    if any(answer.sizes for answer in report.predicted[0]):
+        model = "Dashed: predicted by a model that was fitted to the fewest devices; "
+        body.append(note(model, tag("a", "Predicted", href=report.to("predicted")), " has the errors."))
+    body += [_table(report, shown), at_places]
+    lonely = [
+        row.case.label
+        for row in report.fast
+        if row.several_devices and not row.scaling and SHARED_GPUS not in row.marks
     ]
-    if tested:
-        body.append(
-            note(
-                "Dashed: predicted by a model that was fitted to the fewest devices; ",
-                tag("a", "Predicted", href=report.to("predicted")),
-                " has the errors.",
-            )
-        )
-    body += [_table(report, scaled[:SHOWN]), at_places]
-    lonely = [row for row in report.fast if row.several_devices and not row.scaling and SHARED_GPUS not in row.marks]
     if lonely:
         more = f" and {len(lonely) - SHOWN} more" if len(lonely) > SHOWN else ""
-        body.append(
-            note("Without a baseline in this run: ", "; ".join(row.case.label for row in lonely[:SHOWN]), more, ".")
-        )
-    answers = [
-        f"{panel.title}: {headline([row for row in panel.rows if row.scaling])[0]}." for panel in by_network(scaled)
-    ]
+        body.append(note(f"Without a baseline in this run: {'; '.join(lonely[:SHOWN])}{more}."))
+    title, also = headline(scaled)
+    answers = [f"{panel.title}: {headline(panel.rows)[0]}." for panel in by_network(scaled)]
     return Section("scaling", title, body, also, answers, _DEFINITIONS, "Scaling")
 
 
@@ -89,29 +80,24 @@ def _gains(row: Row) -> bool:
 def headline(scaled: Sequence[Row]) -> tuple[str, str]:
     """Return who gains beyond doubt from more devices, of the rows on the most devices."""
     most = max(row.case.placement.device_count for row in scaled)
-    rows = [row for row in scaled if row.case.placement.device_count == most and row.sound] or [
-        row for row in scaled if row.case.placement.device_count == most
-    ]
+    every = [row for row in scaled if row.case.placement.device_count == most]
+    rows = [row for row in every if row.sound] or every
     where = "a second device" if most == 2 else f"{most} devices"
     best = max(rows, key=lambda row: speed_up(row).value)
-    (name,) = labels([best.case])
-    far = f"{name.words} comes nearest to ideal: {number(speed_up(best).value)} of {most} times, {best.case.workload}."
+    (name,), times = labels([best.case]), number(speed_up(best).value)
+    far = f"{name.words} comes nearest to ideal: {times} of {most} times, {best.case.workload}."
     sure = [row for row in rows if _gains(row)]
     if all(row.scaling and row.scaling.efficiency.processes < 2 for row in rows):
         return f"No verdict yet on {where}", far
     if len(rows) == 1:
-        return f"{name.words} is {number(speed_up(best).value)} times as fast on {devices(most)}", ""
-    who = list(dict.fromkeys(labels([row.case])[0].title for row in sure))
-    everyone = list(dict.fromkeys(labels([row.case])[0].title for row in rows))
-    if not sure:
-        return f"No case gains from {where}", far
-    if len(sure) == len(rows):
-        return f"All {len(rows)} cases gain from {where}", far
-    named = 1 <= len(who) <= 3 and len(who) < len(everyone)
-    gain = "gains" if len(who) == 1 else "gain"
-    return (
-        f"Only {listed(who)} {gain} from {where}" if named else f"{len(sure)} of {len(rows)} cases gain from {where}"
-    ), far
+        return f"{name.words} is {times} times as fast on {devices(most)}", ""
+    if not sure or len(sure) == len(rows):
+        return f"{f'All {len(rows)} cases gain' if sure else 'No case gains'} from {where}", far
+    who, everyone = (list(dict.fromkeys(named(row.case.adapter) for row in of)) for of in (sure, rows))
+    gain = f"{len(sure)} of {len(rows)} cases gain"
+    if len(who) <= 3 and len(who) < len(everyone):
+        gain = f"Only {listed(who)} gain{'s' * (len(who) == 1)}"
+    return f"{gain} from {where}", far
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
@@ -125,14 +111,11 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
             at = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling, in_parts.get(row.id))
             found.setdefault(at, [baseline]).append(row)
     called = labels([_placeless(group[-1].case) for group in found.values()])
-    named = [
-        Name(name.title, on_nodes(name.detail, of_a_node(group[-1].case)))
-        for name, group in zip(called, found.values(), strict=True)
-    ]
-    return [
-        Series(name, sorted(group, key=lambda row: row.case.placement.device_count))
-        for name, group in zip(named, found.values(), strict=True)
-    ]
+    made = []
+    for name, group in zip(called, found.values(), strict=True):
+        full = Name(name.title, on_nodes(name.detail, of_a_node(group[-1].case)))
+        made.append(Series(full, sorted(group, key=lambda row: row.case.placement.device_count)))
+    return made
 
 
 def of_a_node(case: Case) -> int:
@@ -193,37 +176,25 @@ def card(report: Report) -> Rows | None:
 def _multiple(panel: Panel, one: Series, every: Sequence[Series], predicted: Sequence[Answer]) -> Lines:
     """Return a series in front of the others, with its ideal and its prediction."""
     counts = [row.case.placement.device_count for row in one.rows]
-    base = one.rows[0].speed
+    base, last = one.rows[0].speed, one.rows[-1]
+    ups = f"{number(last.speed / base)}× of {counts[-1] // counts[0]}"
     lines = [Line("ideal", counts, [base * count / counts[0] for count in counts], kind="ideal")]
-    lines += [_line(other, "rest", "") for other in every if other is not one]
-    efficiency = one.rows[-1].scaling
-    ups = f"{number(one.rows[-1].speed / base)}× of {counts[-1] // counts[0]}"
-    lines.append(_line(one, "lead", ups))
+    lines += [*(_line(other, "rest", "") for other in every if other is not one), _line(one, "lead", ups)]
     ids = {row.id for row in one.rows if row.several_devices}
     for answer in predicted:
         asked = answer.asked
         if not ids.isdisjoint(asked.cases) and asked.fitted_to is not None and answer.sizes:
             sizes = [asked.fitted_to, *(found.ranks for found in answer.predictions)]
             rates = [asked.measured[asked.fitted_to].value, *(found.rate for found in answer.predictions)]
-            low = [None, *(found.rates[0] for found in answer.predictions)]
-            high = [None, *(found.rates[1] for found in answer.predictions)]
+            low, high = ([None, *(found.rates[end] for found in answer.predictions)] for end in (0, 1))
             bad = any(answer.wrong(found) for found in answer.predictions)
-            lines.append(
-                Line(
-                    "predicted: wrong" if bad else "predicted",
-                    sizes,
-                    rates,
-                    low,
-                    high,
-                    "predicted bad" if bad else "predicted",
-                    dots=True,
-                )
-            )
-    exposed = one.rows[-1].budget.exposed_share if one.rows[-1].budget else None
+            name, kind = ("predicted: wrong", "predicted bad") if bad else ("predicted", "predicted")
+            lines.append(Line(name, sizes, rates, low, high, kind, dots=True))
+    exposed = last.budget.exposed_share if last.budget else None
     title = f"{one.name.words}: {ups}" + (f", exchange {percent(exposed)}" if exposed is not None else "")
-    setting = " · ".join(filter(None, [panel.title, one.name.words, f"batch {one.rows[-1].case.batch}"]))
+    setting = " · ".join(filter(None, [panel.title, one.name.words, f"batch {last.case.batch}"]))
     ticks = {float(count): str(count) for count in counts}
-    note_ = "" if efficiency is None or not efficiency.super_linear else "Super-linear: check the baseline."
+    note_ = "Super-linear: check the baseline." if last.scaling and last.scaling.super_linear else ""
     return Lines(title, setting, lines, "devices", "samples/s", "x", ticks=ticks, warning=panel.warning, note=note_)
 
 
@@ -240,20 +211,14 @@ def wrong_model(report: Report) -> Markup | None:
     """Return the warning that predictions are far from what was measured; None where they are not."""
     verdicts = [answer.wrong(one) for answer in report.predicted[0] for one in answer.predictions]
     wrong = verdicts.count(True)
-    if not wrong:
-        return None
-    words = (
-        f"{wrong} of {len(verdicts)} predictions {'is' if wrong == 1 else 'are'} "
-        f"more than 10 % away from what was measured."
-    )
-    return tag("p", tag("strong", "The model is wrong here: "), words, class_="bad")
+    words = f"{wrong} of {len(verdicts)} predictions {'is' if wrong == 1 else 'are'} more than 10 % away from what was "
+    return tag("p", tag("strong", "The model is wrong here: "), f"{words}measured.", class_="bad") if wrong else None
 
 
 def _table(report: Report, scaled: Sequence[Row]) -> Markup:
     nodes = any(row.over_nodes for row in scaled)
-    heads = (
-        "Case | place | samples/s | speed-up! | efficiency! | exchange, of the iteration" + " | over one node" * nodes
-    )
+    heads = "Case | place | samples/s | speed-up! | efficiency! | exchange, of the iteration"
+    heads += " | over one node" * nodes
     bodies = []
     for panel in by_group(scaled):
         lines = []

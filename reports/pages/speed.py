@@ -10,8 +10,7 @@ from reports.charts.rows import Rows, bar, box, interval, linear, logarithmic, t
 from reports.imports.programs import notes_of
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, folded, measured, note, small, table, tag
-from reports.words.names import Name, title
-from reports.words.panels import SHOWN, Panel, by_group, for_charts
+from reports.words.names import SHOWN, Name, Panel, by_group, for_charts, title
 from reports.words.text import bracketed, in_words, milliseconds, number, percent
 from suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
 from suite.analysis.comparability import DISQUALIFYING

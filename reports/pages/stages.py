@@ -10,8 +10,7 @@ from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
 from reports.words.html import Body, Content, folded, joined, listing, measured, note, small, table, tag
 from reports.words.html import Entry as Line
-from reports.words.names import Name
-from reports.words.panels import SHOWN, Panel, by_group, by_network, for_charts
+from reports.words.names import SHOWN, Name, Panel, by_group, by_network, for_charts
 from reports.words.text import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
 from suite.analysis.budget import STAGES
 from suite.analysis.learning import noted

@@ -17,9 +17,8 @@ from reports.pages.method import software_of
 from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
 from reports.words.html import Body, Content, measured, small, table, tag
-from reports.words.names import labels
+from reports.words.names import Panel, beside_others, by_network, labels
 from reports.words.names import title as named
-from reports.words.panels import Panel, beside_others, by_network
 from reports.words.text import bracketed, mebibytes, memory, number
 from suite import plugins
 from suite.analysis.rows import Row

@@ -12,7 +12,7 @@ import pytest
 
 from reports.charts.lines import Lines
 from reports.charts.rows import Rows
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from reports.pages.epochs import _figures, over_devices
 from reports.pages.epochs import charts_of as charts_over_devices
 from reports.pages.study import NETWORKS, depth

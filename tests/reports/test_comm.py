@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 import reports.command
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from reports.exports.write import write as export
 from reports.pages.comm import bandwidths, gradients, panels_of, times
 from reports.site.many import write_comm

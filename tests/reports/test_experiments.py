@@ -5,7 +5,7 @@ import re
 import pytest
 
 from reports.charts.lines import Lines
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from reports.site.build import render, write, write_single
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments

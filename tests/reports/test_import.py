@@ -13,7 +13,7 @@ from reports.exports.write import write as export
 from reports.imports.programs import Result, read
 from reports.pages.epochs import _figures, charts_of, over_devices
 from reports.site.many import publish
-from reports.words.panels import by_network, for_charts
+from reports.words.names import by_network, for_charts
 from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
 from suite.analysis.summary import summarise

@@ -9,14 +9,14 @@ import pytest
 
 from reports.charts.lines import Line, Lines
 from reports.charts.rows import Scale, linear, logarithmic, stack, top
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from reports.pages.communication import aggregation
 from reports.pages.overview import answer, tally
 from reports.pages.run import Report
 from reports.pages.scaling import headline as scaled_headline
 from reports.pages.stages import headline as staged_headline
 from reports.site.build import render, sections_of, write, write_single
-from reports.words.panels import by_group, for_charts
+from reports.words.names import by_group, for_charts
 from reports.words.text import in_words, number, share
 from suite.analysis.budget import STAGES
 from suite.analysis.stats import Interval

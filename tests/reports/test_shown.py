@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reports.charts.lines import POINTS, Lines, thinned
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from reports.site.build import render, write
-from reports.words import panels
+from reports.words import names
 from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT
@@ -32,7 +32,7 @@ def test_the_last_cases_of_a_long_plan_are_on_the_page_like_the_first(
     name: str, rendered: Callable[[str], str], tmp_path: Path
 ) -> None:
     folder = getattr(made_experiments, name)(tmp_path / "run")
-    behind_others(folder, panels.SHOWN)
+    behind_others(folder, names.SHOWN)
     alone, behind = sections(rendered(name)), sections(render(folder, summarise(folder)))
     answering = SECTIONS & alone.keys()
     assert answering == SHOWN[name]
@@ -52,7 +52,7 @@ def behind_others(folder: RunFolder, count: int) -> None:
 def long(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Trainings of many strategies on one and on two devices, MXNet's behind 300 of PyTorch."""
     run, entries = MadeRun(tmp_path_factory.mktemp("long") / "run", "data-parallel"), []
-    strategies = [("pytorch", f"strategy_{index}") for index in range(panels.SHOWN // 6)] + [("mxnet", "kvstore_local")]
+    strategies = [("pytorch", f"strategy_{index}") for index in range(names.SHOWN // 6)] + [("mxnet", "kvstore_local")]
     for adapter, strategy in strategies:
         for ranks in (1, 2):
             for batch in (128, 256, 512):

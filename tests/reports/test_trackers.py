@@ -5,9 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports.pictures import charts_of
 from reports.exports.trackers import TRACKERS
-from reports.exports.write import write
+from reports.exports.write import charts_of, write
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError

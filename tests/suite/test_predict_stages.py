@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from adapters.pytorch import plugin as pytorch
-from reports.exports.pictures import charts_of
+from reports.exports.write import charts_of
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
 from suite.errors import RequestError
