@@ -4,11 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.pages import communication, epochs, evidence, inputs, learning, method, overview, predicted, scaling, speed, stages, study
+from reports.pages import (
+    communication,
+    epochs,
+    evidence,
+    inputs,
+    learning,
+    method,
+    overview,
+    predicted,
+    scaling,
+    speed,
+    stages,
+    study,
+)
 from reports.pages.case import details, digits_of
 from reports.pages.run import CASE, Maker, Report, Section
-from reports.words.html import note, tag
 from reports.site.frame import Frame, Link, made
+from reports.words.html import note, tag
 from suite.analysis.best import contests
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise, uncollected
@@ -34,11 +47,28 @@ PAGES = (
     Page("study.html", "The study’s tables", {"study": study.study}),
     Page("stages.html", "Stages", {"stages": stages.stages, "parts": stages.parts, "layers": stages.layers}),
     Page("scaling.html", "Scaling", {"scaling": scaling.scaling, "devices": epochs.devices}),
-    Page("communication.html", "Communication", {"aggregation": communication.aggregation, "exchange": communication.exchange}),
+    Page(
+        "communication.html",
+        "Communication",
+        {"aggregation": communication.aggregation, "exchange": communication.exchange},
+    ),
     Page("input.html", "Input", {"input": inputs.inputs}),
-    Page("accuracy.html", "Accuracy", {"time_to_train": epochs.time_to_train, "learning": learning.learning, "epochs": epochs.epochs, "stragglers": communication.straggling}),
-    Page("predicted.html", "Predicted", {"predicted": predicted.predicted, "what_if": predicted.what_if}, ("what_if.js",)),
-    Page("evidence.html", "Evidence", {"proofs": evidence.proofs, "outcomes": evidence.outcomes, "notes": evidence.notes}),
+    Page(
+        "accuracy.html",
+        "Accuracy",
+        {
+            "time_to_train": epochs.time_to_train,
+            "learning": learning.learning,
+            "epochs": epochs.epochs,
+            "stragglers": communication.straggling,
+        },
+    ),
+    Page(
+        "predicted.html", "Predicted", {"predicted": predicted.predicted, "what_if": predicted.what_if}, ("what_if.js",)
+    ),
+    Page(
+        "evidence.html", "Evidence", {"proofs": evidence.proofs, "outcomes": evidence.outcomes, "notes": evidence.notes}
+    ),
 )
 LAST = {"method": "Method", "machine": "Machine", "replay": "Replay"}  # sections of the last page
 METHOD = "method.html"
@@ -99,8 +129,17 @@ def _put(report: Report, directory: Path, home: str, served: bool) -> Written:
             write_whole(directory / file, frame.page(sections[file], named[file], file, scripts.get(file, ())))
         else:
             (directory / file).unlink(missing_ok=True)
-    place = tag("div", note("Loading … This page needs JavaScript."), id="case", data_digits=digits_of(report.rows), aria_live="polite")
-    write_whole(directory / CASE, frame.page([Section("a-case", "", [place, tag("div", id="times")])], "Case", CASE, ("case.js",)))
+    place = tag(
+        "div",
+        note("Loading … This page needs JavaScript."),
+        id="case",
+        data_digits=digits_of(report.rows),
+        aria_live="polite",
+    )
+    write_whole(
+        directory / CASE,
+        frame.page([Section("a-case", "", [place, tag("div", id="times")])], "Case", CASE, ("case.js",)),
+    )
     data = made(directory / "data")
     for name, text in (*overview.pieces(report), *details(report)):
         write_whole(data / name, without_homes(text))

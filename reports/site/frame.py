@@ -10,8 +10,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from reports.words.html import Content, joined, tag
 from reports.pages.run import Section
+from reports.words.html import Content, joined, tag
 from suite import __version__
 from suite.files import disk
 from suite.worker.homes import without_homes
@@ -56,18 +56,33 @@ class Frame:
         head: Content = None
         if first.title:
             above = tag("p", eyebrow, class_="eyebrow") if self.title != first.title else None
-            head = tag("div", above, tag("h1", first.title), tag("p", first.also, class_="also") if first.also else None, class_="masthead")
+            head = tag(
+                "div",
+                above,
+                tag("h1", first.title),
+                tag("p", first.also, class_="also") if first.also else None,
+                class_="masthead",
+            )
         body = [head, [_section(section, index == 0) for index, section in enumerate(sections)]]
         return self._filled(joined(body), name, file, scripts)
 
     def _filled(self, body: Markup, name: str, file: str, scripts: Sequence[str]) -> str:
         inside = [asset(script) for script in ("site.js", *scripts)]
-        digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in inside)
+        digests = " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in inside
+        )
         policy = f"default-src 'none'; script-src {digests} 'self' file:; style-src 'unsafe-inline'; img-src data:"
         called = " · ".join(dict.fromkeys(filter(None, (name, self.title, "stagebench"))))
         links = [Link(self.home, "All runs")] * bool(self.home) + list(self.links)
-        menu = [tag("a", link.title, href=link.address, aria_current="page" if link.address == file else None) for link in links]
-        feed = f'<link rel="alternate" type="application/atom+xml" title="{joined([self.title])}" href="{joined([self.feed])}">\n' if self.feed else ""
+        menu = [
+            tag("a", link.title, href=link.address, aria_current="page" if link.address == file else None)
+            for link in links
+        ]
+        feed = (
+            f'<link rel="alternate" type="application/atom+xml" title="{joined([self.title])}" href="{joined([self.feed])}">\n'
+            if self.feed
+            else ""
+        )
         head = (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -77,7 +92,15 @@ class Frame:
         brand = tag("a", LOGO, "stagebench", href=links[0].address if links else "#main", class_="brand")
         bar = tag("header", brand, tag("nav", menu, aria_label="Pages") if menu else None, class_="site")
         foot = tag("footer", self.footer or tag("p", f"stagebench {__version__}"))
-        text = joined([tag("a", "Skip to the content", class_="skip", href="#main"), bar, HATCH, tag("main", body, id="main"), foot])
+        text = joined(
+            [
+                tag("a", "Skip to the content", class_="skip", href="#main"),
+                bar,
+                HATCH,
+                tag("main", body, id="main"),
+                foot,
+            ]
+        )
         ends = "".join(f"<script>{each}</script>\n" for each in inside)
         ends += f'<script src="{FOLLOW}"></script>\n' if self.served else ""
         return f"{head}{without_homes(str(text))}\n{ends}</body>\n</html>\n"
