@@ -106,7 +106,7 @@ def sections_of(report: Report) -> dict[str, list[Section]]:
 
 
 def write(folder: RunFolder, directory: Path) -> Path:
-    """Write a run's pages and their data, and return the first one; StoreError when something cannot be read or written."""
+    """Write a run's pages and their data, and return the first one; StoreError for what cannot be read or written."""
     put(folder, directory)
     return directory / FIRST
 
@@ -129,17 +129,10 @@ def _put(report: Report, directory: Path, home: str, served: bool) -> Written:
             write_whole(directory / file, frame.page(sections[file], named[file], file, scripts.get(file, ())))
         else:
             (directory / file).unlink(missing_ok=True)
-    place = tag(
-        "div",
-        note("Loading … This page needs JavaScript."),
-        id="case",
-        data_digits=digits_of(report.rows),
-        aria_live="polite",
-    )
-    write_whole(
-        directory / CASE,
-        frame.page([Section("a-case", "", [place, tag("div", id="times")])], "Case", CASE, ("case.js",)),
-    )
+    loading = note("Loading … This page needs JavaScript.")
+    place = tag("div", loading, id="case", data_digits=digits_of(report.rows), aria_live="polite")
+    case = Section("a-case", "", [place, tag("div", id="times")])
+    write_whole(directory / CASE, frame.page([case], "Case", CASE, ("case.js",)))
     data = made(directory / "data")
     for name, text in (*overview.pieces(report), *details(report)):
         write_whole(data / name, without_homes(text))

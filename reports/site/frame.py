@@ -19,7 +19,8 @@ from suite.worker.homes import without_homes
 FOLLOW = "/follow.js"  # what a served page asks for
 LOGO = Markup(
     '<svg viewBox="0 0 20 16" aria-hidden="true"><rect class="forward" width="7" height="16"/>'
-    '<rect class="backward" x="7" width="9" height="16"/><rect class="communication" x="16" width="4" height="16"/></svg>'
+    '<rect class="backward" x="7" width="9" height="16"/>'
+    '<rect class="communication" x="16" width="4" height="16"/></svg>'
 )
 HATCH = Markup(
     '<svg width="0" height="0" aria-hidden="true" class="defs"><pattern id="hatch" width="5" height="5" '
@@ -56,51 +57,34 @@ class Frame:
         head: Content = None
         if first.title:
             above = tag("p", eyebrow, class_="eyebrow") if self.title != first.title else None
-            head = tag(
-                "div",
-                above,
-                tag("h1", first.title),
-                tag("p", first.also, class_="also") if first.also else None,
-                class_="masthead",
-            )
+            also = tag("p", first.also, class_="also") if first.also else None
+            head = tag("div", above, tag("h1", first.title), also, class_="masthead")
         body = [head, [_section(section, index == 0) for index, section in enumerate(sections)]]
         return self._filled(joined(body), name, file, scripts)
 
     def _filled(self, body: Markup, name: str, file: str, scripts: Sequence[str]) -> str:
         inside = [asset(script) for script in ("site.js", *scripts)]
-        digests = " ".join(
-            f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in inside
-        )
+        hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in inside)
+        digests = " ".join(f"'sha256-{each}'" for each in hashes)
         policy = f"default-src 'none'; script-src {digests} 'self' file:; style-src 'unsafe-inline'; img-src data:"
         called = " · ".join(dict.fromkeys(filter(None, (name, self.title, "stagebench"))))
         links = [Link(self.home, "All runs")] * bool(self.home) + list(self.links)
-        menu = [
-            tag("a", link.title, href=link.address, aria_current="page" if link.address == file else None)
-            for link in links
-        ]
-        feed = (
-            f'<link rel="alternate" type="application/atom+xml" title="{joined([self.title])}" href="{joined([self.feed])}">\n'
-            if self.feed
-            else ""
-        )
+        here = {file: "page"}
+        menu = [tag("a", link.title, href=link.address, aria_current=here.get(link.address)) for link in links]
+        atom = {"rel": "alternate", "type": "application/atom+xml", "title": self.title, "href": self.feed}
+        feed = f"{tag('link', **atom)}\n" if self.feed else ""
         head = (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<meta name="generator" content="stagebench {__version__}">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+            f'<meta name="generator" content="stagebench {__version__}">\n'
             f"{tag('title', called)}\n{feed}<style>\n{style()}</style>\n</head>\n<body>\n"
         )
         brand = tag("a", LOGO, "stagebench", href=links[0].address if links else "#main", class_="brand")
         bar = tag("header", brand, tag("nav", menu, aria_label="Pages") if menu else None, class_="site")
         foot = tag("footer", self.footer or tag("p", f"stagebench {__version__}"))
-        text = joined(
-            [
-                tag("a", "Skip to the content", class_="skip", href="#main"),
-                bar,
-                HATCH,
-                tag("main", body, id="main"),
-                foot,
-            ]
-        )
+        skip = tag("a", "Skip to the content", class_="skip", href="#main")
+        text = joined([skip, bar, HATCH, tag("main", body, id="main"), foot])
         ends = "".join(f"<script>{each}</script>\n" for each in inside)
         ends += f'<script src="{FOLLOW}"></script>\n' if self.served else ""
         return f"{head}{without_homes(str(text))}\n{ends}</body>\n</html>\n"

@@ -20,7 +20,7 @@ def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
         if value is not None and value is not False:
             key = key.rstrip("_").replace("_", "-")
             written += f" {key}" if value is True else f' {key}="{escape(value)}"'
-    ends = "" if kind == "input" else f"{joined(children)}</{kind}>"
+    ends = "" if kind in ("input", "link") else f"{joined(children)}</{kind}>"
     return Markup(f"<{kind}{written}>{ends}")
 
 
