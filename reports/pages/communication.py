@@ -362,7 +362,7 @@ def straggling(report: Report) -> Section | None:
     for one in every:
         heads = "Strategy | samples per update"
         for part in one.found.shares:
-            heads += f" | {f'straggler {part:.0%}' if part else 'no straggler'}, s to the loss!"
+            heads += f" | {f'straggler {percent(part)}' if part else 'no straggler'}, s to the loss!"
             heads += " | times as long | taken" if part else ""
         lines = []
         for name, variant in one.named:

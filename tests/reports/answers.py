@@ -25,7 +25,7 @@ ALWAYS: Shown = {
         "stages.html": ("[Oo]ne network in parts", " on 2 devices: .* with one network in parts", "bubble, ms"),
     },
     "networks": {
-        "speed.html": ("verdict processes of peak", "steps least 5 %"),
+        "speed.html": ("verdict processes", "steps least 5 %"),
         "stages.html": ("Stage by stage, milliseconds",),
         "scaling.html": ("All speeds at a glance", "efficiency"),
         "communication.html": ("gradients, MiB alone, ms",),
@@ -45,7 +45,7 @@ ALWAYS: Shown = {
     },
     "prediction": {"predicted.html": ("off by", "fitted to 2 devices", " 4 devices ", "What if")},
     "quick": {
-        "speed.html": ("verdict processes of peak", "fastest ÷ default", "steps least 5 %"),
+        "speed.html": ("verdict processes", "fastest ÷ default", "steps least 5 %"),
         "stages.html": ("Stage by stage, milliseconds",),
         "scaling.html": ("All speeds at a glance",),
         "communication.html": ("gradients, MiB alone, ms",),
