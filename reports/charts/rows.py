@@ -78,21 +78,16 @@ def top(values: Iterable[Interval]) -> float:
 
 def interval(scale: Scale, found: Interval) -> Markup:
     """Return a dot on its interval, with an arrow to an end beyond the scale."""
-    line = ""
-    if found.scatters:
-        line = f'<line class="ci" x1="{scale.at(found.low)}%" x2="{scale.at(found.high)}%" y1="50%" y2="50%"/>'
-    beyond = _beyond("›") if found.high > scale.high * 1.001 else ""
-    return track(scale, f'{line}<circle cx="{scale.at(found.value)}%" cy="50%" r="4.5"/>{beyond}')
+    dot = f'<circle cx="{scale.at(found.value)}%" cy="50%" r="4.5"/>'
+    return track(scale, _ends(scale, found, "ci") + dot + _beyond(scale, found.high, "›"))
 
 
 def bar(scale: Scale, found: Interval, kind: str = "rest", second: float | None = None) -> Markup:
     """Return a bar from zero with its interval; `second` is a value that a diamond marks."""
-    marks = _bar(scale, 0.0, found.value, kind)
-    if found.scatters:
-        marks += f'<line class="whisker" x1="{scale.at(found.low)}%" x2="{scale.at(found.high)}%" y1="50%" y2="50%"/>'
+    marks = _bar(scale, 0.0, found.value, kind) + _ends(scale, found, "whisker")
     if second is not None:
         marks += f'<text class="diamond" x="{scale.at(second)}%" y="50%" dy=".36em" text-anchor="middle">◆</text>'
-    return track(scale, marks + (_beyond("›") if found.high > scale.high * 1.001 else ""))
+    return track(scale, marks + _beyond(scale, found.high, "›"))
 
 
 def stack(scale: Scale, parts: Mapping[str, float | None], whole: float | None = None) -> Markup:
@@ -104,7 +99,7 @@ def stack(scale: Scale, parts: Mapping[str, float | None], whole: float | None =
     if whole is not None:
         marks += _bar(scale, whole, end, "saved") if end > whole else _bar(scale, end, whole, "other")
         marks += f'<line class="whole" x1="{scale.at(whole)}%" x2="{scale.at(whole)}%" y1="12%" y2="88%"/>'
-    return track(scale, marks + (_beyond("»") if end > scale.high * 1.001 else ""))
+    return track(scale, marks + _beyond(scale, end, "»"))
 
 
 def box(scale: Scale, ends: Sequence[float], outliers: Iterable[float] = ()) -> Markup:
@@ -159,8 +154,14 @@ def _bar(scale: Scale, start: float, end: float, kind: str) -> str:
     )
 
 
-def _beyond(sign: str) -> str:
-    return f'<text class="beyond" x="100%" y="50%" dy=".35em" text-anchor="end">{sign}</text>'
+def _ends(scale: Scale, found: Interval, kind: str) -> str:
+    ends = f'x1="{scale.at(found.low)}%" x2="{scale.at(found.high)}%"'
+    return f'<line class="{kind}" {ends} y1="50%" y2="50%"/>' if found.scatters else ""
+
+
+def _beyond(scale: Scale, end: float, sign: str) -> str:
+    words = f'<text class="beyond" x="100%" y="50%" dy=".35em" text-anchor="end">{sign}</text>'
+    return words if end > scale.high * 1.001 else ""
 
 
 def swatch(kind: str) -> Markup:
