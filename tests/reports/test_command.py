@@ -39,7 +39,7 @@ def test_writes_the_page_and_names_it(app, run, tmp_path):
     page = tmp_path / "out" / "index.html"
     assert result.output == f"Report: {page}\n"
     assert page.read_text().startswith("<!doctype html>")
-    assert {"assets", "data", "speed.html", "case.html"} < {path.name for path in page.parent.iterdir()}
+    assert {"charts", "data", "speed.html", "case.html"} < {path.name for path in page.parent.iterdir()}
 
 
 def test_a_single_file_holds_all_pages(app, run, tmp_path):
