@@ -82,7 +82,7 @@ class Lines:
             "div", self.drawn(), ups, acrosses, labels, class_="area", aria_hidden="true", style=f"--h:{height}px"
         )
         axes = tag("p", tag("span", f"{self.up} ↑"), tag("span", f"{self.across} →"), class_="axes", aria_hidden="true")
-        said = [tag("tr", tag("th", one.name, scope="row"), tag("td", _said(one))) for one in self.lines]
+        said = [tag("tr", tag("th", one.name or self.up, scope="row"), tag("td", _said(one))) for one in self.lines]
         heads = tag("tr", tag("th", "series", scope="col"), tag("th", f"{self.across}: {self.up}", scope="col"))
         hidden = tag("table", tag("caption", self.title), tag("thead", heads), tag("tbody", said))
         return figure(self, [axes, area, tag("div", hidden, class_="vh")], file)

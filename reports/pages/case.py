@@ -87,7 +87,8 @@ def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | Non
     parts: list[Content] = [tag("div", above, tag("h1", f"{name.title}, {case.workload}"), also, class_="masthead")]
     parts.append(tag("ul", marks, class_="findings") if marks else None)
     panels = [*([_comparison(report, row, panel)] if panel else []), *([_stages(row)] if row.budget else [])]
-    parts.append(tag("div", [one.html() for one in panels], class_="panels"))
+    charts = str(joined([one.html() for one in panels]))  # their titles are the next level below the page's
+    parts.append(tag("div", Markup(charts.replace("<h3", "<h2").replace("</h3>", "</h2>")), class_="panels"))
     results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
     columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
     parts.append(tag("div", columns, class_="columns"))

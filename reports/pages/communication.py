@@ -90,8 +90,11 @@ def _headline(rows: Sequence[Row]) -> tuple[str, str]:
         return "No case waits measurably for the exchange", ""
     worst, budget = max(sure, key=lambda pair: pair[1].exposed_share or 0.0)
     (name,) = labels([worst.case])
-    where = "All" if len(sure) == len(rows) else f"{len(sure)} of"
-    waits = f"{where} {len(rows)} case{'s' * (len(rows) > 1)} wait for the exchange"
+    if len(rows) == 1:
+        waits = "The case waits for the exchange"
+    else:
+        every = "Both cases" if len(rows) == 2 else f"All {len(rows)} cases"
+        waits = f"{every if len(sure) == len(rows) else f'{len(sure)} of {len(rows)} cases'} wait for the exchange"
     return f"{waits}, up to {percent(budget.exposed_share)} of the step", (
         f"{name.words}, {worst.case.workload}, waits longest."
     )

@@ -92,7 +92,8 @@ def headline(scaled: Sequence[Row]) -> tuple[str, str]:
     if len(rows) == 1:
         return f"{name.words} is {times} times as fast on {devices(most)}", ""
     if not sure or len(sure) == len(rows):
-        return f"{f'All {len(rows)} cases gain' if sure else 'No case gains'} from {where}", far
+        whole = "Both cases" if len(rows) == 2 else f"All {len(rows)} cases"
+        return f"{f'{whole} gain' if sure else 'No case gains'} from {where}", far
     who, everyone = (list(dict.fromkeys(named(row.case.adapter) for row in of)) for of in (sure, rows))
     gain = f"{len(sure)} of {len(rows)} cases gain"
     if len(who) <= 3 and len(who) < len(everyone):

@@ -67,8 +67,8 @@ def study(report: Report) -> Section | None:
             _drawn(report, [_iterations(report, panel) for panel in by_network(staged)]),
         ),
         ("Figure 4: speed-up within a node", _drawn(report, [_speed_ups(panel, False) for panel in by_network(node)])),
-        ("Table 6: aggregating gradients within a node", _aggregating(report, [row for row in node if row.budget])),
-        ("Table 7: aggregating gradients over nodes", _aggregating(report, [row for row in nodes if row.budget])),
+        ("Table 6: aggregating gradients within a node", _aggregating(report, "within a node", node)),
+        ("Table 7: aggregating gradients over nodes", _aggregating(report, "over nodes", nodes)),
         (
             "Figure 5: speed-up over nodes",
             _drawn(report, [_speed_ups(panel, True) for panel in by_network(over) if nodes]),
@@ -163,15 +163,16 @@ def _stages(report: Report, rows: Sequence[Row]) -> Content:
     return table("Stages on one device", heads, *report.bodies(by_network(rows), cells)) if rows else None
 
 
-def _aggregating(report: Report, rows: Sequence[Row]) -> Content:
+def _aggregating(report: Report, where: str, every: Sequence[Row]) -> Content:
     def cells(row: Row) -> list[Content]:
         b = row.budget
         assert b
         found = [place_words(place_of(row.case)), mebibytes(gradient_bytes(row)), number(b.comm_only)]
         return [*found, number(b.communication), hidden_part(b, b.comm_only), number(b.native)]
 
+    rows = [row for row in every if row.budget]
     heads = "Network, framework | devices | gradients, MiB | alone, s | exposed, s! | hidden, of alone | iteration, s"
-    return table("Aggregating gradients", heads, *report.bodies(by_network(rows), cells)) if rows else None
+    return table(f"Aggregating gradients {where}", heads, *report.bodies(by_network(rows), cells)) if rows else None
 
 
 def _iterations(report: Report, panel: Panel) -> Rows | None:
