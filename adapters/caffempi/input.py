@@ -97,6 +97,7 @@ class Part:
             self._environment = lmdb.open(folder, readonly=True, lock=False, readahead=False, max_spare_txns=64)
             needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
             if os.path.getsize(self.path) < needed:  # reading beyond a mapped file's end kills the process
+                self._environment.close()
                 raise ValueError("%d of %d bytes are there" % (os.path.getsize(self.path), needed))
             with self._environment.begin() as transaction:
                 self.keys = [key for key in transaction.cursor().iternext(values=False) if key != VALUES]
