@@ -36,7 +36,7 @@ from suite.errors import RequestError, StoreError, may_pass
 from suite.files import ROOM, disk, file_name, flush_folder, probe, real, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results.invariants import broken
-from suite.results.records import COMM, METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
+from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
 from suite.results.stored import CASES, SMALL, intact, outsized, read, readable, sealed, text_of, understood
 from suite.text import shown
 from workloads.graph import Graph
@@ -75,15 +75,10 @@ class RunFolder:
 
         `kind` is a kind of `About`; None takes every run, measured or imported.
         """
-        about = about_of(path)
-        if kind not in (about.kind, None):
+        found = about_of(path).kind
+        if kind not in (found, None):
             raise RequestError(
-                f"{path} holds a run of {about.kind}, and one of {kind} is wanted here; name another run folder"
-            )
-        if about.kind == COMM and about.method < 9:  # its cases were of a type of their own
-            raise RequestError(
-                f"{path} was measured by method {about.method}, and communication is read from method 9 on; "
-                "measure it again, into a new folder"
+                f"{path} holds a run of {found}, and one of {kind} is wanted here; name another run folder"
             )
         return cls(path)
 
