@@ -135,10 +135,15 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
     """
     outbox.send(messages.Phase("peaks"))
     trainer.maximum(0.0)
+
+    def synchronize() -> None:
+        trainer.synchronize()
+        outbox.progress("peaks", "measure", 1, 1)  # on busy cores the products take longer than some silence limits
+
     try:
         yardstick = trainer.yardstick()
         if yardstick is not None:
-            outbox.send(peaks.measure(yardstick, trainer.setup.devices, trainer.synchronize))
+            outbox.send(peaks.measure(yardstick, trainer.setup.devices, synchronize))
     except Exception as error:
         outbox.send(messages.Notes({"peaks": missing("not measured", error)}))
 

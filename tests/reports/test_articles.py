@@ -62,8 +62,8 @@ SECTIONS = {
     ],
     ("stragglers", "stragglers"): [
         *("Strategy", "samples per update", "no straggler, s to the loss"),
-        *("straggler 50%, s to the loss", "times as long", "taken"),
-        *("straggler 75%, s to the loss", "times as long", "taken"),
+        *("straggler 50\xa0%, s to the loss", "times as long", "taken"),
+        *("straggler 75\xa0%, s to the loss", "times as long", "taken"),
     ],
     ("parts", "parts"): [
         *("Case", "devices", "devices of one network", "samples/s"),

@@ -72,13 +72,19 @@ def test_a_product_grows_until_its_rate_levels_off(monkeypatch):
 
 
 class Sent(list):
-    send = list.append
+    """What a rank sent; `alive` counts its signs of life."""
+
+    send, alive = list.append, 0
+
+    def progress(self, *place):
+        self.alive += 1
 
 
 def test_a_rank_reports_its_peaks_or_why_it_has_none(quick):
     sent = Sent()
     measure_peaks(ToyTrainer(setup()), sent)
     assert [type(message) for message in sent] == [messages.Phase, messages.Peaks]
+    assert sent.alive >= 4, "a sign of life after each call: products take long on busy cores"
     measure_peaks(ToyTrainer(setup(device="cuda")), sent)
     assert type(sent[-1]) is messages.Phase
     measure_peaks(ToyTrainer(setup(knobs={"raises": {"yardstick": "MemoryError"}})), sent)
