@@ -172,7 +172,7 @@ def serve(
     directory: Annotated[Path, typer.Argument(help="A run folder, or one with run folders below it.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: a free one.")] = 8000,
 ) -> None:
-    """Show runs in a browser; a page that is loaded again shows what was measured meanwhile."""
+    """Show runs in a browser; a page that is loaded again shows what was measured since."""
     from reports.site.serve import server
     from suite.files import scratch
 

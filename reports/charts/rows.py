@@ -91,7 +91,7 @@ def bar(scale: Scale, found: Interval, kind: str = "rest", second: float | None 
 
 
 def stack(scale: Scale, parts: Mapping[str, float | None], whole: float | None = None) -> Markup:
-    """Return parts side by side from zero. A mark stands at the whole: parts beyond it are paler, a rest is hatched."""
+    """Return parts side by side from zero. A mark is at the whole: parts beyond it are paler, a rest is hatched."""
     marks, end = "", 0.0
     for name, seconds in parts.items():
         marks += _bar(scale, end, end + max(seconds or 0.0, 0.0), name)
@@ -165,7 +165,7 @@ def _beyond(scale: Scale, end: float, sign: str) -> str:
 
 
 def swatch(kind: str) -> Markup:
-    """Return a colour for a key, as SVG, so that it prints; `interval` and `mark` are drawn as they stand in tracks."""
+    """Return a colour for a key, as SVG, so that it prints; `interval` and `mark` are drawn as in tracks."""
     if kind == "mark":
         return Markup('<svg class="swatch" aria-hidden="true"><line class="whole" x1="50%" x2="50%" y2="100%"/></svg>')
     if kind in ("lead", "slower"):

@@ -26,7 +26,7 @@ Scalars = dict[str, list[tuple[int, float]]]  # by name: (step, value)
 
 
 def curves(row: Row) -> Iterator[tuple[str, Scalars]]:
-    """Of each process of a case its name, and what it measured step by step or epoch by epoch."""
+    """Return the name of each process of a case, and what it measured step by step or epoch by epoch."""
     for process in row.processes:
         found: Scalars = {"native/step_seconds": list(enumerate(process.step_seconds.tolist(), 1))}
         if process.rate:
@@ -152,7 +152,7 @@ TRACKERS: dict[str, Callable[[RunFolder, Path], None]] = {
 
 
 def write_folder(export: Callable[[Run, Path], None], folder: Run, path: Path) -> Path:
-    """Write a folder of files; RequestError where something stands, since trackers add to what is there."""
+    """Write a folder of files; RequestError if a file is in the place, since trackers add to it."""
     if path.exists():
         raise RequestError(f"{path} is there already, and would be added to; remove it, or name another folder with -o")
     export(folder, path)

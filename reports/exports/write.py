@@ -70,17 +70,17 @@ def _text(cell: Cell) -> Cell:
 
 
 def as_json(found: Sheet) -> str:
-    """The same as a list of objects; the format `schema` describes them."""
+    """Return the table as a list of objects; the format `schema` describes them."""
     return json.dumps(found.lines, indent=1) + "\n"
 
 
 def as_schema(found: Sheet) -> str:
-    """What `json` holds, with the meaning of each column."""
+    """Return what `json` holds, with the meaning of each column."""
     return json.dumps(schema(found.columns), indent=1) + "\n"
 
 
 def as_parquet(found: Sheet) -> bytes:
-    """The same with types; RequestError without pyarrow."""
+    """Write the table with types; RequestError without pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,4 +1,4 @@
-"""What nccl-tests prints (https://github.com/NVIDIA/nccl-tests, src/util.cu): tables of text, or the JSON of `-J`.
+"""The output of nccl-tests (https://github.com/NVIDIA/nccl-tests, src/util.cu): tables of text, or the JSON of `-J`.
 
 The out-of-place times are taken. A run whose check of the results failed is refused.
 """
@@ -12,8 +12,9 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from reports.imports.printed import NUMBER, Line, Printed, Result, Section, Skipped, sections
-from suite.contracts.case import ITEMSIZES, Case, Collective, Placement
+from suite.contracts.case import Case, Collective, Placement
 from suite.results.foreign import UNKNOWN, Exchange
+from suite.worker.case_parts import ITEMSIZES
 
 PROGRAM = "nccl-tests"
 TYPES = {"float": "float32", "half": "float16", "bfloat16": "bfloat16"}  # those that stagebench exchanges, too
@@ -42,7 +43,7 @@ SUM, NO_ROOT = ("", "none", "sum"), ("", "-1", "0")
 
 
 class Row(NamedTuple):
-    """One message size, out of place."""
+    """A message size, out of place."""
 
     line: int
     bytes: int
@@ -54,7 +55,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What one program of nccl-tests printed."""
+    """The output of a program of nccl-tests."""
 
     line: int
     operation: str
@@ -216,7 +217,7 @@ def _of_json(printed: Printed) -> Iterator[Run | Skipped]:
 
 
 def _run(printed: Printed, line: int, operation: str, content: dict[str, Any]) -> Run:
-    """One file of `-J`; RequestError for a failed check."""
+    """Read a file of `-J`; RequestError for a failed check."""
     config = content["config"]
     if len({device["group"] for device in config["devices"]}) > 1:
         why = "several groups exchange at once (NCCL_TESTS_SPLIT), which is no case of stagebench"

@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Section:
-    """One run of a program."""
+    """A run of a program."""
 
     printed: Printed
     heading: list[Line] = field(default_factory=list)

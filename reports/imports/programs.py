@@ -1,4 +1,4 @@
-"""What other benchmark programs print, a reader each: text in, results out; a text of another program gives none.
+"""The output of other benchmark programs, a reader each: text in, results out; a text of another program gives none.
 
 A case holds what the text says. What it does not say is "unknown", and several machines that it does not name are one.
 """
@@ -24,7 +24,7 @@ from suite.worker.pass_kinds import NATIVE
 
 MNIST = 60_000  # training images
 
-# What a page says of a program's results, beside what it printed.
+# The words of a page about a program's results, next to what it printed.
 ARTICLE = "data-parallel article"
 TRAINING = "training"  # a mode of tf_cnn_benchmarks
 NOTES = {
@@ -37,7 +37,7 @@ LARGEST = 1 << 26  # bytes of an output; more was printed by something else
 
 
 class Read(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     results: tuple[Result, ...]
     skipped: tuple[str, ...]  # why runs in it are no results, a line each
@@ -178,7 +178,7 @@ def horovod_synthetic(printed: Printed) -> Iterator[Result | Skipped]:
 
 
 def notes_of(folder: RunFolder) -> list[str]:
-    """What a page says of the programs whose results a folder holds."""
+    """Return what a page reports of the programs whose results a folder holds."""
     return [NOTES[program] for program in imported(folder).programs if program in NOTES]
 
 

@@ -1,4 +1,4 @@
-"""The page of a case: what came out, its comparison, its stages, how to repeat it, and what each process told.
+"""The page of a case: its result, its comparison, its stages, how to repeat it, and what each process reported.
 
 Cases are data that the page loads, since a page that is opened from a disk may load nothing but scripts. They come in
 pieces, so that a page about one case of ten thousand loads a few.
@@ -16,7 +16,7 @@ from reports.charts.rows import Entry, Rows, linear, stack
 from reports.pages.overview import speeds_of, verdict
 from reports.pages.run import Report
 from reports.pages.stages import PARTS, word
-from reports.words.html import Body, Content, folded, joined, note, table, tag
+from reports.words.html import Body, Content, below_title, folded, joined, note, table, tag
 from reports.words.names import Name, Panel, labels, titles
 from reports.words.text import UNKNOWN, bracketed, in_words, memory, milliseconds, number, percent, scientific, share
 from suite.analysis.budget import STAGES
@@ -87,8 +87,7 @@ def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | Non
     parts: list[Content] = [tag("div", above, tag("h1", f"{name.title}, {case.workload}"), also, class_="masthead")]
     parts.append(tag("ul", marks, class_="findings") if marks else None)
     panels = [*([_comparison(report, row, panel)] if panel else []), *([_stages(row)] if row.budget else [])]
-    charts = str(joined([one.html() for one in panels]))  # their titles are the next level below the page's
-    parts.append(tag("div", Markup(charts.replace("<h3", "<h2").replace("</h3>", "</h2>")), class_="panels"))
+    parts.append(tag("div", below_title([one.html() for one in panels]), class_="panels"))
     results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
     columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
     parts.append(tag("div", columns, class_="columns"))

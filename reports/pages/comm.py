@@ -25,7 +25,7 @@ WHOLE = {"single": "one flat buffer", "row": "all in a row", "together": "all be
 
 @dataclass(frozen=True)
 class LinkPanel:
-    """One link: a backend on a placement."""
+    """A link: a backend on a placement."""
 
     title: str
     note: str
@@ -42,7 +42,7 @@ class Gradients:
 
     @property
     def alone(self) -> float | None:
-        """Seconds of all tensors, each measured by itself, added up."""
+        """Seconds of all tensors, each measured alone, added up."""
         found = [point.seconds for _, point in self.tensors if point and point.seconds]
         return sum(found) if len(found) == len(self.tensors) else None
 

@@ -1,4 +1,4 @@
-"""What exchanging gradients costs, and strategies of exchanging them, with and without stragglers."""
+"""The cost of exchanging gradients, and strategies of exchanging them, with and without stragglers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ def _aggregation(report: Report, panel: Panel) -> Rows:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """One training by several strategies."""
+    """A training by several strategies."""
 
     title: str
     exchange: Exchange

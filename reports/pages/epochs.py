@@ -85,7 +85,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Series:
-    """One strategy with one network, data set and batch per device, from its fewest devices to its most."""
+    """A strategy with a network, data set and batch per device, from its fewest devices to its most."""
 
     name: Name
     case: Case  # without a place

@@ -93,7 +93,7 @@ def _proof(report: Report, row: Row) -> list[Content]:
 
 
 def outcomes(report: Report) -> Section | None:
-    """Return what came of every case, with the evidence of those that failed."""
+    """Return the outcome of every case, with the evidence of those that failed."""
     if report.imported or not report.rows:
         return None
     refused = once_per_reason(row.refused for row in report.rows if row.reason)
@@ -134,7 +134,7 @@ def _outcome(report: Report, row: Row, shared: bool) -> list[Content]:
 
 
 def notes(report: Report) -> Section | None:
-    """Return what each trainer reports: layouts, kernels, the reader, how stages were told apart."""
+    """Return what each trainer reports: layouts, kernels, the reader, how stages were separated."""
     trained = [row for row in report.rows if row.answers]
     if report.imported or not trained:
         return None

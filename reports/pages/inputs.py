@@ -1,4 +1,4 @@
-"""What reading costs: synthetic, memory and disk side by side, readers alone, and the bottleneck in words."""
+"""The cost of reading: synthetic, memory and disk side by side, readers alone, and the bottleneck in words."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

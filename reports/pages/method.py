@@ -109,7 +109,7 @@ def replay(report: Report) -> Section | None:
 
 @dataclass(frozen=True)
 class Software:
-    """What an adapter ran on; several values where processes differed."""
+    """The software that an adapter ran on; several values where processes differed."""
 
     adapter: str
     interpreters: list[str]
@@ -183,7 +183,7 @@ def noise_words(every: Sequence[tuple[str, Noise]]) -> list[str]:
 
 
 def footer(report: Report) -> Content:
-    """Return what stands at the end of every page: how to repeat the run, when it was, and its software."""
+    """Return the end of every page: how to repeat the run, when it was, and its software."""
     about = report.folder.about
     made = f"stagebench {about.stagebench or 'of unknown version'}"
     facts: dict[str, Content] = {"Run": f"imported {moment(about.created)}", "Software": made}

@@ -234,7 +234,7 @@ def pieces(report: Report) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of the run is there."""
+    """Return how much of the run was measured."""
 
     records: int
     wanted: int

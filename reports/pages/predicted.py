@@ -1,4 +1,4 @@
-"""Measured beside predicted, and a grid of what the model says of other links, schedules and devices."""
+"""Measured next to predicted, and a grid of what the model says of other links, schedules and devices."""
 
 import json
 from collections.abc import Sequence

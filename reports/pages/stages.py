@@ -1,4 +1,4 @@
-"""Where the time goes: each case's iteration in stages, its layers, and networks that several devices hold together."""
+"""The time of an iteration: each case's stages, its layers, and networks that several devices hold together."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

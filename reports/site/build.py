@@ -34,7 +34,7 @@ FIRST = "index.html"
 
 @dataclass(frozen=True)
 class Page:
-    """One file: its sections by their ids, in order. There is none where all of them are empty."""
+    """A file: its sections by their ids, in order. There is none where all of them are empty."""
 
     file: str
     title: str

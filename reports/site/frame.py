@@ -11,7 +11,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from reports.pages.run import Section
-from reports.words.html import Content, joined, tag
+from reports.words.html import Content, below_title, joined, tag
 from suite import __version__
 from suite.files import disk
 from suite.worker.homes import without_homes
@@ -38,7 +38,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the pages of one run have in common.
+    """The parts that the pages of a run have in common.
 
     `home` leads to the page about all runs, `feed` to their feed; a page that is `served` asks whether it has changed.
     """
@@ -92,8 +92,7 @@ class Frame:
 
 def _section(section: Section, first: bool) -> Markup:
     if first:  # its title is the page's, so that its panels' are the next level
-        body = str(joined([section.body])).replace("<h3", "<h2").replace("</h3>", "</h2>")
-        return tag("section", Markup(body), id=section.id)
+        return tag("section", below_title(section.body), id=section.id)
     also = tag("p", section.also, class_="sub") if section.also else None
     return tag("section", tag("h2", section.title) if section.title else None, also, section.body, id=section.id)
 

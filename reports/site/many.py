@@ -33,7 +33,7 @@ MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/`
 
 @dataclass(frozen=True)
 class Entry:
-    """One run in the list."""
+    """A run in the list."""
 
     folder: str  # of its pages, in the site's; it is the run's permanent address
     title: str
@@ -146,7 +146,7 @@ def _words(counts: Counter[str]) -> str:
 
 
 def _of_path(run: Path, below: Path) -> str:
-    """The folder of a run by its path alone: it stays, whichever runs come and go beside it."""
+    """The folder of a run by its path alone: it stays, whichever runs come and go next to it."""
     parts = real(run).relative_to(real(below)).parts or (real(run).name,)
     name = _plain("--".join(parts))
     if tuple(name.split("--")) == parts and name not in TAKEN:
@@ -169,7 +169,7 @@ def _plain(name: str) -> str:
 
 
 def publish(directory: Path, output: Path, address: str = "", docs: Path | None = None) -> list[Entry]:
-    """Write the site of all runs below a folder; `address` is where it will stand, for the feed's permanent links."""
+    """Write the site of all runs below a folder; `address` is where it will be, for the feed's permanent links."""
     found = write(runs_in(directory), output, docs, published=True, below=directory)
     write_whole(output / FEED, feed(found, address))
     made(output / "badges")

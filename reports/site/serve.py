@@ -73,7 +73,7 @@ class Pages(SimpleHTTPRequestHandler):
         self.wfile.write(f"There is no page yet: {without_homes(why)}\n".encode())
 
     def end_headers(self) -> None:
-        """Nothing is kept by browsers: a run goes on."""
+        """Nothing is kept by browsers: a run continues."""
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 

@@ -41,7 +41,7 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
     """
     root = _repository(directory)
     beside = ("--docs", _within(root, docs)) if docs else ()
-    # The site stands outside the checkout: a folder `site` in it is the repository's own.
+    # The site is outside the checkout: a folder `site` in it is the repository's own.
     line = f'{quoted("stagebench", "publish", _within(root, directory), *beside)} -o "$RUNNER_TEMP/site" --address '
     steps = [
         {"uses": "actions/checkout@v4"},

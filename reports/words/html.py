@@ -63,6 +63,11 @@ class Entry:
     id: str = ""
 
 
+def below_title(content: Content) -> Markup:
+    """Return charts whose headings are the next level below the page's title."""
+    return Markup(str(joined([content])).replace("<h3", "<h2").replace("</h3>", "</h2>"))
+
+
 @dataclass(frozen=True)
 class Body:
     """Lines below one heading; `common` is what they share."""
@@ -73,7 +78,7 @@ class Body:
 
 
 def table(label: str, heads: str | Sequence[str], *bodies: Body, kind: str = "list", id_: str = "") -> Markup:
-    """Return a table that scrolls by itself where a screen is narrow; `label` names it.
+    """Return a table that scrolls alone where a screen is narrow; `label` names it.
 
     `heads`: "Case | samples/s! | verdict<"; the signs behind them are those of KINDS.
     """

@@ -86,13 +86,13 @@ def differences(cases: Sequence[Case], but: Sequence[str] = ()) -> list[list[str
 
 
 def varying(columns: Sequence[dict[str, str]]) -> list[list[str]]:
-    """Of each column the words in which the columns differ; all have the same keys, an empty word says nothing."""
+    """Return the words in which the columns differ, by column; all have the same keys, an empty word says nothing."""
     keys = [key for key in columns[0] if len({column[key] for column in columns}) > 1] if columns else []
     return [[column[key] for key in keys if column[key]] for column in columns]
 
 
 def common(cases: Sequence[Case]) -> str:
-    """What all the cases share, besides network and data, which a heading names."""
+    """Return what all the cases share, besides network and data, which a heading names."""
     columns = [dict(_properties(case)) for case in cases]
     keys = ("ranks", "batch", "tuning", "precision", "device", "threads")
     shared = (columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
@@ -135,7 +135,7 @@ def _input(read: Input, real: bool) -> Iterable[tuple[str, str]]:
 
 
 def _own_knobs(cases: Sequence[Case]) -> list[list[str]]:
-    """Of each case the knobs in which cases of its adapter and strategy differ: other adapters have other knobs."""
+    """Return the knobs in which cases of one adapter and strategy differ, by case: other adapters have other knobs."""
     kin: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     launchers: dict[tuple[str, ...], set[str]] = {}
     for case in cases:
@@ -156,7 +156,7 @@ def _differing(several: Sequence[dict[str, Any]]) -> set[str]:
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows for one chart or a part of a table; `warning` says why they are shown by themselves."""
+    """Rows for one chart or a part of a table; `warning` says why they are shown alone."""
 
     title: str
     rows: list[Row]

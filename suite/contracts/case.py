@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from suite.contracts.deep import Part
-from suite.worker.case_parts import Input, Sampling, Schedule, Training
+from suite.worker.case_parts import ITEMSIZES, Input, Sampling, Schedule, Training
 from suite.worker.pass_kinds import NATIVE, USUAL
 from workloads.catalogue import Workload
 
@@ -14,7 +14,6 @@ MOST = 10**9  # the upper bound of every count in a case
 ALL_REDUCE = "all-reduce"  # what training does with gradients
 OPERATIONS = (ALL_REDUCE, "broadcast", "reduce-scatter", "all-gather", "point-to-point", "all-to-all")
 FLOAT32 = "float32"
-ITEMSIZES = {FLOAT32: 4, "float16": 2, "bfloat16": 2}  # bytes of a number
 DTYPES = tuple(ITEMSIZES)
 OVERLAPPED = (1 << 16, 1 << 20, 1 << 24)  # bytes of the messages that are also measured during computation
 MOST_NUMBERS = 10**12  # of a message
@@ -23,7 +22,7 @@ AUTO = "auto"  # a launcher's name in a plan: the first that can start the strat
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a case runs; written once, it means the same on every launcher."""
+    """The place of a case; written once, it means the same on every launcher."""
 
     nodes: int = 1
     ranks_per_node: int = 1

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from suite.contracts import knobs
 from suite.contracts.adapter import Adapter, Backend
-from suite.contracts.case import ALL_REDUCE, FLOAT32, ITEMSIZES, OPERATIONS, Case, Collective, Placement
+from suite.contracts.case import ALL_REDUCE, FLOAT32, OPERATIONS, Case, Collective, Placement
 from suite.contracts.launcher import starters
 from suite.errors import RequestError
 from suite.plan.resolve import Resolved
 from suite.plugins import adapters, launchers
 from suite.processes.interpreters import Needs
-from suite.worker.case_parts import Sampling
+from suite.worker.case_parts import ITEMSIZES, Sampling
 from workloads.catalogue import Workload
 
 TIME_LIMIT = 1800.0  # seconds of a case, at least

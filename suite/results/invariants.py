@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from suite.contracts.case import ITEMSIZES, Collective
+from suite.contracts.case import Collective
 from suite.results.rank_report import Rank, Times, is_end
 from suite.results.records import Record
 from suite.text import shown
+from suite.worker.case_parts import ITEMSIZES
 from suite.worker.comm import divisible
 from suite.worker.messages import ExchangeTimes, Noise, OverlapTimes, Pass, SkippedSizes, Training
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, NATIVE, TRAIN

@@ -104,7 +104,7 @@ class Host(Stored):
 
 
 class Interpreter(Stored):
-    """Where a framework ran."""
+    """The place where a framework ran."""
 
     path: str
     origin: str  # in words: "tox environment pytorch"
@@ -113,7 +113,7 @@ class Interpreter(Stored):
 
 
 class Declared(Stored):
-    """What the adapter declared for a case when it was measured, whatever is installed when the record is read."""
+    """The adapter's declarations for a case when it was measured, whatever is installed when the record is read."""
 
     knob_defaults: dict[str, Any]
     synchronous: bool  # all devices together compute what one does with the joined batch
@@ -178,7 +178,7 @@ class Record(Stored):
 
 
 class Finding(Stored):
-    """One error of a proof and its bound."""
+    """An error of a proof and its bound."""
 
     what: str
     tensor: str

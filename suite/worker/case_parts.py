@@ -3,6 +3,8 @@
 import math
 from typing import Callable, Dict, NamedTuple
 
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that is exchanged
+
 
 class Sampling(NamedTuple):
     """How long to measure, and how much of it before a number counts."""
@@ -29,7 +31,7 @@ class Input(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What the pass `train` does."""
+    """The settings of the pass `train`."""
 
     epochs: int = 10
     held_out: float = 0.2  # the share of the data set on which accuracy is tested, which is not trained on

@@ -8,7 +8,8 @@ from typing import Callable, List
 
 import numpy as np
 
-from suite.worker.communicator import ITEMSIZES, Communicator, Exchange
+from suite.worker.case_parts import ITEMSIZES
+from suite.worker.communicator import Communicator, Exchange
 from suite.worker.contract import Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import ExchangeTimes, SkippedSizes

@@ -25,8 +25,6 @@ import numpy as np
 
 from suite.worker.contract import Joined, Setup, Unsupported
 
-ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number, by the type that travels
-
 WORK, PASSES = 8192, 16  # numbers of a slice of computation, which a core's own cache holds, and passes over them
 
 
@@ -95,7 +93,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
-        """Create an operation on `count` numbers of a type (ITEMSIZES).
+        """Create an operation on `count` numbers of a type (`suite.worker.case_parts.ITEMSIZES`).
 
         `count` is a multiple of the ranks if the operation cuts the numbers into parts. Unsupported for an operation or
         a type that the library does not have.

@@ -225,17 +225,11 @@ class Oracle:
         moved = {}
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name)
-            for kind in ("parameter", "movement"):
-                self._look_at("%s %s of %s" % (iterations, kind, name), tensors.get(name), movement)
-            off, total, added = travelled(tensors.get(name), start, movement)
+            self._look_at("%s parameter of %s" % (iterations, name), tensors.get(name), movement)
+            what = "%s movement of %s" % (iterations, name)
+            whole, moved[name] = self._travelled(what, tensors.get(name), start, movement)
             if start.any():  # a parameter that starts at zero is its movement
-                parameters[name] = relative(off, total)
-            if off < float("inf"):
-                off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
-            moved[name] = relative(off, added)
-            self._look_for_factor(
-                "%s movement of %s" % (iterations, name), moved[name], tensors.get(name), movement, start
-            )
+                parameters[name] = whole
         if self._replica == 0:
             parameters.update(self.errors("running", iterations + " parameter", tensors))
         return {iterations + " parameter": parameters, iterations + " movement": moved}
@@ -247,15 +241,21 @@ class Oracle:
         """
         moved = {}
         for name, start in self._initial.items():
+            movement = first_movement(rule, load(self._folder, "gradient." + name), start)
             what = "first native movement of " + name
-            ours, movement = tensors.get(name), first_movement(rule, load(self._folder, "gradient." + name), start)
-            self._look_at(what, ours, movement)
-            off, total, added = travelled(ours, start, movement)
-            if off < float("inf"):
-                off = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2
-            moved[name] = relative(off, added)
-            self._look_for_factor(what, moved[name], ours, movement, start)
+            _, moved[name] = self._travelled(what, tensors.get(name), start, movement)
         return moved
+
+    def _travelled(
+        self, what: str, ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarray
+    ) -> Tuple[float, float]:
+        """Return a parameter's distance, and its movement's without what storing the parameter excuses."""
+        self._look_at(what, ours, movement)
+        off, total, added = travelled(ours, start, movement)
+        excused = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2 if off < float("inf") else off
+        moved = relative(excused, added)
+        self._look_for_factor(what, moved, ours, movement, start)
+        return relative(off, total), moved
 
     def _distance(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> float:
         self._look_at(what, ours, theirs)

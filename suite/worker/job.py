@@ -138,7 +138,7 @@ class Communicate(NamedTuple):
     seconds: float  # of the samples of a message
     budget_s: float  # for all counts together, overlap not counted; those that would not fit are skipped. 0: no limit
     tensors: bool = False  # whether the messages are a network's gradient tensors
-    dtype: str = "float32"  # of the numbers: one of suite.worker.communicator.ITEMSIZES
+    dtype: str = "float32"  # of the numbers: one of suite.worker.case_parts.ITEMSIZES
 
 
 Task = Union[Measure, Train, Prove, Behave, MakeOracle, Pack, Read, Look, Communicate]

@@ -19,7 +19,7 @@ WITHOUT_SUBJECT = re.compile(
     r"|one(?! of)|(in|from|by|with) which)\b",
     re.IGNORECASE,
 )
-OPENINGS_LIMIT = 5
+OPENINGS_LIMIT = 0
 
 WORDS = [  # a pattern, the text to write instead, the limit
     (r"nobody|somebody|whoever", "no rank, another process, the user", 1),
