@@ -163,7 +163,7 @@ class Gather:
         self, graph: Graph, stages: Sequence[Stage], ranks: Sequence[int], group: Any, dtype: torch.dtype
     ) -> None:
         """`ranks` hold the stages, in their order; `group` is all of the network's ranks, over gloo."""
-        self._last = ranks[-1]
+        self._ranks = ranks
         self._group = group
         self._dtype = dtype
         self._shapes: Dict[str, Shape] = {}
@@ -191,7 +191,7 @@ class Gather:
     def from_last(self, value: Any) -> Any:
         """Return the last stage's value, on all ranks."""
         cell = [value]
-        dist.broadcast_object_list(cell, self._last, group=self._group)
+        dist.broadcast_object_list(cell, self._ranks[-1], group=self._group)
         return cell[0]
 
     def total(self, number: int) -> int:
