@@ -135,14 +135,11 @@ def test_an_interval_of_one_process_says_that_it_is_of_its_rounds():
     assert (joined_differences([one, other]).processes, joined_differences([one, other]).of) == (2, 2)
 
 
-def test_pairs_that_a_rank_lacks_are_none_of_the_process():
+def test_a_pair_s_sides_are_the_slowest_rank_s_and_none_where_a_rank_lacks_them():
     whole, lacking = rank(0, compute_only=turns((1.0, 0.7))), rank(1)
     assert pairs([whole], "compute_only") == [(1.0, 0.7)]
     assert pairs([whole, lacking], "compute_only") == []
     assert pairs([lacking], "compute_only") == []
-
-
-def test_each_side_of_a_pair_is_the_slowest_rank_s():
     ranks = [rank(0, compute_only=turns((1.0, 0.7), (1.0, 0.7))), rank(1, compute_only=turns((0.9, 0.8), (1.2, 0.6)))]
     assert budget_of(ranks).communication == pytest.approx(((1.0 - 0.8) + (1.2 - 0.7)) / 2)
 
@@ -157,18 +154,12 @@ def test_exposed_input_is_native_less_resident_the_copy_first(native, io, h2d):
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
 
 
-def test_what_was_not_measured_stays_in_other():
+def test_what_was_not_measured_stays_in_other_which_may_be_negative():
     budget = budget_of([rank(0)], reads=True)
     assert budget.io is None
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
-
-
-def test_negative_residuals_stay_negative():
     budget = budget_of([rank(0, native=2.4)])
     assert budget.other == pytest.approx(0.6 - 0.76 * 11 / 3)
-
-
-def test_without_compute_only_communication_is_unknown_and_stays_in_other():
     budget = budget_of([rank(0), rank(1)])
     assert budget.communication is None
     assert budget.hidden is None
@@ -208,17 +199,13 @@ def test_several_devices_of_one_rank_do_exchange():
     assert budget_of([rank(0)], devices=2).communication is None
 
 
-def test_waiting_for_other_parts_of_the_network_is_in_the_closed_sum():
+def test_waiting_for_other_parts_is_in_the_closed_sum_and_has_no_figure_where_nobody_tells_it_apart():
     waiting, busy = rank(0, bubble=0.25), rank(1, forward=0.5, bubble=0.1)
     budget = budget_of([waiting, busy])
     assert (budget.critical_rank, budget.bubble) == (1, pytest.approx(0.1 * 11 / 3))
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert closed_sum(over_processes([budget, budget])) == pytest.approx(budget.native, rel=1e-12)
     assert budget_of([rank(0)]).bubble == 0.0
-
-
-def test_waiting_that_nobody_tells_apart_has_no_figure():
-    """A network in parts whose forward and backward hold the exchange."""
     budget = budget_of([rank(0), rank(1)], in_parts=True)
     assert (budget.bubble, over_processes([budget, budget]).bubble) == (None, None)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)

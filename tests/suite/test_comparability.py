@@ -16,42 +16,19 @@ FULL = Sampling(processes=3)
 CARD = "GPU {}: NVIDIA H100 (UUID: GPU-{})"
 
 
-def nothing(record):
-    pass
+def put(value, *path):
+    """A change to a record: this value in that place."""
+
+    def change(record):
+        for key in path[:-1]:
+            record = record[key]
+        record[path[-1]] = value
+
+    return change
 
 
-def unsteady(record):
-    record["ranks"][0]["passes"]["native"]["steady"] = False
-
-
-def subnormal(record):
-    record["ranks"][0]["notes"]["subnormal"] = "0.5 % of the parameters"
-
-
-def unsteady_elsewhere(record):
-    record["ranks"][0]["passes"]["io_only"]["steady"] = False
-
-
-def used_elsewhere(record):
-    use = {"seconds": 10.0, "cores": 2, "busy_cpu_s": 15.0, "own_cpu_s": 10.0, "steal_cpu_s": 0.0}
-    record["ranks"][0]["passes"]["staged"]["host_use"] = use
-
-
-def slow_clock(record):
-    for when in ("before", "after"):
-        record["ranks"][0]["noise"][f"reference_{when}_s"] = [0.02]
-
-
-def lost_rank(record):
-    record["ranks"] = []
-
-
-def wrong_world(record):
-    record["ranks"][0]["joined"]["world"] = 7
-
-
-def nan_loss(record):
-    record["ranks"][0]["passes"]["staged"]["loss"] = None
+OF_RANK = ("ranks", 0)
+PASSES = (*OF_RANK, "passes")
 
 
 def nan_loss_without_exchange(record):
@@ -66,19 +43,6 @@ def slow_stages(record):
     staged["wall_s"] *= 3
 
 
-def older_method(record):
-    record["method"] = METHOD - 1
-
-
-def other_proof(record):
-    record["proof"] = "somebody-elses"
-
-
-def other_processor(record):
-    for rank in record["ranks"]:
-        rank["hello"]["machine"] = {**(rank["hello"].get("machine") or {}), "cpu": "another"}
-
-
 def on(cpu="A", cores=2, gpus=(), **more):
     """Ranks that report this machine."""
 
@@ -89,33 +53,30 @@ def on(cpu="A", cores=2, gpus=(), **more):
     return change
 
 
-def crowded(record):
-    use = {
-        "seconds": 100.0,
-        "cores": 2,
-        "busy_cpu_s": 150.0,
-        "own_cpu_s": 100.0,
-        "steal_cpu_s": 0.0,
-    }
-    record["ranks"][0]["noise"] = {"reference_before_s": [0.01], "reference_after_s": [0.01], "native": use}
+def used(seconds):
+    """What a host was used for: a quarter of its cores by others."""
+    return {"seconds": seconds, "cores": 2, "busy_cpu_s": 1.5 * seconds, "own_cpu_s": seconds, "steal_cpu_s": 0.0}
+
+
+QUIET = {"reference_before_s": [0.01], "reference_after_s": [0.01]}
 
 
 @pytest.mark.parametrize(
     ("change", "sampling", "repeats", "marks"),
     [
-        (nothing, Sampling(quick=True, processes=3), 3, ["quick"]),
-        (nothing, FULL, 2, ["incomplete"]),
-        (nothing, FULL, 1, ["incomplete", "one process"]),
-        (unsteady_elsewhere, FULL, 3, ["unsteady breakdown"]),
-        (used_elsewhere, FULL, 3, ["disturbed breakdown"]),
-        (subnormal, FULL, 3, ["subnormal"]),
-        (wrong_world, FULL, 3, ["missing rank"]),
-        (nan_loss, FULL, 3, ["non-finite loss"]),
+        (put(0, "repeat"), Sampling(quick=True, processes=3), 3, ["quick"]),
+        (put(0, "repeat"), FULL, 2, ["incomplete"]),
+        (put(0, "repeat"), FULL, 1, ["incomplete", "one process"]),
+        (put(False, *PASSES, "io_only", "steady"), FULL, 3, ["unsteady breakdown"]),
+        (put(used(10.0), *PASSES, "staged", "host_use"), FULL, 3, ["disturbed breakdown"]),
+        (put("0.5 % of the parameters", *OF_RANK, "notes", "subnormal"), FULL, 3, ["subnormal"]),
+        (put(7, *OF_RANK, "joined", "world"), FULL, 3, ["missing rank"]),
+        (put(None, *PASSES, "staged", "loss"), FULL, 3, ["non-finite loss"]),
         (nan_loss_without_exchange, FULL, 3, []),
-        (other_proof, FULL, 3, ["no proof"]),
-        (other_processor, FULL, 3, ["proof of another machine"]),
-        (crowded, FULL, 3, ["disturbed"]),
-        (older_method, FULL, 3, ["other method"]),
+        (put("somebody-elses", "proof"), FULL, 3, ["no proof"]),
+        (put({"cpu": "another"}, *OF_RANK, "hello", "machine"), FULL, 3, ["proof of another machine"]),
+        (put({**QUIET, "native": used(100.0)}, *OF_RANK, "noise"), FULL, 3, ["disturbed"]),
+        (put(METHOD - 1, "method"), FULL, 3, ["other method"]),
         (slow_stages, Sampling(processes=1), 1, ["large residual", "one process"]),
     ],
 )
@@ -130,10 +91,9 @@ def test_marks(run, change, sampling, repeats, marks):
 
 def test_a_process_that_was_slow_from_beginning_to_end_is_disturbed(run):
     case = run.proven(case_of(sampling=FULL))
-    quiet = {"reference_before_s": [0.01], "reference_after_s": [0.01]}
-    run.changed(case, lambda record: record["ranks"][0].update(noise=quiet))
+    run.changed(case, put(QUIET, *OF_RANK, "noise"))
     assert run.only().marks == []
-    run.changed(case, slow_clock, [1])
+    run.changed(case, put({name: [0.02] for name in QUIET}, *OF_RANK, "noise"), [1])
     row = run.only()
     assert row.marks == ["disturbed"]
     assert [one.noise.reference_slowdown for one in row.processes] == [1.0, 2.0, 1.0]

@@ -44,15 +44,12 @@ def test_one_leads_and_the_others_are_slower_by_so_much():
     assert found["a"].ratio.high < 1.0
 
 
-def test_several_share_the_lead():
+def test_several_share_the_lead_and_the_fastest_comes_first():
     found = verdicts({"a": SLOW, "b": FAST, "c": ALIKE})
     assert [found[row].verdict for row in "abc"] == ["slower", "shares the lead", "shares the lead"]
     assert found["a"].leaders == found["b"].leaders == ("b", "c")
     assert found["c"].fastest == "b"
     assert found["c"].ratio.low < 1.0 < found["c"].ratio.high
-
-
-def test_the_leaders_come_the_fastest_first():
     assert verdicts({"a": ALIKE, "b": FAST})["a"].leaders == ("b", "a")
 
 
@@ -61,6 +58,8 @@ def test_the_slower_are_compared_with_the_fastest_leader_at_the_group_s_level():
     found = verdicts(rates)
     assert (found["a"].fastest, found["b"].fastest) == ("c", "c")
     assert found["a"].ratio == compared(known(rates))["a", "c"]
+    pairs = compared(known({"a": FAST, "b": SLOW}))
+    assert pairs["a", "b"].low == pytest.approx(1 / pairs["b", "a"].high)
 
 
 def test_pairs_have_no_less_scatter_than_their_mean_and_degrees_by_satterthwaite():
@@ -73,12 +72,9 @@ def test_pairs_have_no_less_scatter_than_their_mean_and_degrees_by_satterthwaite
     assert {(each.error, each.degrees) for each in _pooled(still, set()).values()} == {(0.0, 8.0)}
 
 
-def test_rows_may_have_begun_at_different_rounds():
+def test_rows_may_have_rounds_that_others_lack():
     rates = {"a": rounds(*[100.0, 101.0] * 4), "b": rounds(*[90.0, 91.5] * 4), "c": rounds(80.0, 81.0)}
     assert [verdicts(rates)[row].verdict for row in "ab"] == ["leads", "slower"]
-
-
-def test_rounds_that_one_row_lacks_count_for_nothing():
     longer = {**FAST, 3: 7.0, 4: 900.0}
     assert verdicts({"a": longer, "b": ALIKE, "c": SLOW})["c"].verdict == "slower"
 
@@ -133,11 +129,6 @@ def test_who_is_beaten_by_a_tie_s_other_side_is_compared_with_that_one():
     assert found["third"].ratio.high < 1.0
 
 
-def test_both_ways_a_pair_says_the_same():
-    pairs = compared(known({"a": FAST, "b": SLOW}))
-    assert pairs["a", "b"].low == pytest.approx(1 / pairs["b", "a"].high)
-
-
 @pytest.mark.parametrize("rows", [2, 4])
 @pytest.mark.parametrize("scatter", [(0.02,), (0.045, 0.015, 0.015, 0.015)])
 def test_of_equal_rows_one_group_in_twenty_shows_a_difference(rows, scatter):
@@ -161,11 +152,19 @@ def test_a_load_that_comes_and_goes_makes_no_differences_and_hides_few():
     assert np.mean(found) >= 0.88  # 90 %, and as much of an error
 
 
-def test_what_is_decided_or_tight_needs_no_further_round():
+def test_what_is_open_is_measured_again_and_what_is_decided_or_tight_is_not():
     assert open_questions({"a": FAST, "b": SLOW}, 0.03, 3) == set()
     assert open_questions({"a": FAST, "b": ALIKE}, 0.03, 3) == set()  # a tie, and a tight one
     assert open_questions({"a": FAST, "b": ALIKE}, 0.001, 3) == {"a", "b"}
     assert open_questions({"a": FAST, "b": ALIKE, "c": SLOW}, 0.001, 3) == {"a", "b"}
+    ties = {"a": FAST, "b": ALIKE, "c": rounds(99.0, 101.2, 99.4)}
+    assert open_questions({**ties, "d": {}}, 0.001, 3) == {"a", "b", "c", "d"}
+    assert open_questions({"a": FAST, "b": {}}, 0.03, 3) == {"b"}
+    assert open_questions({"a": FAST, "b": {0: 80.0}}, 0.03, 3) == {"a", "b"}
+    assert open_questions({"a": {}}, 0.03, 3) == {"a"}
+    assert open_questions({"a": FAST}, 0.04, 3) == set()
+    assert open_questions({"a": FAST}, 0.001, 3) == {"a"}
+    assert open_questions({"a": {0: 100.0}}, 0.5, 3) == {"a"}
 
 
 def test_each_look_takes_a_share_of_the_chance_to_be_wrong():
@@ -265,11 +264,6 @@ def test_what_is_beyond_is_more_than_so_many_times_the_usual():
     assert (_beyond(noise, 10.0), _beyond(noise, 9.9)) == (set(), {"c"})
 
 
-def test_every_open_row_is_measured_again():
-    ties = {"a": FAST, "b": ALIKE, "c": rounds(99.0, 101.2, 99.4)}
-    assert open_questions({**ties, "d": {}}, 0.001, 3) == {"a", "b", "c", "d"}
-
-
 @pytest.mark.parametrize(
     ("found", "threshold", "left_open"),
     [
@@ -295,18 +289,6 @@ def test_what_is_wider_than_was_asked_for_is_open(found, threshold, left_open):
 )
 def test_what_is_given_up_would_stay_too_wide_were_the_noise_half_as_large(value, high, rounds, threshold, given_up):
     assert _open(Interval(value, value / 2, high, rounds), threshold) is not given_up
-
-
-def test_what_has_no_two_rounds_is_open():
-    assert open_questions({"a": FAST, "b": {}}, 0.03, 3) == {"b"}
-    assert open_questions({"a": FAST, "b": {0: 80.0}}, 0.03, 3) == {"a", "b"}
-    assert open_questions({"a": {}}, 0.03, 3) == {"a"}
-
-
-def test_a_row_alone_is_measured_until_its_own_interval_is_tight():
-    assert open_questions({"a": FAST}, 0.04, 3) == set()
-    assert open_questions({"a": FAST}, 0.001, 3) == {"a"}
-    assert open_questions({"a": {0: 100.0}}, 0.5, 3) == {"a"}
 
 
 def test_what_fifty_rounds_would_not_tell_is_given_up():

@@ -46,17 +46,13 @@ def test_rows_know_whether_their_verdicts_decided_how_long_they_were_measured(ru
     assert run.only().rates.first_look == first_look
 
 
-def test_a_failed_proof_disqualifies(run):
-    case = case_of(sampling=FULL)
-    run.add(case, proof=proof_of(case, passed=False))
-    row = run.only()
-    assert row.marks == ["proof failed"]
-    assert not row.comparable
-
-
-def test_no_proof_says_why(run):
-    run.add(case_of())
-    assert run.only().proof_reason == "proofs were switched off for this run"
+def test_a_failed_proof_disqualifies_and_a_missing_one_says_why(run):
+    failed = case_of(sampling=FULL)
+    run.add(failed, proof=proof_of(failed, passed=False))
+    run.add(case_of(batch=16))
+    failed, unproven = summarise(run.folder)
+    assert (failed.marks, failed.comparable) == (["proof failed"], False)
+    assert unproven.proof_reason == "proofs were switched off for this run"
 
 
 def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
@@ -105,16 +101,13 @@ def test_strong_scaling_is_from_one_device_with_the_whole_batch(run):
     assert weak.scaling.baseline_id != whole.id
 
 
-def test_more_than_ideal_is_flagged(run):
+def test_more_than_ideal_is_flagged_and_without_a_baseline_there_is_no_efficiency(run):
     run.proven(case_of(), slower=3.0)
     run.proven(case_of(ranks=2))
-    assert summarise(run.folder)[1].scaling.super_linear
-
-
-def test_no_baseline_no_efficiency(run):
-    run.proven(case_of(batch=16))
-    run.proven(case_of(ranks=2))
-    assert summarise(run.folder)[1].scaling is None
+    run.proven(case_of(ranks=2, batch=16))
+    _, flagged, alone = summarise(run.folder)
+    assert flagged.scaling.super_linear
+    assert alone.scaling is None
 
 
 def test_only_comparable_rows_of_one_group_are_compared(run):
