@@ -14,7 +14,7 @@ from reports.words.html import Body, Content, folded, mark, note, table, tag
 from reports.words.names import devices
 from reports.words.text import number, share
 from suite.predict.prediction import Answer, Asked, predict
-from suite.predict.scenario import SCHEDULES, Scenario
+from suite.predict.scenario import MODEL_ERROR, SCHEDULES, Scenario
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the bandwidth
 SPEEDS = (0.5, 1.0, 2.0, 4.0)  # of the device
@@ -53,8 +53,8 @@ def predicted(report: Report) -> Section | None:
 
 _DEFINITIONS = (
     "A model of the iteration, fitted to the fewest devices that exchange gradients or hold a network in stages, "
-    "predicts the speed on more of them (stagebench predict). The interval covers the uncertainty of the fit, not "
-    "what the model leaves out."
+    "predicts the speed on more of them (stagebench predict). The interval covers the uncertainty of the fit and the "
+    f"model’s own error, {share(MODEL_ERROR)} as validated."
 )
 
 
@@ -115,7 +115,9 @@ def grid(asked: Asked) -> dict[str, Any]:
 
 
 def _changed(asked: Asked, size: int, schedule: str, factor: float, speed: float) -> Scenario:
-    scenario = asked.on(size, schedule).slower(compute=1 / speed).but(compute_error=0.0, link_error=0.0)
+    scenario = (
+        asked.on(size, schedule).slower(compute=1 / speed).but(compute_error=0.0, link_error=0.0, model_error=0.0)
+    )
     between = scenario.network.between
     return scenario.but(network=replace(scenario.network, between=replace(between, beta=between.beta / factor)))
 

@@ -53,6 +53,7 @@ class Fit:
     beta_error: float
     error: float  # root mean square of the relative residuals
     worst: float  # the largest relative residual
+    samples: int  # times that were fitted: the two parameters leave two fewer degrees of freedom
 
     @property
     def describes(self) -> bool:
@@ -109,6 +110,7 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
         beta_error=float(errors[1]),
         error=float(np.sqrt(np.mean(residuals**2))),
         worst=float(np.abs(residuals).max()),
+        samples=len(times),
     )
 
 

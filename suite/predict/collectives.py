@@ -20,10 +20,10 @@ import math
 from dataclasses import dataclass, replace
 
 from suite.analysis.links import Fit
+from suite.analysis.stats import student_t
 from suite.errors import RequestError
 from suite.text import known
 
-CERTAIN = 2.0  # standard errors
 MOST_ERROR = 0.9  # of a link or a device of which nearly nothing is known
 
 
@@ -158,4 +158,4 @@ class KnownLink:
 def of_fit(fit: Fit, ranks: int, network: Network, source: str) -> KnownLink:
     """Return the link of exchanges over `ranks` ranks by the network's algorithm, with the error of a large message."""
     link = network.link_of(ranks, Cost(fit.alpha, fit.beta))
-    return KnownLink(link, CERTAIN * fit.beta_error / fit.beta, source)
+    return KnownLink(link, student_t(0.975, fit.samples - 2) * fit.beta_error / fit.beta, source)

@@ -17,8 +17,8 @@ from suite.errors import RequestError
 from suite.plan.networks import network_of
 from suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
 from suite.predict.pipeline import Pipelines, strategy_of
-from suite.predict.prediction import Asked, timeline
-from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications
+from suite.predict.prediction import ASSUMED, Asked, timeline
+from suite.predict.scenario import MODEL_ERROR, LayerCost, Layers, Scenario, activations, multiplications
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
@@ -63,9 +63,12 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
     if believed and slowed:
         sources.append(f"interference: {slowed:.2f} s for each second of that exchange")
     cut = f"cut: as {base.case.adapter}/{base.case.strategy} cuts it, {strategy.cut}"
+    sources.append(layers)
+    if series.together:
+        sources.append(ASSUMED)
     cases = tuple(row.id for row in series.rows)
     values = (series.measured, series.devices, cases, series.together, pipelines, believed)
-    return Asked(series.label, scenario, (series.stages_source, *sources, layers, cut), *values)
+    return Asked(series.label, scenario, (series.stages_source, *sources, cut), *values)
 
 
 def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int, ...]) -> tuple[Scenario, str]:
@@ -95,6 +98,7 @@ def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int,
         holds_back=series.side_by_side,
         borders=borders,
         compute_error=min(MOST_ERROR, series.speed_error),
+        model_error=MODEL_ERROR,
     )
     return scenario, source
 

@@ -9,15 +9,18 @@ import numpy as np
 
 from suite.analysis.links import fitted
 from suite.analysis.rows import Row
+from suite.analysis.scaling import shared
 from suite.analysis.summary import summarise
+from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.plan.networks import network_of
 from suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Link, Network, of_fit
 from suite.predict.fit_stages import fit_stages
-from suite.predict.prediction import Answer, Asked, predict
+from suite.predict.prediction import ASSUMED, Answer, Asked, predict
 from suite.predict.scenario import (
     BACKWARD,
     EVEN,
+    MODEL_ERROR,
     SCHEDULES,
     Jitter,
     LayerCost,
@@ -101,6 +104,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         known = _other_link(folder, series, every) or (link if series.side_by_side else None)
         return fit_stages(folder, series, known)
     layers, layers_source = _layers(folder, series)
+    layers, by_batch = _by_batch(folder, series, layers, every)
     link = _measured_link(series, layers, every) or link
     network, inside = _network(folder, series, every)
     if link is None:
@@ -108,7 +112,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
             "of a `stagebench comm`, or measure the case on 2 ranks with the passes compute_only and comm_only"
         )
-    sources = [series.stages_source, layers_source, link.source, *inside]
+    sources = [series.stages_source, layers_source, *([by_batch] if by_batch else []), link.source, *inside]
     whole = _stage_seconds(series)
     scenario = Scenario(
         batch=series.base.case.batch,
@@ -121,6 +125,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         jitter=_skewed(_jitter(folder, series.base), series),
         compute_error=min(MOST_ERROR, series.speed_error),
         link_error=min(MOST_ERROR, link.error),
+        model_error=MODEL_ERROR,
     )
     if series.devices > 1 and series.budget.waiting:
         sources.append(f"jitter: ranks wait {1000 * series.budget.waiting.value:.3g} ms for the last one")
@@ -202,6 +207,31 @@ def _layers(folder: RunFolder, series: Series) -> tuple[Layers, str]:
         for row in table
     )
     return joined(costs), "layers: timed one by one"
+
+
+def _by_batch(folder: RunFolder, series: Series, layers: Layers, every: Sequence[Series]) -> tuple[Layers, str | None]:
+    """Fit a + b x batch to each layer's seconds at two batches of one training on as many devices; in words, if it did.
+
+    The other batch is the one furthest from the series' own.
+    """
+    own = series.base.case
+
+    def held(case: Case) -> tuple[object, ...]:
+        return shared(case.on(batch=own.batch)), case.strategy, case.placement
+
+    rows = [row for one in every for row in one.rows if held(row.case) == held(own) and not lacks(row)]
+    row = max(rows, key=lambda row: abs(math.log(row.case.batch / own.batch)), default=series.base)
+    times = row.case.batch / own.batch
+    other = _layers(folder, Series(row, (row,)))[0] if times != 1 else ()
+    if [layer.name for layer in other] != [layer.name for layer in layers]:
+        return layers, ASSUMED if series.together else None
+    fitted_layers = []
+    for layer, changed in zip(layers, other, strict=True):
+        fixed = (times - changed.seconds / layer.seconds) / (times - 1) if layer.seconds else 0.0
+        fitted_layers.append(replace(layer, fixed=min(max(fixed, 0.0), 1.0)))
+    share = sum(layer.fixed * layer.seconds for layer in fitted_layers) / sum(layer.seconds for layer in layers)
+    words = f"{share:.0%} of forward and backward do not change with it, by batches {own.batch} and {row.case.batch}"
+    return tuple(fitted_layers), f"batch: {words}"
 
 
 def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tuple[Network, list[str]]:

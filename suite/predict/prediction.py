@@ -25,7 +25,7 @@ class Prediction:
     ranks: int
     schedule: str
     iteration: float
-    low: float  # the ends of the 95 % interval of the iteration, from what was measured; equal without a spread
+    low: float  # the ends of the 95 % interval of the iteration: of device, link and model; equal without errors
     high: float
     rate: float  # samples/s of all ranks
     efficiency: float  # rate / (ranks x one rank's)
@@ -70,7 +70,8 @@ def predict(scenario: Scenario, ranks: int) -> Prediction:
     if scenario.stages > 1:
         unhindered = timeline(scenario.but(network=scenario.network.scaled(0, 0)), ranks).trained
     least = max(unhindered, scenario.input)  # of an iteration without an exchange
-    low = high = 0.0  # errors of device and link are independent, so their effects add up in quadrature
+    # Errors of device, link and model are independent, so their effects add up in quadrature.
+    low = high = (scenario.model_error * iteration) ** 2
     for part, error in (("compute", scenario.compute_error), ("link", scenario.link_error)):
         if error:
             low += (iteration - timeline(scenario.slower(**{part: 1 - error}), ranks).seconds) ** 2
@@ -115,7 +116,8 @@ def helps(scenario: Scenario, ranks: int) -> list[Gain]:
 def _changes(scenario: Scenario, ranks: int) -> Iterator[tuple[str, str, Scenario]]:
     """Yield (kind, words, scenario) of the same training with one thing changed."""
     yield "device", "a device twice as fast", scenario.slower(compute=0.5)
-    yield "batch", "twice the batch, at the same seconds a sample", scenario.batched(2)
+    known = any(layer.fixed for layer in scenario.layers)
+    yield "batch", f"twice the batch{'' if known else ', at the same seconds a sample'}", scenario.batched(2)
     if scenario.read:
         yield "readers", "twice the readers", scenario.but(readers=2 * scenario.readers)
     if scenario.jitter is not EVEN:
@@ -144,6 +146,9 @@ def _networks(network: Network, ranks: int) -> Iterator[tuple[str, str, Network]
 
 TRUSTED = 0.1  # the greatest error of a prediction that is of use; docs/validation.md
 
+# Of strong scaling, where nothing says how a device's time depends on its batch.
+ASSUMED = "batch: a sample is assumed to take as long in any batch; measure two batches, or give --set fixed_share"
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -167,10 +172,7 @@ class Asked:
         return self.pipelines.refusal(ranks, samples) if self.pipelines else None
 
     def on(self, ranks: int, schedule: str) -> Scenario:
-        """Return the scenario of `ranks` ranks; a sample's time is assumed not to depend on the batch.
-
-        RequestError for an impossible number.
-        """
+        """Return the scenario of `ranks` ranks; RequestError for an impossible number."""
         refusal = self.refusal(ranks)
         if refusal:
             raise RequestError(f"{self.label} on {ranks} ranks: {refusal}")

@@ -17,8 +17,8 @@ from suite.plan.text import values_of
 from suite.plugins import workloads
 from suite.predict.collectives import KnownLink, Link, Network, of_fit, positive
 from suite.predict.from_run import asked_of
-from suite.predict.prediction import Asked
-from suite.predict.scenario import EVEN, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
+from suite.predict.prediction import ASSUMED, Asked
+from suite.predict.scenario import EVEN, MODEL_ERROR, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from suite.results.stored import text_of
@@ -49,8 +49,10 @@ class Request(BaseModel):
     read_rate: float | None = None  # samples/s of one reader; None: input is never waited for
     readers: int | None = None  # of each device
     jitter: float | None = None  # standard deviation of a rank's iterations over their mean
+    fixed_share: float | None = None  # of forward and backward at `batch`: seconds that another batch does not change
 
     # How it is distributed.
+    global_batch: int | None = None  # samples of all devices together (strong scaling); None: each has `batch`
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(_list)] = Field([2, 4, 8, 16, 32])
     schedule: Annotated[list[str] | None, BeforeValidator(_list)] = None  # names, or all; None: wfbp, or the run's
     compression: float = 1.0  # times fewer bytes than float32
@@ -117,13 +119,30 @@ class Request(BaseModel):
             pieces = 1 if self.microbatches is None else self.microbatches
             pipeline = {"compression": self.compression, "stages": self.stages, "microbatches": pieces}
             scenario = training.scenario.but(**self._of_a_pipeline(), **pipeline)
-            return [replace(training, scenario=scenario)], []
+            return [self._with_batches(replace(training, scenario=scenario))], []
         for name in OF_A_RUN:
             if getattr(self, name) is not None:
                 raise RequestError(f"{name} is known from {run}; leave one of them out")
         trainings, refusals = asked_of(RunFolder.open(run), self.workload, link)
         other = network if self.algorithm or self.ranks_per_node > 1 else None
-        return [self._changed(training, other, link) for training in trainings], refusals
+        return [self._with_batches(self._changed(training, other, link)) for training in trainings], refusals
+
+    def _with_batches(self, asked: Asked) -> Asked:
+        """Return the training with the batch of all devices, and the layers' fixed share, that were given."""
+        if self.fixed_share is not None:
+            if not 0 <= self.fixed_share <= 1:
+                raise RequestError(f"fixed_share = {self.fixed_share} should be a share, from 0 to 1")
+            layers = tuple(replace(layer, fixed=self.fixed_share) for layer in asked.scenario.layers)
+            sources = tuple(source for source in asked.sources if not source.startswith("batch: "))
+            words = f"batch: {self.fixed_share:.0%} of forward and backward do not change with it, as given"
+            asked = replace(asked, scenario=asked.scenario.but(layers=layers), sources=(*sources, words))
+        if self.global_batch is not None and self.global_batch != asked.together:
+            positive("global batch", self.global_batch)
+            asked = asked.changed([f"batch: {self.global_batch:,} of all devices together"])
+            asked = replace(asked, together=self.global_batch)
+            if not any(source.startswith("batch: ") for source in asked.sources):
+                asked = replace(asked, sources=(*asked.sources, ASSUMED))
+        return asked
 
     def _described(self, network: Network, link: KnownLink | None) -> Asked:
         """Return the training that numbers describe; `network` lacks the link between ranks."""
@@ -154,6 +173,7 @@ class Request(BaseModel):
             jitter=EVEN if self.jitter is None else Jitter.normal(self.jitter),
             compute_error=self.spread or 0.0,
             link_error=link.error,
+            model_error=MODEL_ERROR,
         )
         return Asked(f"{label} batch {self.batch}", scenario, (source, link.source), {})
 

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from suite.analysis.stats import student_t
 from suite.plan import load
 from suite.plan.resolve import resolve
 from suite.plugins import adapters, launchers, workloads
+from suite.predict.scenario import MODEL_ERROR
 from tests.validation.comparing import FEW, case_of
-from tests.validation.prediction import plan_of
+from tests.validation.prediction import measured_inside_predicted, plan_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PREDICTION, STAGES, COMPARING = (
@@ -26,6 +28,19 @@ def test_four_ranks_are_predicted_within_the_bounds(found, cases):
     assert found["median_error"] <= 0.05
     assert found["worst_error"] <= 0.15, errors
     assert found["worst_error"] == max(map(abs, errors.values()))
+
+
+def test_predicted_intervals_hold_what_was_measured_and_the_model_s_error_is_that_of_its_cases():
+    parts = [[one for several in found["settings"].values() for one in several] for found in (PREDICTION, STAGES)]
+    page = (DOCS / "validation.md").read_text()
+    for found, cases in zip((PREDICTION, STAGES), parts, strict=True):
+        inside = measured_inside_predicted(cases)
+        assert (found["measured_inside_predicted"], found["cases"]) == (inside, len(cases))
+        assert inside >= 11 / 12 * len(cases)
+        assert f"Measured inside predicted: {inside} of {len(cases)} cases." in page
+    errors = [one["error"] for cases in parts for one in cases]
+    squares = sum(error**2 for error in errors) / len(errors)
+    assert pytest.approx(student_t(0.975, len(errors)) * squares**0.5, abs=5e-4) == MODEL_ERROR
 
 
 def test_equal_runs_are_seldom_called_different():

@@ -4,10 +4,12 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
+from suite.analysis.links import fitted
 from suite.errors import RequestError
-from suite.predict.collectives import ALGORITHMS, Cost, Link, Network
+from suite.predict.collectives import ALGORITHMS, Cost, Link, Network, of_fit
 from suite.predict.data_parallel import BUCKET, FIRST_BUCKET, messages
 from suite.predict.prediction import helps, predict, timeline
 from suite.predict.scenario import SCHEDULES, Jitter, LayerCost, Scenario, by_arithmetic, joined
@@ -160,6 +162,32 @@ def test_the_interval_holds_what_a_slower_and_a_faster_rate_would_give():
     slower = predict(scenario_of().slower(compute=1.05), 8).iteration
     assert unsure.low < sure.iteration < slower <= unsure.high
     assert unsure.rates[0] < unsure.rate < unsure.rates[1]
+
+
+def test_what_the_model_leaves_out_widens_the_interval_in_quadrature():
+    device = predict(scenario_of(compute_error=0.05), 8)
+    whole = predict(scenario_of(compute_error=0.05, model_error=0.1), 8)
+    apart = [math.hypot(end - device.iteration, 0.1 * device.iteration) for end in (device.low, device.high)]
+    assert [whole.iteration - whole.low, whole.high - whole.iteration] == pytest.approx(apart)
+
+
+@pytest.mark.parametrize(("sizes", "times"), [(3, 12.7062), (4, 4.3027), (12, 2.2281)])
+def test_a_fitted_link_is_as_uncertain_as_the_fewness_of_its_sizes(sizes, times):
+    noise = np.random.default_rng(1)
+    size = 1e5 * np.arange(1, sizes + 1)
+    found = fitted(size, (1e-3 + 1e-8 * size) * noise.uniform(0.99, 1.01, sizes))
+    error = of_fit(found, 2, Network(Link(0.0, 0.0)), "measured").error
+    assert error == pytest.approx(times * found.beta_error / found.beta, rel=1e-4)
+
+
+def test_another_batch_leaves_a_layer_its_fixed_seconds():
+    """Seconds of a layer are a + b x batch, whatever the batch was before."""
+    layer = LayerCost("fc", 0.01, 0.02, 5e7, fixed=0.4)
+    scenario = Scenario(8, (layer,), Network(Link(0.0, 0.0)), h2d=0.001, update=0.002)
+    for batch in (1, 8, 32):
+        found = scenario.batched(2).batched(batch / 16)
+        assert found.forward + found.backward == pytest.approx(0.012 + 0.018 * batch / 8)
+        assert (found.batch, found.update, found.h2d) == pytest.approx((batch, 0.002, 0.001 * batch / 8))
 
 
 def test_what_would_help_most_comes_first():

@@ -9,7 +9,7 @@ from suite.contracts.case import Placement
 from suite.errors import RequestError
 from suite.predict.collectives import KnownLink, Link, Network
 from suite.predict.from_run import MOST_ERROR, asked_of, beside_measured, fit, series_of
-from suite.predict.prediction import Answer, predict
+from suite.predict.prediction import ASSUMED, Answer, predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
 from tests.reports.made_run import case_of
 from tests.support.errors import raising
@@ -415,6 +415,7 @@ def test_strong_scaling_is_a_series_whose_ranks_share_the_batch(run):
     assert "batch 32 of all devices together" in series.label
     asked = fit(run.folder, series)
     assert asked.scenario.batch == 16
+    assert ASSUMED in asked.sources
     assert asked.on(2, "wfbp") == asked.scenario.but(schedule="wfbp")
     half, whole = asked.on(4, "wfbp"), asked.on(1, "wfbp")
     assert (half.batch, half.update) == (8, asked.scenario.update)
@@ -425,6 +426,35 @@ def test_strong_scaling_is_a_series_whose_ranks_share_the_batch(run):
     assert four.iteration < two.iteration
     with pytest.raises(RequestError, match="on 64 ranks: there are only 32 samples; ask for 32 at most"):
         asked.on(64, "wfbp")
+
+
+@pytest.mark.parametrize("other", [8, 64])
+def test_two_batches_tell_how_a_layer_s_seconds_depend_on_the_batch(run, other):
+    """In strong scaling, each layer takes a + b x batch, as another batch on as many devices shows."""
+
+    def timed(batch):
+        def change(record):
+            for rank in record["ranks"]:
+                for name, share in (("native", 3), ("compute_only", 3), ("staged", 3), ("comm_only", 0.1)):
+                    one, seconds = rank["passes"][name], share * (0.02 + 0.001 * batch)
+                    one |= {"step_s": [seconds] * len(one["step_s"]), "wall_s": seconds * len(one["step_s"])}
+                    if name in ("compute_only", "comm_only"):
+                        one["pairs_s"] = [[3 * (0.02 + 0.001 * batch), seconds]] * 4
+                stages = {"forward": 0.02 + 0.001 * batch, "backward": 0.04 + 0.002 * batch}
+                steps = len(rank["passes"]["staged"]["step_s"])
+                rank["passes"]["staged"]["stage_s"] = {name: [value] * steps for name, value in stages.items()}
+                rank.pop("layers", None)
+
+        return change
+
+    for ranks, batch, scaling in ((2, 16, "strong"), (2, other, "weak")):
+        case = of_resnet50(ranks, batch=batch, scaling=scaling, data="synthetic")
+        run.changed(run.proven(case), timed(batch))
+    asked = next(one for one in asked_of(run.folder, None, None)[0] if one.together)
+    assert any(source.startswith("batch: 56% of forward and backward do not change") for source in asked.sources)
+    for ranks in (2, 4, 32):
+        scenario, batch = asked.on(ranks, "wfbp"), 32 / ranks
+        assert scenario.forward + scenario.backward == pytest.approx(0.06 + 0.003 * batch)
 
 
 def test_a_node_s_own_link_is_what_the_run_measured_on_one_node(run):

@@ -31,7 +31,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -186,6 +186,11 @@ def predicted(run: Path) -> Iterator[dict[str, Any]]:
             }
 
 
+def measured_inside_predicted(cases: Sequence[dict[str, Any]]) -> int:
+    """How many measured speeds lie within the 95 % interval of their prediction."""
+    return sum(one["rate_low"] <= one["measured"]["value"] <= one["rate_high"] for one in cases)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -209,8 +214,10 @@ def main() -> None:
                 found[rate] = list(measured(out / rate, "hosts", *words, *hosts, before=inside))
             finally:
                 stagebench("lab", "down", "--name", LAB)
-    errors = [abs(one["error"]) for several in found.values() for one in several]
+    cases = [one for several in found.values() for one in several]
+    errors = [abs(one["error"]) for one in cases]
     summary = {"median_error": median(errors), "worst_error": max(errors)} if errors else {}
+    summary |= {"cases": len(cases), "measured_inside_predicted": measured_inside_predicted(cases)}
     print(json.dumps({"cores": os.cpu_count(), "core_share": SHARE, **summary, "settings": found}, indent=1))
 
 

@@ -32,6 +32,7 @@ from suite.results.run_folder import RunFolder
 from tests.suite.test_predict_model import end_of, every_cut
 from tests.suite.test_predict_model import scenario_of as small_scenario
 from tests.suite.test_predict_simulation import RANKS, Simulation, scenario_of
+from tests.validation.prediction import measured_inside_predicted
 from tests.validation.published_traces import Point, points
 from tests.validation.trust import commit
 
@@ -132,7 +133,8 @@ def of_own_runs(name: str, remarks: str) -> str:
     each = [(setting, one) for setting, several in found["settings"].items() for one in several]
     errors = [(f"{setting}: {one['case']}", abs(one["error"])) for setting, one in each]
     return f"""\
-{origin(found)}Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two ranks as with four.
+{origin(found)}{remark(found)}\
+Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two ranks as with four.
 {remarks}
 
 Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_error"]:.1%} (at most 15 %).
@@ -144,11 +146,11 @@ Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_erro
 
 def of_intervals(each: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """How often what was measured agrees with what was predicted."""
-    known = [(one, one["measured"]["low"], one["measured"]["high"]) for _, one in each]
-    within = sum(low <= one["predicted"] <= high for one, low, high in known)
-    text = f"In {within} of {len(known)} cases the prediction lies within the 95 % interval that was measured"
-    overlap = [one["rate_low"] <= high and low <= one["rate_high"] for one, low, high in known if "rate_low" in one]
-    return f"{text}; in {sum(overlap)} of {len(overlap)} both intervals overlap." if overlap else f"{text}."
+    inside = measured_inside_predicted([one for _, one in each])
+    return (
+        f"Measured inside predicted: {inside} of {len(each)} cases. The predicted 95 % interval holds the model's own "
+        "error, which is that of these cases and of the other part's."
+    )
 
 
 def of_published(folder: Path) -> str:
