@@ -14,7 +14,6 @@ from suite.worker.packed_set import Record, RecordSource
 
 FORM = "imagemap"
 CHECKED = 1000  # images of a set
-MODES = {"JPEG": ("L", "RGB"), "PNG": ("1", "L", "LA", "P", "RGB", "RGBA")}  # Pillow's; decoded alike by OpenCV
 UPRIGHT = (0, 1)  # Exif's orientations without a rotation
 ORIENTATION = 0x0112
 SIGNS = "\t\r\n@"  # of the map file; behind an @ CNTK looks for an image in an archive
@@ -49,7 +48,7 @@ def write(samples: Iterable[Record], folder: str) -> None:
     with opened(files.images) as images, opened(files.lengths) as lengths:
         for sample in samples:
             path, encoded = sample.path, sample.encoded or b""
-            if not path or set(path) & set(SIGNS) or not read_alike(encoded):
+            if not path or set(path) & set(SIGNS) or turned(encoded):
                 path, encoded = own(sample.number, encoded, folder)
             images.write("%s\t%d\n" % (path, sample.label))
             lengths.write("%d\n" % len(encoded))
@@ -103,38 +102,23 @@ def opened(path: str, mode: str = "w") -> Any:
     return open(path, mode, encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
-def read_alike(encoded: bytes) -> bool:
-    """Check that OpenCV reads an image as Pillow does: OpenCV rotates by Exif, and converts CMYK differently."""
+def turned(encoded: bytes) -> bool:
+    """Return whether Exif turns an image, as only OpenCV does; damaged Exif counts as if it did."""
     from PIL import Image
 
-    with Image.open(BytesIO(encoded)) as image:
-        alike = image.mode in MODES.get(image.format or "", ())
-    return alike and (photographs.without_exif(encoded) == encoded or upright(encoded))
-
-
-def upright(encoded: bytes) -> bool:
-    """Check that Exif has no rotation; damaged Exif counts as none."""
-    from PIL import Image
-
+    if photographs.without_exif(encoded) == encoded:
+        return False
     try:
         with Image.open(BytesIO(encoded)) as image:
-            return image.getexif().get(ORIENTATION, 1) in UPRIGHT
+            return image.getexif().get(ORIENTATION, 1) not in UPRIGHT
     except Exception:  # Pillow's parser of Exif raises what it likes
-        return False
+        return True
 
 
 def own(number: int, encoded: bytes, folder: str) -> Tuple[str, bytes]:
-    """(name, content) of an image written into a part: without its Exif, or decoded as everybody does."""
-    from PIL import Image
-
-    plain, name = photographs.without_exif(encoded), "%08d.jpg" % number
-    if not read_alike(plain):
-        written, name = BytesIO(), "%08d.png" % number
-        with Image.open(BytesIO(encoded)) as image:
-            photographs.in_rgb(image).save(written, "PNG")
-        plain = written.getvalue()
-    elif plain[:2] != photographs.BEGIN:
-        name = "%08d.png" % number
+    """(name, content) of an image written into a part, without its Exif."""
+    plain = photographs.without_exif(encoded)
+    name = "%08d.%s" % (number, "jpg" if plain[:2] == photographs.BEGIN else "png")
     with open(os.path.join(folder, name), "wb") as stream:
         stream.write(plain)
     return name, plain

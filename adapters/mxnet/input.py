@@ -197,9 +197,8 @@ def readable(encoded: bytes) -> bytes:
     try:
         mx.image.imdecode(encoded, flag=1).wait_to_read()
     except mx.base.MXNetError:
-        from PIL import Image
-
         written = BytesIO()
-        Image.open(BytesIO(encoded)).convert("RGB").save(written, "PNG")
+        with photographs.opened_image(encoded) as image:
+            photographs.in_rgb(image).save(written, "PNG")
         return written.getvalue()
     return encoded

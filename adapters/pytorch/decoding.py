@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.utils.data import get_worker_info
 
 from suite.worker.contract import Unavailable
-from suite.worker.photographs import Photographs, Within, naming, random_box, refuse_huge
+from suite.worker.photographs import Photographs, naming, opened_image, random_box
 from suite.worker.sources import Source
 from workloads.catalogue import Box, Preprocessing
 
@@ -141,19 +141,16 @@ class Files(ImageFiles):
 
     def sample(self, index: int) -> Tuple[Any, int]:
         """A `File`, or the crop of one that the device's decoder does not take; OSError names an unreadable one."""
-        from PIL import Image  # here: sources of arrays need no decoder
-
         path, label = self._files[index]
         crop = self._photographs.crop
         with naming(path):
-            with Within(path) as stream, Image.open(stream) as opened:
+            with opened_image(path) as opened:
                 size = opened.size
                 fits = opened.format == "JPEG" and opened.mode in ("RGB", "L")
                 # Red, green and blue as they are: decoders differ.
                 fits = fits and opened.info.get("adobe_transform") != 0
-                stream.seek(0)
-                content = bytearray(stream.read())
-                refuse_huge(opened, len(content))
+                opened.fp.seek(0)
+                content = bytearray(opened.fp.read())
             box = self._photographs.how.centre(*size, crop=crop)
             if not fits or wasteful(cut_of(size, box, crop), crop):
                 return centre(self._photographs, path), label

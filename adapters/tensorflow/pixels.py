@@ -2,7 +2,8 @@
 
 The same as `suite.worker.photographs` does with Pillow: libjpeg's accurate transform; a triangle
 filter as wide as a pixel of the result over a box of fractions of pixels (ScaleAndTranslate);
-whole levels. Of a JPEG only the part that the filter reaches is decoded.
+whole levels. Of a JPEG only the part that the filter reaches is decoded. Pillow decodes what TensorFlow reads
+differently or not at all, and images that may be too large.
 """
 
 import math
@@ -11,9 +12,12 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from suite.worker.array_files import FREE
+from suite.worker.photographs import PIXEL_BYTES, PNG_BITS, in_rgb, opened_image
 from workloads.catalogue import Preprocessing
 
 TRIES = 10
+PNG, PNG_SIDES = b"\x89PNG\r\n\x1a\n", 16  # a PNG's first bytes; the place of its width and height, 4 bytes each
 Boxes = Callable[[Any, Any], Any]  # (width, height) -> left, top, right, bottom; all float64
 
 
@@ -49,12 +53,28 @@ class Pixels:
     def _cut(self, encoded: Any, box_of: Boxes) -> Any:
         """Return float32 (crop, crop, 3) in levels from 0 to 255."""
 
-        def jpeg() -> Any:
-            sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.float64)
-            return self._partly(encoded, sides, box_of(sides[1], sides[0]))
+        def unless_odd(alike: Any, sides: Any, decode: Callable[[], Any]) -> Any:
+            small = tf.reduce_prod(tf.cast(sides, tf.float64)) * PIXEL_BYTES <= FREE
+            return tf.cond(tf.logical_and(alike, small), decode, by_pillow)
 
-        def other() -> Any:  # despite its name it decodes PNGs, too
-            pixels = tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+        def jpeg() -> Any:
+            shape = tf.image.extract_jpeg_shape(encoded)
+            sides = tf.cast(shape[:2], tf.float64)
+            return unless_odd(shape[2] < 4, sides, lambda: self._partly(encoded, sides, box_of(sides[1], sides[0])))
+
+        def other() -> Any:
+            begins = tf.equal(tf.strings.substr(encoded, 0, len(PNG)), PNG)
+            return tf.cond(tf.logical_and(begins, tf.strings.length(encoded) > PNG_BITS), png, by_pillow)
+
+        def png() -> Any:
+            bits = tf.io.decode_raw(tf.strings.substr(encoded, PNG_BITS, 1), tf.uint8)[0]
+            sides = tf.io.decode_raw(tf.strings.substr(encoded, PNG_SIDES, 8), tf.int32, little_endian=False)
+            return unless_odd(tf.equal(bits, 8), sides, lambda: whole(tf.io.decode_png(encoded, channels=3)))
+
+        def by_pillow() -> Any:
+            return whole(tf.ensure_shape(tf.numpy_function(decoded, [encoded], tf.uint8), [None, None, 3]))
+
+        def whole(pixels: Any) -> Any:
             sides = tf.cast(tf.shape(pixels)[:2], tf.float64)
             return pixels, box_of(sides[1], sides[0])
 
@@ -89,6 +109,12 @@ class Pixels:
         """Round to whole levels, as Pillow does, subtract the mean, divide by each channel's deviation."""
         rows = tf.reshape(tf.round(levels), [self._crop, 3 * self._crop])
         return tf.reshape((rows - self._mean) / self._deviation, [self._crop, self._crop, 3])
+
+
+def decoded(encoded: bytes) -> np.ndarray:
+    """Return uint8 (height, width, 3) by Pillow."""
+    with opened_image(encoded) as image:
+        return np.asarray(in_rgb(image))
 
 
 def random_box(how: Preprocessing, draws: Any, width: Any, height: Any) -> Any:

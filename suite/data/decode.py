@@ -1,23 +1,18 @@
 """Images decoded one by one, to find the unreadable ones before a training does."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
-
 from suite.worker.image_folder import listed
-from suite.worker.photographs import Within, refuse_huge
-
-UNREADABLE = (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError)
+from suite.worker.photographs import in_rgb, naming, opened_image
 
 
 def header(path: Path) -> tuple[int, int]:
     """Return (width, height) from the file's header; OSError names an unreadable file."""
-    try:
-        with Within(path) as stream, Image.open(stream) as image:
-            return image.size
-    except UNREADABLE as error:
-        raise OSError(_sentence(path, error)) from error
+    with naming(str(path)), opened_image(path) as image:
+        size: tuple[int, int] = image.size
+        return size
 
 
 def images(folder: Path) -> list[Path]:
@@ -36,11 +31,10 @@ def problems(paths: list[Path]) -> Iterator[str | None]:
     """Yield for each image None, or why it cannot be decoded."""
     for path in paths:
         try:
-            with Within(path) as stream, Image.open(stream) as image:
-                refuse_huge(image, path.stat().st_size)
-                image.convert("RGB")
-        except UNREADABLE as error:
-            yield _sentence(path, error)
+            with naming(str(path)), opened_image(path) as image:
+                in_rgb(image)
+        except OSError as error:
+            yield str(error)
         else:
             yield None
 
@@ -51,17 +45,6 @@ def blank(paths: list[Path]) -> bool:
 
 
 def _flat(path: Path) -> bool:
-    try:
-        with Within(path) as stream, Image.open(stream) as image:
-            refuse_huge(image, path.stat().st_size)
-            return image.convert("RGB").getcolors(1) is not None  # None: two colours or more
-    except UNREADABLE:
-        return False
-
-
-def _sentence(path: Path, error: BaseException) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        why = "not an image that Pillow knows"
-    else:
-        why = getattr(error, "strerror", None) or str(error)
-    return f"cannot read the image {path}: {why}; replace it, or move it out of the set"
+    with suppress(OSError), naming(str(path)), opened_image(path) as image:
+        return in_rgb(image).getcolors(1) is not None  # None: two colours or more
+    return False

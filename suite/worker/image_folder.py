@@ -7,7 +7,9 @@ nor images: they are skipped, and `Images.left_out` names them.
 import os
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+# Of images in formats that `suite.worker.photographs` does not read; they are left out by name.
+OTHER_SUFFIXES = (".avif", ".heic", ".heif", ".jp2", ".jxl", ".ppm", ".pgm", ".ico", ".tga", ".psd", ".svg", ".dng")
 # In lower case, in addition to every name that begins with a dot.
 SYSTEM_NAMES = (
     "$recycle.bin",
@@ -17,6 +19,7 @@ SYSTEM_NAMES = (
     "@recently-snapshot",
     "@recycle",
     "__macosx",
+    "__pycache__",
     "desktop.ini",
     "ehthumbs.db",
     "ehthumbs_vista.db",
@@ -25,6 +28,7 @@ SYSTEM_NAMES = (
     "system volume information",
     "temporary items",
     "thumbs.db",
+    "~snapshot",
 )
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")  # parts of a set, the first ones first
 DEEP, MANY = 5, 200  # levels and folders that are searched for the folder that was meant
@@ -54,39 +58,63 @@ def of_a_system(name: str) -> bool:
     return name.startswith(".") or name.strip().lower() in SYSTEM_NAMES
 
 
+def escaped(name: str) -> str:
+    """Return a file's name as text on one line: bytes that are no UTF-8 and control characters as their codes."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def listed(path: str) -> Images:
     """Return the classes and images of a folder; ValueError for another layout names the folder to give."""
     names = sorted(os.listdir(path))
     folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
     left_out = ["%s/" % name for name in folders if of_a_system(name)]
-    left_out += [name for name in names if _is_image(name) and name not in folders]
+    left_out += [
+        name for name in names if name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES) and name not in folders
+    ]
     files: List[Tuple[str, int]] = []
     classes: List[str] = []
     for name in folders:
-        if of_a_system(name):
-            continue
         folder = os.path.join(path, name)
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        images = [entry for entry in found if _is_image(entry.name)]
-        left_out += ["%s/%s" % (name, entry.name) for entry in images if of_a_system(entry.name)]
-        images = [entry for entry in images if not of_a_system(entry.name)]
+        images = [] if of_a_system(name) else _images(folder, left_out)
         if images:
-            for entry in images:
-                _refuse_pipe(entry)
-            files.extend((entry.path, len(classes)) for entry in images)
+            files.extend((image, len(classes)) for image in images)
             classes.append(name)
-        elif all(of_a_system(entry.name) for entry in found):
+        elif not of_a_system(name):
+            if _has_files(folder):
+                raise ValueError(escaped(_another_layout(path, name)))
             left_out.append("%s/" % name)
-        else:
-            raise ValueError(_another_layout(path, name))
     if not classes or set(map(str.lower, classes)) <= set(SPLITS):
-        raise ValueError(_another_layout(path, None))
-    return Images(files, classes, left_out)
+        raise ValueError(escaped(_another_layout(path, None)))
+    return Images(files, classes, list(map(escaped, left_out)))
+
+
+def _images(folder: str, left_out: List[str]) -> List[str]:
+    """Return the images of a class, sorted; add what looks like others to `left_out`."""
+    _refuse_odd_name(folder)
+    images = []
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if _is_image(entry.name) and not of_a_system(entry.name):
+            _refuse_odd_name(entry.path)
+            _refuse_pipe(entry)
+            images.append(entry.path)
+        elif entry.name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES):
+            left_out.append("%s/%s" % (os.path.basename(folder), entry.name))
+    return images
 
 
 def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _refuse_odd_name(path: str) -> None:
+    """Raise ValueError for a name that is no UTF-8 text: records and some frameworks cannot hold it."""
+    try:
+        os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("the name of %s is no UTF-8 text; rename it (convmv renames many)" % escaped(path))
 
 
 def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
@@ -94,9 +122,9 @@ def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
     try:
         odd = not entry.is_file() and os.path.exists(entry.path)
     except OSError as error:  # links in a circle
-        raise ValueError("%s: %s; move it out of the set" % (entry.path, error.strerror))
+        raise ValueError("%s: %s; move it out of the set" % (escaped(entry.path), error.strerror))
     if odd:
-        raise ValueError("%s is no file; move it out of the set" % entry.path)
+        raise ValueError("%s is no file; move it out of the set" % escaped(entry.path))
 
 
 def _another_layout(path: str, name: Optional[str]) -> str:
@@ -105,10 +133,6 @@ def _another_layout(path: str, name: Optional[str]) -> str:
     `name` is a folder in it that holds files, but no images.
     """
     rule = "one level of folders is read, one folder of images (%s) per class" % ", ".join(IMAGE_SUFFIXES)
-    parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))] if name is None else []
-    if parts:
-        problem = "%s: %s are parts of a set, not classes; %s" % (path, " and ".join(parts), rule)
-        return problem + ": sort the images of each part into such folders, and give one part"
     problem = "%s %s; %s" % (path, "has no class folders" if name is None else "has no images in %s" % name, rule)
     below = list(_below(path))
     meant = [folder for folder in below if folder != path and _is_set(folder)]
@@ -117,13 +141,21 @@ def _another_layout(path: str, name: Optional[str]) -> str:
         meant = [above]
     if meant:
         return "%s: give %s" % (problem, meant[0])
-    if name is not None:
-        deep = [folder for folder in _below(os.path.join(path, name)) if _has_images(folder)]
-        if deep:
-            problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
-            return problem + ": move or link the images of each class into its own folder"
-        return problem + ": put its images into it, or move it out of the set"
-    return problem + (": sort its images into such folders" if _has_images(path) else "")
+    parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))]
+    if parts and set(map(str.lower, parts)) <= set(SPLITS):
+        problem = "%s: %s are parts of a set, not classes; %s" % (path, " and ".join(parts), rule)
+        return problem + ": sort the images of each part into such folders, and give one part"
+    if name is None:
+        return problem + ": %s such folders" % ("sort its images into" if _has_images(path) else "give one with")
+    folder = os.path.join(path, name)
+    deep = [each for each in _below(folder) if _has_images(each)]
+    if deep:
+        problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
+        return problem + ": move or link the images of each class into its own folder"
+    other = {os.path.splitext(each)[1].lower() for each in os.listdir(folder)}.intersection(OTHER_SUFFIXES)
+    if other:
+        return problem + ", not %s: save its images in one of these formats" % ", ".join(sorted(other))
+    return problem + ": put its images into it, or move it out of the set"
 
 
 def _below(path: str) -> Iterator[str]:
@@ -161,6 +193,15 @@ def _folders(path: str) -> List[str]:
     except OSError:
         return []
     return [name for name in names if not of_a_system(name) and os.path.isdir(os.path.join(path, name))]
+
+
+def _has_files(path: str) -> bool:
+    """Return whether a person has left a file somewhere below a folder."""
+    for _, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if not of_a_system(name)]
+        if not all(map(of_a_system, names)):
+            return True
+    return False
 
 
 def _has_images(path: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from suite.worker.job import Pack
-from suite.worker.photographs import shrunk
+from suite.worker.photographs import common, naming, shrunk
 from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, other_classes
 from suite.worker.trainer import Trainer
@@ -23,7 +23,7 @@ from suite.worker.typed_json import from_json, load, store
 from workloads.catalogue import PHOTOGRAPHS, Preprocessing
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
-FORMAT = 2
+FORMAT = 3
 MANY_SKIPPED = 1 << 28  # bytes of a part's own file, at most: it holds the reason for each image that was skipped
 OWN = (PART, "lock.mdb")  # files that are no samples: stagebench's, and the lock that a reader of LMDB writes
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     number: int  # in the set it comes from
     label: int
     name: str  # its file's name, or "" if it has none
-    encoded: Optional[bytes]  # the image file's bytes; None for a sample of an array
+    encoded: Optional[bytes]  # an image file's bytes, which all decoders read alike; None for a sample of an array
     image: np.ndarray  # as a network sees it: float32 (channels, height, width), normalised, the centre crop
     path: str = ""  # the file whose whole content is `encoded`; "" if there is none
 
@@ -163,8 +163,8 @@ class RecordSource(Source):
 def record(source: Source, index: int, resize: int = 0) -> Record:
     """Read one sample; OSError names an image that cannot be decoded.
 
-    A reader that meets such an image in mid-run may lose other samples. With `resize` a photograph is encoded anew, its
-    shorter side scaled to that many pixels.
+    A reader that meets such an image in mid-run may lose other samples. A photograph is encoded anew if decoders read
+    it differently, and with `resize`: its shorter side is then scaled to that many pixels.
     """
     image, label = source.sample(index)
     if source.files is None:
@@ -172,7 +172,8 @@ def record(source: Source, index: int, resize: int = 0) -> Record:
     path = source.files[index][0]
     with open(path, "rb") as stream:
         content = stream.read()
-    encoded = shrunk(content, resize) if resize else content
+    with naming(path):
+        encoded = common(shrunk(content, resize) if resize else content)
     name = os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
     return Record(index, label, name, encoded, image, os.path.abspath(path) if encoded is content else "")
 

@@ -1,4 +1,8 @@
-"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.catalogue` states it."""
+"""The way from an image file's bytes to a network's input, by Pillow, as `workloads.catalogue` states it.
+
+The files' formats are in FORMATS, whatever their names say; of an animation or a document the first picture is read.
+What frameworks' decoders read differently is read by Pillow, or packed as a PNG (`common`).
+"""
 
 import math
 import os
@@ -9,9 +13,11 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
-from suite.worker.array_files import DENSE, FREE
+from suite.worker.array_files import FREE
 from workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # Pillow's names
+READ = ", ".join(FORMATS[:-1]) + " and " + FORMATS[-1]
 BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, two of its markers
 
 
@@ -33,16 +39,53 @@ def decoder() -> Optional[Any]:
     return simplejpeg
 
 
+@contextmanager
+def opened_image(file: Any) -> Iterator[Any]:
+    """Open a path or a file's bytes as a Pillow image; ValueError for another format or for too many pixels."""
+    from PIL import Image, UnidentifiedImageError  # here: sources of arrays need no decoder
+
+    Image.MAX_IMAGE_PIXELS = None  # Pillow would warn of large photographs; `refuse_huge` has the limits
+    with Encoded(file) if isinstance(file, bytes) else Within(file) as stream:
+        try:
+            image = Image.open(stream, formats=FORMATS)
+        except UnidentifiedImageError:
+            stream.seek(0)
+            with suppress(UnidentifiedImageError), Image.open(stream) as other:
+                raise ValueError("its format is %s; %s are read" % (other.format, READ))
+            raise ValueError("not an image whose format is known; %s are read" % READ)
+        with image:
+            refuse_huge(image, len(file) if isinstance(file, bytes) else os.path.getsize(file))
+            yield image
+
+
 def in_rgb(opened: Any) -> Any:
-    """Return an opened Pillow image in RGB."""
+    """Return an opened Pillow image in RGB: of 16 bits the upper 8, as libpng has them; without its transparency."""
+    from PIL import Image
+
     turbo = decoder()
     if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
-        from PIL import Image
-
         with suppress(ValueError):  # simplejpeg raises it for mere warnings, too: Pillow distinguishes them from errors
             opened.fp.seek(0)
             return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
+    if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG"):  # Pillow would clip them
+        return Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)).convert("RGB")
+    if opened.mode in ("I", "F"):
+        raise ValueError("its pixels are numbers of 32 bits; 8 and 16 are read")
+    if opened.mode == "P" and "transparency" in opened.info:
+        return opened.convert("RGBA").convert("RGB")  # in one step Pillow warns
     return opened.convert("RGB")
+
+
+def common(encoded: bytes) -> bytes:
+    """Return an image file that all decoders read alike: a JPEG in grey or YCbCr, a PNG of 8 bits, or made a PNG."""
+    with opened_image(encoded) as image:
+        jpeg, png = encoded[:2] == BEGIN, image.format == "PNG"
+        if (jpeg and image.mode in ("L", "RGB")) or (png and encoded[PNG_BITS] == 8):
+            return encoded
+        pixels = in_rgb(image)
+    written = BytesIO()
+    pixels.save(written, "PNG")
+    return written.getvalue()
 
 
 def without_exif(encoded: bytes) -> bytes:
@@ -65,6 +108,9 @@ def without_exif(encoded: bytes) -> bytes:
 BILINEAR = 2  # Pillow's number: the name moved between the releases for Python 3.6 and 3.13
 TRIES = 10
 PIXEL_BYTES = 4  # of a pixel as it is decoded
+MOST_PIXELS = (1 << 29) // 3  # of an image: TensorFlow's limit, and where Pillow calls an image a bomb
+DENSE = 400  # bytes of pixels to a byte of a file beyond FREE: a JPEG of one colour has 341
+PNG_BITS = 24  # the place of the bits of a channel in a PNG's header
 LARGE = 1 << 20  # bytes; smaller reads are not checked: Pillow makes many
 QUALITY = 95  # of JPEGs encoded anew, as MXNet's im2rec does
 
@@ -104,10 +150,7 @@ class Photographs:
 
         Call it within `naming` the file: decoders raise what they like.
         """
-        from PIL import Image  # here: sources of arrays need no decoder
-
-        with Encoded(file) if isinstance(file, bytes) else Within(file) as stream, Image.open(stream) as opened:
-            refuse_huge(opened, len(file) if isinstance(file, bytes) else os.path.getsize(file))
+        with opened_image(file) as opened:
             # libjpeg could scale while it decodes (`draft`), but by another filter than the one that is stated.
             return in_rgb(opened), box_of(*opened.size)
 
@@ -133,6 +176,8 @@ def refuse_huge(opened: Any, length: int) -> None:
     Pillow allocates them all before it finds that they are missing.
     """
     width, height = opened.size
+    if width * height > MOST_PIXELS:
+        raise ValueError("it has %d x %d pixels, and %d in all are read" % (width, height, MOST_PIXELS))
     if PIXEL_BYTES * width * height > max(FREE, DENSE * length):
         raise ValueError("its header promises %d x %d pixels, too many for %d bytes" % (width, height, length))
 
@@ -175,10 +220,8 @@ def naming(name: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
-        raise OSError(
-            "cannot read the image %s: %s; replace it, or move it out of the set"
-            % (name, error or type(error).__name__)
-        )
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        raise OSError("cannot read the image %s: %s; replace it, or move it out of the set" % (name, reason))
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:
@@ -198,13 +241,11 @@ def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, he
 
 def shrunk(encoded: bytes, side: int) -> bytes:
     """Return a JPEG of the image with its shorter side scaled to `side`; the given bytes if it is not larger."""
-    from PIL import Image
-
-    with Image.open(BytesIO(encoded)) as opened:
+    with opened_image(encoded) as opened:
         width, height = opened.size
         if min(width, height) <= side:
             return encoded
-        small = opened.convert("RGB").resize(PHOTOGRAPHS._replace(resize=side).scaled(width, height), BILINEAR)
+        small = in_rgb(opened).resize(PHOTOGRAPHS._replace(resize=side).scaled(width, height), BILINEAR)
     written = BytesIO()
     small.save(written, "JPEG", quality=QUALITY)
     return written.getvalue()

@@ -148,7 +148,7 @@ def test_unreadable_images_are_found(tmp_path: Path) -> None:
     assert half is not None
     assert text is not None
     assert "half.jpg: image file is truncated" in half
-    assert "text.png: not an image" in text
+    assert "text.png: not an image whose format is known" in text
 
 
 def test_the_marker_says_how_it_was_made(folder: Path) -> None:

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from suite.worker.image_folder import SYSTEM_NAMES, left_out_words, listed
+from suite.worker.image_folder import IMAGE_SUFFIXES, SYSTEM_NAMES, left_out_words, listed
+from tests.support.errors import raising
 
 
 def fill(folder, *paths):
@@ -39,13 +40,17 @@ def names(folder):
         "left/",
         "left/Thumbs.db",
         "left/.DS_Store",
+        "left/sub/.DS_Store",
         "1.jpg",
+        "a/3.heic",
+        b"a/._r\xe9.jpg".decode("utf-8", "surrogateescape"),
     ],
 )
 def test_what_systems_leave_is_neither_a_class_nor_an_image(tmp_path, more):
     folder = fill(tmp_path, *(TWO + (more,)))
     assert names(folder) == ([("a/1.jpg", 0), ("a/2.JPEG", 0), ("b/1.png", 1)], ["a", "b"])
     (left_out,) = listed(folder).left_out
+    more = more.replace("\udce9", "\\xe9")
     assert left_out == (more.split("/")[0] + "/" if "/" in more and not more.startswith("a/") else more)
     assert left_out_words([left_out]) == "left out 1, neither a class nor an image: %s" % left_out
 
@@ -54,6 +59,22 @@ def test_files_that_are_no_images_are_not_worth_a_word(tmp_path):
     folder = fill(tmp_path, *(TWO + ("dataset.json", ".DS_Store", "a/Thumbs.db", "a/@eaDir/1.jpg/x")))
     assert listed(folder).left_out == []
     assert left_out_words([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(b"a/r\xe9.jpg", "a/r\\xe9.jpg"), (b"r\xe9/1.jpg", "r\\xe9"), (b"a/\xff\xc3\xa9.png", "a/\\xff\u00e9.png")],
+)
+def test_a_name_that_is_no_text_is_refused_with_its_codes(tmp_path, name, shown):
+    folder = fill(tmp_path, *(TWO + (os.fsdecode(name),)))
+    with raising(ValueError, "%s/%s" % (folder, shown)) as refused:
+        listed(folder)
+    assert str(refused.value).encode("utf-8").count(b"\n") == 0
+
+
+def test_every_format_that_is_read_is_an_image(tmp_path):
+    names_ = ["1" + suffix.upper() for suffix in IMAGE_SUFFIXES]
+    assert len(listed(fill(tmp_path, *(TWO + tuple("c/" + name for name in names_)))).files) == 3 + len(names_)
 
 
 def test_many_are_counted_and_the_first_ones_named():
@@ -80,7 +101,11 @@ def test_every_system_name_is_known_in_any_case(tmp_path):
         (("n01/images/1.JPEG", "n02/images/1.JPEG"), "", "lie deeper, in n01/images: move or link the images of each"),
         (("train/n01/images/1.JPEG", "train/n02/images/2.JPEG"), "", "lie deeper, in train/n01/images: move or link"),
         (("train/1.jpg", "test/1.jpg"), "", "{}: test and train are parts of a set, not classes; .* give one part$"),
-        (("a/1.jpg", "b/1.webp"), "", "no images in b; .* class: put its images into it, or move it out of the set$"),
+        (("a/1.jpg", "b/1.txt"), "", "no images in b; .* class: put its images into it, or move it out of the set$"),
+        (("a/1.jpg", "b/1.HEIC"), "", "no images in b; .* class, not .heic: save its images in one of these formats$"),
+        (("train/a/1.jpg", "train/b/1.jpg", "test/1.jpg"), "", "has no images in train; .*: give {}/train$"),
+        (("Train/1.jpg", "test/1.jpg", "labels/x.txt"), "", "{}: Train and test are parts of a set, not classes; "),
+        (("set/a/1.jpg", "set/b/1.jpg", "__MACOSX/set/a/._1.jpg"), "", "has no images in set; .*: give {}/set$"),
         (("a/1.jpg", "b/2.jpg", "c/sub/3.jpg"), "", "no images in c; .* lie deeper, in c/sub: move or link the images"),
         (("left/", ".git/1.jpg"), "", "{} has no class folders; one level of folders is read"),
     ],

@@ -177,9 +177,9 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
     with pytest.raises(ValueError, match=r"nowhere holds no complete set of records \(.*\); pack it"):
         RecordSource(str(tmp_path / "nowhere"))
     change(complete, format=99)
-    with raising(ValueError, 99, 2):
+    with raising(ValueError, 99, 3):
         RecordSource(complete)
-    change(complete, format=2, parts=["part-00000", "part-00007"])
+    change(complete, format=3, parts=["part-00000", "part-00007"])
     with raising(ValueError, "packed", "part-00007"):
         RecordSource(complete)
     with open(os.path.join(complete, "records.json"), "w") as stream:

@@ -3,12 +3,11 @@
 import io
 import struct
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from suite.worker.photographs import Photographs, refuse_huge
+from suite.worker.photographs import FORMATS, Photographs, common, in_rgb, opened_image
 from tests.support.errors import raising
 from workloads.catalogue import PHOTOGRAPHS
 
@@ -59,7 +58,68 @@ def test_pixels_that_a_file_cannot_hold_are_not_allocated(tmp_path):
     for file in (claimed(9000, 9000), str(tmp_path / "it.png")):
         with raising(OSError, "9000 x 9000", 53):
             Photographs(PHOTOGRAPHS, 224).centre(file, "it")
-    refuse_huge(SimpleNamespace(size=(9000, 9000)), 4 << 20)  # a photograph of so many has such a size
+    with raising(OSError, "16000 x 12000", "178956970"):  # in a file of any size
+        Photographs(PHOTOGRAPHS, 224).centre(claimed(16000, 12000), "it")
+
+
+def test_a_large_photograph_of_one_colour_is_read():
+    image = pytest.importorskip("PIL.Image")
+    large = written(image.new("L", (9100, 7400), 128), "JPEG", quality=30)
+    assert np.ptp(Photographs(PHOTOGRAPHS, 224).decoded(large, "large", lambda width, height: (0, 0, 224, 224))) == 0
+
+
+def written(image, form, **options):
+    encoded = io.BytesIO()
+    image.save(encoded, form, **options)
+    return encoded.getvalue()
+
+
+def of_mode(mode):
+    """A ramp of 64 levels of grey."""
+    image = pytest.importorskip("PIL.Image")
+    ramp = np.tile(np.arange(0, 256, 4, dtype=np.uint8), (48, 1))
+    if mode == "I;16":
+        return image.fromarray(ramp.astype(np.uint16) * 257)
+    return image.fromarray(ramp).convert("RGB").convert(mode)
+
+
+@pytest.mark.parametrize(
+    ("form", "mode", "alike"),
+    [
+        ("PNG", "L", True), ("PNG", "RGB", True), ("PNG", "LA", True), ("PNG", "RGBA", True), ("PNG", "P", True),
+        ("PNG", "1", False), ("PNG", "I;16", False), ("JPEG", "L", True), ("JPEG", "RGB", True),
+        ("JPEG", "CMYK", False), ("WEBP", "RGB", False), ("BMP", "RGB", False), ("TIFF", "RGB", False),
+        ("TIFF", "CMYK", False), ("TIFF", "I;16", False), ("GIF", "P", False), ("GIF", "L", False),
+    ],
+)  # fmt: skip
+def test_every_format_has_its_pixels_and_is_packed_as_one_that_all_decoders_read(form, mode, alike):
+    encoded = written(of_mode(mode), form, **({"lossless": True} if form == "WEBP" else {}))
+    with opened_image(encoded) as opened:
+        assert opened.format in FORMATS
+        found = np.asarray(in_rgb(opened), dtype=int)
+    off = np.abs(found - np.asarray(of_mode("L"), dtype=int)[..., np.newaxis])
+    assert off.max() <= {"1": 255, "P": 64}.get(mode, 2)
+    packed = common(encoded)
+    assert (packed == encoded) == alike
+    with opened_image(packed) as opened:
+        assert opened.format in ("JPEG", "PNG")
+        np.testing.assert_array_equal(np.asarray(in_rgb(opened)), found)
+
+
+@pytest.mark.parametrize(("form", "mode"), [("PPM", "RGB"), ("TIFF", "I"), ("TIFF", "F"), ("PCX", "L")])
+def test_what_not_every_reader_reads_none_does(form, mode):
+    with raising(OSError, "it") as refused:
+        Photographs(PHOTOGRAPHS, 224).centre(written(of_mode("L").convert(mode), form), "it")
+    assert form in str(refused.value) if form != "TIFF" else "32 bits" in str(refused.value)
+
+
+def test_the_first_picture_of_an_animation_is_read():
+    image = pytest.importorskip("PIL.Image")
+    for form in ("GIF", "TIFF", "WEBP", "PNG"):
+        two = {"save_all": True, "duration": 90, "append_images": [image.new("RGB", (64, 48), "red")]}
+        moving = written(image.new("RGB", (64, 48), "blue"), form, **two)
+        with opened_image(common(moving)) as opened:
+            assert np.asarray(in_rgb(opened)).mean(axis=(0, 1)).argmax() == 2
 
 
 def test_a_crop_larger_than_what_it_is_cut_from_is_refused():

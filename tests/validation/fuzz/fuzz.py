@@ -43,13 +43,13 @@ ROUND = 250  # inputs between two lines of progress
 # What a refusal asks for begins a clause with one of these; or it says what would be right.
 ASKED = (
     "add|ask|begin|build|call|choose|correct|create|end|export|fetch|fill|fix|free|get|give|go|import|install|keep|"
-    "leave|make|measure|name|override|pack|pip|pick|point|put|read|remove|rename|replace|resume|run|save|see|set|"
+    "leave|make|measure|move|name|override|pack|pip|pick|point|put|read|remove|rename|replace|resume|run|save|see|set|"
     "stagebench|start|stop|switch|take|touch|try|turn|uninstall|unset|use|wait|write"
 )
 REMEDY = re.compile(
     rf"; (?:or |then |[^;]*, then |[^;]*, see |to change the plan's value )?(?:{ASKED})\b"
     r"|; it has |; it is measured again |; every layer needs |; these outputs are understood"
-    r"|: (?:take|write|give|leave|name) |should |did you mean|known: |wants |is one of "
+    r"|: (?:add|take|write|give|leave|move|name|put|save|sort) |should |did you mean|known: |wants |is one of "
     r"| are (?:needed|possible|wanted)\b|^name a plan |^to predict, give |; `stagebench |Try 'stagebench "
 )
 CORPUS, CANDIDATES = Path(__file__).parent / "corpus", Path(__file__).parent / "candidates"

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import struct
@@ -28,7 +29,8 @@ from suite.plugins import adapters, launchers, workloads
 from suite.predict.scenario import by_arithmetic
 from suite.results.run_folder import RunFolder
 from suite.worker import array_files
-from suite.worker.photographs import Photographs, shrunk
+from suite.worker.image_folder import listed, of_a_system
+from suite.worker.photographs import Photographs, common, shrunk
 from tests.validation.fuzz import broken, lines, packed
 from tests.validation.fuzz.broken import broken_bytes, broken_json
 from tests.validation.fuzz.world import FIXTURES, LAYERS, copied, file_of, whole_files, world
@@ -186,12 +188,52 @@ def read_image(content: bytes, folder: Path) -> None:
     try:
         PIXELS.centre(str(file), str(file))
         PIXELS.random(content, str(file), np.random.RandomState(0))
-        imagemap.own(1, content, str(folder))
+        imagemap.own(1, common(content), str(folder))
         shrunk(content, 16)
     except (OSError, ValueError) as error:
         raise (ended or StagebenchError(f"`data check` takes what a rank refuses: {error}")) from error
     if ended:
         raise ended
+
+
+# What a path in a set has: folders of persons, of programs and systems; files of every format, and of none.
+FOLDERS = (b"a", b"b", b"train", b"val", b"Test", b"n01", b"images", b".git", b"@eaDir", b"lost+found", b"__MACOSX",
+           b".ipynb_checkpoints", b"r\xe9sum\xe9", "\u00e9".encode(), b"a\nb", b"-o", b" ", b"\x1b[31m")  # fmt: skip
+FILES = (b"1.jpg", b"2.JPEG", b"3.png", b"4.webp", b"5.bmp", b"6.tif", b"7.gif", b"8.heic", b"9.ppm", b"._1.jpg",
+         b".DS_Store", b"Thumbs.db", b"notes.txt", b"r\xe9.jpg", "\u00e9.jpg".encode(), b"a\tb.png", b"",
+         b"x.jpg/y")  # fmt: skip
+
+
+def read_folder(content: bytes, folder: Path) -> None:
+    """A set of these paths, one a line ending in a null: what is taken has no name of a system, and is text."""
+    place = folder / "set"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for number, path in enumerate(filter(None, content.split(b"\0"))):
+        name = os.path.join(os.fsencode(place), path)
+        with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+            if not name.endswith(b"/"):
+                with open(name, "wb") as stream:
+                    stream.write(broken.IMAGES[(number + crc32(content)) % len(broken.IMAGES)])
+    code, output = invoke("data", "check", str(place))
+    assert " remove" not in output, output
+    refused(code, output)
+    found = listed(str(place))
+    names = [name for path, _ in found.files for name in Path(path).relative_to(place).parts]
+    assert not any(map(of_a_system, names)), names
+    "".join(names + found.left_out).encode()
+    assert {label for _, label in found.files} == set(range(len(found.classes)))
+
+
+@st.composite
+def trees(draw: Any) -> bytes:
+    """A set of two classes with a few other paths, or a few paths alone."""
+    paths = [b"a/1.jpg", b"b/1.jpg"] * draw(st.integers(0, 1))
+    for _ in range(draw(st.integers(0, 6))):
+        folders = draw(st.lists(st.sampled_from(FOLDERS), max_size=3))
+        paths.append(b"/".join([*folders, draw(st.sampled_from(FILES))]))
+    return b"\0".join(paths)
 
 
 # --- networks, layers, what other programs printed -----------------------------------
@@ -307,7 +349,7 @@ TARGETS = {
     "plan": Target(
         read_plan,
         st.one_of(broken_bytes(st.just(ready_made()["quick"].read_bytes())), broken.odd_plans()),
-        0.25,
+        0.2,
         always("plan.toml"),
     ),
     "record": Target(
@@ -326,6 +368,7 @@ TARGETS = {
         0.05,
         always("/images"),
     ),
+    "folder": Target(read_folder, trees(), 0.05, always("/set")),
     "packed": Target(packed.read_packed, packed.files(), 0.07, packed.places, packed.whole),
     "network": Target(
         read_network,
