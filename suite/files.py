@@ -1,12 +1,13 @@
 """Files written whole or not at all, paths that a person names, and the cache."""
 
 import errno
+import fcntl
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -114,6 +115,26 @@ def usable(path: Path) -> Iterator[None]:
             f"{path} cannot be a run folder: {error.strerror or error} ({error.filename or path}); "
             "name one that can be made and written with -o"
         ) from error
+
+
+@contextmanager
+def locked(path: Path, on_busy: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock file, which stays; the kernel releases it when the process that held it ends.
+
+    If another process holds it, `on_busy` receives its id, and raises, or returns to wait for it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_busy(os.pread(descriptor, 128, 0).decode(errors="replace").strip() or "unknown")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def cache_root() -> Path:

@@ -145,7 +145,7 @@ class Files(ImageFiles):
         crop = self._photographs.crop
         with naming(path):
             with opened_image(path) as opened:
-                size = opened.size
+                size: Tuple[int, int] = opened.size
                 fits = opened.format == "JPEG" and opened.mode in ("RGB", "L")
                 # Red, green and blue as they are: decoders differ.
                 fits = fits and opened.info.get("adobe_transform") != 0

@@ -285,5 +285,5 @@ def culprit(parts: List[str], pixels: Pixels, error: Exception) -> OSError:
                     pixels(found["image/encoded"], tf.constant(0, tf.int64))
         except tf.errors.OpError as found:
             where = "the image %s of %s" % (name, path) if name else "the records %s" % path
-            return OSError("cannot read %s: %s; remove the set and pack it again" % (where, found.message))
+            return OSError("cannot read %s: %s; remove the packed set and pack it again" % (where, found.message))
     return OSError("cannot read records: %s" % error)

@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 from PIL import Image
 
-from suite.data.sets import Marker, Recipe, marker_file, marker_of
+from suite.data.sets import LOCK, Marker, Recipe, making, marker_file, marker_of
 from suite.errors import RequestError, StoreError, Unavailable
 from suite.worker.typed_json import store
 
@@ -44,8 +44,8 @@ def photographs(request: Photographs) -> Iterator[Path]:
     """
     _refuse_other(request)
     originals = [Image.fromarray(array) for array in _sklearn().load_sample_images().images]
-    with _written(request.folder):
-        request.folder.mkdir(parents=True, exist_ok=True)
+    with _written(request.folder), making(request.folder):
+        _refuse_other(request)  # another command may have begun since
         _mark(request, complete=False)
         for label in range(request.classes):
             folder = request.folder / f"class{label:04d}"
@@ -64,7 +64,7 @@ def digits(path: Path) -> int:
     data = _sklearn().load_digits()
     small = np.rint(data.images * (255 / 16)).astype(np.uint8)
     images = np.stack([np.asarray(Image.fromarray(x).resize((28, 28), Image.Resampling.BICUBIC)) for x in small])
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # each of two commands writes a whole file
     with _written(path), _removed(partial):
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:
@@ -109,7 +109,7 @@ def _refuse_other(request: Photographs) -> None:
     try:
         recipe = marker_of(request.folder).recipe
     except FileNotFoundError:
-        if any(request.folder.iterdir()):
+        if any(path.name != LOCK for path in request.folder.iterdir()):
             raise RequestError(f"{request.folder} holds other files; name a new folder with -o") from None
         return
     except (OSError, ValueError) as error:

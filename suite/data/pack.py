@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Format
-from suite.data.sets import count, kind_of, listing, locate, records_place
+from suite.data.sets import count, kind_of, listing, locate, making, records_place
 from suite.errors import RequestError, StagebenchError
 from suite.files import disk, write_whole
 from suite.processes.attempt import Limits
@@ -20,6 +21,7 @@ from workloads.catalogue import Workload
 
 RECIPE = "recipe.json"  # in the folder from the start: the settings that its parts are made with
 SAMPLES_OF_A_PART = 5000
+ANOTHER_PLACE = "STAGEBENCH_DATA names another place"
 SECONDS = 7 * 24 * 3600.0  # packing ImageNet takes hours
 SILENCE = 3600.0  # joining its parts may take an hour without a message
 
@@ -58,9 +60,20 @@ def pack(
     StoreError if the disk refuses, StagebenchError if packing fails.
     """
     folder, recipe = packing.place, packing.recipe
-    _begin(folder, recipe)
     if (folder / MARKER).exists():
+        _begin(folder, recipe)
         return packed(folder)
+    with ExitStack() as stack:
+        with disk(f"cannot write {folder}", ANOTHER_PLACE):
+            stack.enter_context(making(folder))
+        _begin(folder, recipe)
+        if not (folder / MARKER).exists():
+            _pack(packing, interpreter, scratch, progress)
+    return packed(folder)
+
+
+def _pack(packing: Packing, interpreter: Interpreter, scratch: Path, progress: Callable[[int], None]) -> None:
+    """Pack the missing parts; StagebenchError if that fails."""
     launch = single(packing.adapter, packing.workload, interpreter, scratch, Limits(SECONDS, SILENCE))
     data = locate(packing.data, packing.workload)
     assert data is not None, "synthetic data are never packed"
@@ -68,11 +81,11 @@ def pack(
         graph=packing.workload.graph(),
         data=data,
         form=packing.format.name,
-        folder=str(folder),
+        folder=str(packing.place),
         parts=-(-count(packing.source) // SAMPLES_OF_A_PART),
         on_error=packing.on_error,
         resize=packing.resize,
-        recipe=recipe,
+        recipe=packing.recipe,
     )
 
     def on_message(rank: int, message: Message) -> None:
@@ -85,7 +98,6 @@ def pack(
             f"{packing.source} could not be packed as {packing.format.name}: {attempt.reason}; "
             "the same command continues (--on-error skip leaves unreadable samples out)"
         )
-    return packed(folder)
 
 
 def packed(folder: Path) -> Marker:
@@ -112,6 +124,5 @@ def _begin(folder: Path, recipe: Recipe) -> None:
         if differ == [f"listing {before.listing!r}"]:
             why = f"was packed before {recipe.source} changed"
         raise RequestError(f"{folder} {why}; remove it, then run the same command again")
-    with disk(f"cannot write {folder}", "STAGEBENCH_DATA names another place"):
-        folder.mkdir(parents=True, exist_ok=True)
+    with disk(f"cannot write {folder}", ANOTHER_PLACE):
         write_whole(path, json.dumps(recipe._asdict(), indent=1) + "\n")

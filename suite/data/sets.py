@@ -1,16 +1,18 @@
 """Data sets: the known ones, their folders, their packed records, and the entry of a job."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from suite.contracts.adapter import Format
-from suite.errors import Unavailable
-from suite.files import cache_root, expanded, stands
+from suite.errors import RequestError, Unavailable
+from suite.files import cache_root, expanded, locked, stands
 from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.packed_set import read_marker
@@ -80,6 +82,29 @@ def made(name: str) -> Path | None:
             return path if marker_of(path).complete else None
         return None
     return path if path.is_file() else None
+
+
+LOCK = ".lock"  # in the folder of a set that a command makes or packs
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # a network file system, where two commands are not told apart
+
+
+@contextlib.contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Hold the folder of a set while it is made; RequestError if another process makes it, OSError from the disk."""
+
+    def refuse(holder: str) -> None:
+        raise RequestError(
+            f"another stagebench (process {holder}) is making {folder}; wait for it, then run the same command again"
+        )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / LOCK, refuse))
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
 
 
 def marker_file(folder: Path) -> Path:

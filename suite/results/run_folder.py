@@ -16,14 +16,12 @@
 No other module reads or writes this JSON. Its types are in suite.results.records.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -33,7 +31,7 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from suite.errors import RequestError, StoreError, may_pass
-from suite.files import ROOM, disk, file_name, flush_folder, probe, real, stands, usable, write_whole
+from suite.files import ROOM, disk, file_name, flush_folder, locked, probe, real, stands, usable, write_whole
 from suite.plan.read import differences
 from suite.results.invariants import broken
 from suite.results.records import METHOD, TRAINING, About, CaseEntry, Cases, Host, Proof, Record
@@ -411,7 +409,7 @@ def case_of(record: str) -> str:
 
 
 _OURS: set[Path] = set()  # the folders that this process holds: its session may hold one that the command line holds
-LOCK = ".lock"  # in the run folder, where it stays; the kernel releases it when the process that held it ends
+LOCK = ".lock"  # in the run folder
 
 
 @contextmanager
@@ -424,33 +422,19 @@ def held(folder: Path) -> Iterator[None]:
     if place in _OURS:
         yield
         return
-    with usable(folder):
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            flush_folder(place.parent)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        _take(descriptor, folder)
-        _OURS.add(place)
-        yield
-    finally:
-        _OURS.discard(place)
-        os.close(descriptor)
 
-
-def _take(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 128, 0).decode(errors="replace").strip() or "unknown"
+    def refuse(holder: str) -> None:
         raise RequestError(
             f"{folder} is in use by another session (process {holder}); wait for it, end it, "
             "or name another folder with -o"
-        ) from None
-    except OSError as error:  # some network file systems have no locks
-        raise RequestError(
-            f"{folder} cannot be locked: {error.strerror}; name one with -o on a file system that has locks"
-        ) from error
-    with usable(folder):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        )
+
+    with ExitStack() as stack:
+        with usable(folder):
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                flush_folder(place.parent)
+            stack.enter_context(locked(folder / LOCK, refuse))
+        _OURS.add(place)
+        stack.callback(_OURS.discard, place)
+        yield

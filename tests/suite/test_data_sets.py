@@ -1,5 +1,8 @@
 import hashlib
+import os
 import struct
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from suite.errors import RequestError, Unavailable
 from suite.worker import array_files
 from suite.worker.job import DataSet
 from suite.worker.sources import open_source
+from tests.support import processes
 from tests.support.errors import raising
 from workloads.networks import by_name
 
@@ -100,6 +104,25 @@ def test_a_folder_made_otherwise_is_refused(folder: Path, tmp_path: Path) -> Non
         list(photographs(small(tmp_path)))
     with pytest.raises(RequestError, match="a file"):
         list(photographs(small(tmp_path / "notes.txt")))
+
+
+def test_a_set_that_another_command_makes_is_refused_with_its_process(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "photos"
+    first = photographs(small(place))
+    next(first)
+    with raising(RequestError, place, os.getpid()):
+        next(photographs(small(place)))
+    list(first)
+    assert hashes(place) == hashes(folder)
+    assert len(list(photographs(small(place)))) == 6
+
+
+def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path: Path) -> None:
+    script = f"from pathlib import Path; from suite.data.make import digits; digits(Path({str(tmp_path)!r}) / 'd.npz')"
+    both = [subprocess.Popen([sys.executable, "-c", script], env=processes.variables()) for _ in range(2)]
+    assert [each.wait(120) for each in both] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]
+    assert len(array_files.loaded(str(tmp_path / "d.npz"))[1]) == 1797
 
 
 def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:

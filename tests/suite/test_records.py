@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.data.sets import records_place
+from suite.data.sets import making, records_place
 from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters
 from tests.support import data
+from tests.support.errors import raising
 from workloads.networks import by_name
 
 Run = Callable[..., SimpleNamespace]
@@ -69,6 +70,19 @@ def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespa
     assert "the same command continues" in str(told.error)
     gamma.room = 100
     assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
+
+
+def test_a_set_that_another_command_packs_is_refused_with_its_process(
+    stagebench: Run, gamma: object, photos: Path
+) -> None:
+    folder = place(photos, gamma, "whole")
+    with making(folder):
+        told = stagebench("data", "convert", str(photos), "--to", "whole")
+        with raising(RequestError, folder, os.getpid()):
+            raise told.error
+    assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
+    with making(folder):
+        assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0, "what is whole is only read"
 
 
 def test_a_bad_image_ends_it_and_may_be_skipped_by_the_next_command(
@@ -232,8 +246,8 @@ def test_a_set_is_unavailable_until_it_is_packed_and_when_it_has_changed(
     marker = place(photos, gamma, "cut") / "records.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 0}))
     assert "of another release of stagebench (" in cases(ask)[0].reason
-    assert "has format 0, this release reads 2); remove it, then" in cases(ask)[0].reason
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 2}))
+    assert "has format 0, this release reads 3); remove it, then" in cases(ask)[0].reason
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "format": 3}))
     (photos / "bee" / "7.jpg").unlink()
     (changed,) = cases(ask)
     assert changed.outcome == "unavailable"
