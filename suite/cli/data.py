@@ -329,6 +329,7 @@ def _show_packed(place: Path, marker: "Marker") -> None:
 def source_of(data: str) -> Path:
     """Return the path of a data set, given by its name or its path; RequestError with the remedy if it is missing."""
     from suite.data.sets import SETS, made
+    from suite.worker.image_folder import refuse_odd_name
 
     if data in SETS:
         made_at = made(data)
@@ -338,6 +339,10 @@ def source_of(data: str) -> Path:
     path = expanded(data).absolute()
     if not stands(path):
         raise RequestError(f"there is no data set {shown(data)}, no such file or folder ({path}); {known(data, SETS)}")
+    try:
+        refuse_odd_name(str(path))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
     return path
 
 

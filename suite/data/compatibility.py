@@ -6,6 +6,7 @@ from pathlib import Path
 from suite.data.sets import SETS, home, kind_of, made, real
 from suite.files import expanded, stands
 from suite.text import known, shown
+from suite.worker.image_folder import refuse_odd_name
 from workloads.graph import Graph
 
 NAMES = ("synthetic", "real", *SETS)
@@ -43,6 +44,10 @@ def fit(data: str, dataset: str, graph: Graph, base: Path) -> Fit:
             return Fit(
                 data, "wrong", f"data = {shown(data)}: there is no such file or folder ({source}); {known(data, NAMES)}"
             )
+        try:
+            refuse_odd_name(value)  # of a working folder, since words of commands are text
+        except ValueError as error:
+            return Fit(data, "wrong", f"data = {shown(data)}: {error}")
     look = _arrays if kind_of(source) == "arrays" else _folder
     try:
         samples, refused = look(source, graph)

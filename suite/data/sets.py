@@ -138,7 +138,7 @@ def records_place(data: str, form: Format, workload: Workload) -> Path:
     if data in SETS:
         return home() / "records" / data / name
     path = str(Path(data).absolute())
-    return home() / "records" / f"{Path(path).name}-{hashlib.sha256(path.encode()).hexdigest()[:8]}" / name
+    return home() / "records" / f"{Path(path).name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}" / name
 
 
 def missing_records(data: str, source: Path, form: Format, workload: Workload) -> str | None:

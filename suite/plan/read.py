@@ -20,9 +20,13 @@ from suite.text import known, shown
 from suite.worker.case_parts import Sampling, Training
 
 LARGEST = 1 << 22  # bytes of a plan or a network's file: any content of this size is read in seconds
-WORDED = dict.fromkeys(  # problems for which pydantic has no words of the form "should be ..."
-    ("byte_size", "byte_size_unit"), "should be a number of bytes, or one with a unit, such as '8 GiB'"
-)
+BYTES = "should be a number of bytes, or one with a unit, such as '8 GiB'"
+# Problems for which pydantic has no words of the form "should be ...".
+WORDED = {
+    "byte_size": BYTES,
+    "byte_size_unit": BYTES,
+    "string_unicode": "should be UTF-8 text; rename the file or folder",
+}
 # Keys of [sampling] of which a full measurement has no smaller values.
 FULL = ("warmup_steps", "steps", "seconds", "processes", "breakdowns")
 M = TypeVar("M", bound=BaseModel)

@@ -91,13 +91,13 @@ def listed(path: str) -> Images:
 
 def _images(folder: str, left_out: List[str]) -> List[str]:
     """Return the images of a class, sorted; add what looks like others to `left_out`."""
-    _refuse_odd_name(folder)
+    refuse_odd_name(folder)
     images = []
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
         if _is_image(entry.name) and not of_a_system(entry.name):
-            _refuse_odd_name(entry.path)
+            refuse_odd_name(entry.path)
             _refuse_pipe(entry)
             images.append(entry.path)
         elif entry.name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES):
@@ -109,7 +109,7 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
-def _refuse_odd_name(path: str) -> None:
+def refuse_odd_name(path: str) -> None:
     """Raise ValueError for a name that is no UTF-8 text: records and some frameworks cannot hold it."""
     try:
         os.fsencode(path).decode("utf-8")

@@ -1,6 +1,7 @@
 """`stagebench data check`: samples that cannot be read, and readers that deliver something else."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,6 +176,22 @@ def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(
     assert isinstance(error, RequestError)
     assert f"cannot read the image {photos}/" in str(error)
     assert f"`stagebench data check {photos}` names all" in str(error)
+
+
+@pytest.mark.parametrize("command", [("data", "check", "set"), ("data", "convert", "set"), ("run", "plan.toml")])
+def test_a_set_in_a_folder_whose_name_is_no_text_is_refused(
+    stagebench: Run, gamma: object, photos: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    there = photos.parent / os.fsdecode(b"caf\xe9")
+    there.mkdir()
+    photos.rename(there / "set")
+    (there / "plan.toml").write_text(
+        'name = "x"\n[[cases]]\nadapter = "gamma"\nstrategy = "single"\nworkload = "googlenet"\ndata = "set"\nbatch = 2'
+    )
+    monkeypatch.chdir(there)
+    told = stagebench(*command, *(("-o", str(photos.parent / "run")) if command[0] == "run" else ()))
+    assert "caf\\xe9/set" in str(told.error)
+    assert str(told.error).encode()
 
 
 def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:

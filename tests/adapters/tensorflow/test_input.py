@@ -176,14 +176,21 @@ def test_a_file_that_went_away_is_named(opened, folder):
         ours.next_batch()
 
 
-def test_what_only_tensorflow_cannot_read_is_named_too(opened, folder):
+def test_what_only_pillow_reads_has_its_pixels(opened, folder):
+    """A file of each kind, by another kind's name."""
     source = of(folder)
-    for path, _ in source.files:
-        Image.new("RGB", (40, 40)).save(path, "TIFF")
-    ours, view = opened(source, (3, CROP, CROP), readers=1)
-    assert view.sample(0)[0].shape == (3, CROP, CROP)
-    with raising(OSError, "/class"):
-        ours.next_batch()
+    kinds = [("TIFF", "RGB"), ("WEBP", "RGB"), ("GIF", "P"), ("BMP", "RGB"), ("JPEG", "CMYK"), ("PNG", "1")]
+    for number, (path, _) in enumerate(source.files):
+        image = Image.open(path).convert("RGB")
+        if number < len(kinds):
+            form, mode = kinds[number]
+            image.convert(mode).save(path, form)
+        else:
+            Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257).save(path, "PNG")
+    ours, view = opened(source, (3, CROP, CROP), readers=1, batch=9)
+    [batch], positions = read(ours, 1), next(batches_of_indices(view, ours.setup))
+    apart = levels_apart(batch.images, np.stack([view.sample(position)[0] for position in positions]))
+    assert apart.max() < 2.01
 
 
 def test_what_is_to_be_skipped_is_read_with_threads(opened, folder):
