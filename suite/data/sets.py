@@ -85,7 +85,11 @@ def made(name: str) -> Path | None:
 
 
 LOCK = ".lock"  # in the folder of a set that a command makes or packs
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # a network file system, where two commands are not told apart
+NO_LOCKS = (
+    errno.ENOLCK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+)  # a network file system, where two commands cannot be distinguished
 
 
 @contextlib.contextmanager
