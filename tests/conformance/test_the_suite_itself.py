@@ -14,8 +14,8 @@ from suite.plugins import manager
 
 class Odd(Adapter):
     contract = 2
-    name, title, package, environment, remedy = "odd", "Odd", "odd", "odd", "tox run -e odd"
-    one = Strategy("single", "odd.worker:{trainer}", "one", ("local",), distributed=False)
+    name, title, package, environment, remedy = "{name}", "Odd", "{name}", "{name}", "tox run -e {name}"
+    one = Strategy("single", "{name}.worker:{trainer}", "one", ("local",), distributed=False)
     capabilities = Capabilities(strategies=(one,), formats=({formats}))
     {body}
 
@@ -35,31 +35,32 @@ import numpy, {extra}
 from suite.{core} import Trainer
 class OddTrainer(Trainer): pass
 """
-
-
 PLAIN = {
     "part": "Declared",
-    "adapter": "odd",
     "body": "pass",
     "gaps": "{}",
     "refusals": "()",
     "more": "pass",
     "formats": "",
     "trainer": "OddTrainer",
+    "extra": "json",
+    "core": "worker.trainer",
+    "worker": WORKER,
 }
 
 
-def told(tmp_path, extra="json", core="worker.trainer", worker=WORKER, tests="", **changes):
-    """The summary lines of pytest on an adapter of its own; `tests`: of which, as its -k takes them."""
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "__init__.py").write_text("")
-    (tmp_path / "odd" / "worker.py").write_text(worker.format(extra=extra, core=core))
-    test = tmp_path / "test_odd.py"
-    test.write_text(HEAD.format(**{**PLAIN, **changes}))
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+def told(folder, variants, tests=""):
+    """The summary lines of pytest on adapters of these names; `tests`: of which, as its -k takes them."""
+    for name, changes in variants.items():
+        made = {**PLAIN, "name": name, "adapter": name, **changes}
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("")
+        (folder / name / "worker.py").write_text(made["worker"].format(**made))
+        (folder / f"test_{name}.py").write_text(HEAD.format(**made))
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", "-k", tests, str(test)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", "-k", tests, str(folder)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "1000"},
         capture_output=True,
         text=True,
@@ -68,73 +69,89 @@ def told(tmp_path, extra="json", core="worker.trainer", worker=WORKER, tests="",
     return [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "SKIPPED"))]
 
 
-def outcomes(tmp_path, **changes):
+def of_adapter(rows, name):
     """Test name: the words of its failure; what passed is left out."""
-    rows = [line.partition("::TestOdd::")[2] for line in told(tmp_path, **changes) if not line.startswith("SKIPPED")]
-    return {name: words for name, _, words in (row.partition(" - ") for row in rows)}
+    found = [row.partition("::TestOdd::")[2] for row in rows if f"test_{name}.py" in row and row[0] != "S"]
+    return {name: words for name, _, words in (row.partition(" - ") for row in found)}
 
 
-def test_an_adapter_that_is_what_it_says_passes(tmp_path):
-    assert outcomes(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "test", "words"),
-    [
-        ({"gaps": '{"test_its_declaration_is_whole": "it passes"}'}, "test_its_declaration_is_whole", "XPASS(strict)"),
-        ({"gaps": '{"test_nothing": "why"}'}, "test_every_gap_names_a_test", "names no test of this suite"),
-        (
-            {"gaps": '{"test_its_declaration_is_whole[ddp-tuned]": "why"}'},
-            "test_every_gap_names_a_test",
-            "names no case; there are [single-default], [single-tuned]",
-        ),
-        ({"gaps": '{"test_its_own_refusals_say_why": " "}'}, "test_every_gap_names_a_test", "has no reason"),
-        ({"adapter": "even"}, "test_its_declaration_is_whole", "no installed package brings an adapter 'even'"),
-        ({"extra": "torch"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
-        ({"core": "case"}, "test_its_bundle_imports_only_what_it_declares", "an adapter names its own in `requires`"),
-        (
-            {"trainer": "EvenTrainer"},
-            "test_its_declared_trainers_are_in_its_bundle",
-            "odd.worker has no class 'EvenTrainer' but ['OddTrainer']",
-        ),
-        (
-            {"body": "unsupported = lambda self, case: 'no' if case.batch == 3 else None"},
-            "test_its_own_refusals_say_why",
-            "stands in `refusals`",
-        ),
-        (
-            {"formats": "Format('best', 'the best'),"},
-            "test_its_record_formats_are_whole",
-            "the plan has these words",
-        ),
-        (
-            {"formats": "Format('one', 'x'), Format('one', 'y')"},
-            "test_its_record_formats_are_whole",
-            "another adapter has a format 'one'",
-        ),
-        ({"refusals": "[({'batch': 3}, 'odd')]"}, "test_its_own_refusals_say_why", "{'batch': 3}"),
-    ],
+WHOLE, GAP, IMPORTS = (
+    "test_its_declaration_is_whole",
+    "test_every_gap_names_a_test",
+    "adapter names its own in `requires`",
 )
-def test_what_is_wrong_fails_and_says_why(tmp_path, changes, test, words):
-    found = outcomes(tmp_path, **changes)
-    assert words in found[test], found
-
-
-def test_a_gap_with_its_reason_passes(tmp_path):
-    gap = '{"test_its_own_refusals_say_why": "the words are not settled"}'
-    assert outcomes(tmp_path, gaps=gap, refusals="[({'batch': 3}, 'odd')]") == {}
-
-
-REMEDY = "Make its environment with `tox run -e odd`, or name one with --python odd=/path/to/python"
+REFUSES = {"refusals": "[({'batch': 3}, 'odd')]"}
+WRONG = {  # changes, the test that fails, its words
+    "closed": ({"gaps": f'{{"{WHOLE}": "it passes"}}'}, WHOLE, "XPASS(strict)"),
+    "of_nothing": ({"gaps": '{"test_nothing": "why"}'}, GAP, "names no test of this suite"),
+    "of_no_case": (
+        {"gaps": f'{{"{WHOLE}[ddp-tuned]": "why"}}'},
+        GAP,
+        "names no case; there are [single-default], [single-tuned]",
+    ),
+    "unreasoned": ({"gaps": '{"test_its_own_refusals_say_why": " "}'}, GAP, "has no reason"),
+    "absent": ({"adapter": "even"}, WHOLE, "no installed package brings an adapter 'even'"),
+    "imports": ({"extra": "torch"}, "test_its_bundle_imports_only_what_it_declares", IMPORTS),
+    "controller": ({"core": "case"}, "test_its_bundle_imports_only_what_it_declares", IMPORTS),
+    "trainerless": (
+        {"trainer": "EvenTrainer"},
+        "test_its_declared_trainers_are_in_its_bundle",
+        "trainerless.worker has no class 'EvenTrainer' but ['OddTrainer']",
+    ),
+    "unlisted": (
+        {"body": "unsupported = lambda self, case: 'no' if case.batch == 3 else None"},
+        "test_its_own_refusals_say_why",
+        "stands in `refusals`",
+    ),
+    "best": (
+        {"formats": "Format('best', 'the best'),"},
+        "test_its_record_formats_are_whole",
+        "the plan has these words",
+    ),
+    "twice": (
+        {"formats": "Format('one', 'x'), Format('one', 'y')"},
+        "test_its_record_formats_are_whole",
+        "another adapter has a format 'one'",
+    ),
+    "unrefused": (REFUSES, "test_its_own_refusals_say_why", "{'batch': 3}"),
+}
+RIGHT = {
+    "right": {},
+    "reasoned": {"gaps": '{"test_its_own_refusals_say_why": "the words are not settled"}', **REFUSES},
+}
 WITHOUT = {
     "part": "AdapterConformance",
     "body": "requires = ('a_framework_of_nobody',)",
     "extra": "a_framework_of_nobody",
 }
+ABSENT = {"fails": WITHOUT, "skips": {**WITHOUT, "more": 'where_missing = "skip"'}}
 
 
-def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(tmp_path):
-    found = outcomes(tmp_path, **WITHOUT)
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Those of all adapters together: what takes time is pytest's start."""
+    wrong = {name: changes for name, (changes, _, _) in WRONG.items()}
+    return told(tmp_path_factory.mktemp("odd"), {**wrong, **RIGHT, **ABSENT})
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_adapter_that_is_what_it_says_passes_and_so_does_a_gap_with_its_reason(rows, name):
+    assert of_adapter(rows, name) == {}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_fails_and_says_why(rows, name):
+    _, test, words = WRONG[name]
+    found = of_adapter(rows, name)
+    assert words in found[test], found
+
+
+def remedy(name):
+    return f"Make its environment with `tox run -e {name}`, or name one with --python {name}=/path/to/python"
+
+
+def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(rows):
+    found = of_adapter(rows, "fails")
     assert set(found) == {
         "test_every_kind_of_layer_is_proven[single-default]",
         "test_every_kind_of_layer_is_proven[single-tuned]",
@@ -149,14 +166,13 @@ def test_without_its_framework_an_adapter_fails_and_says_how_to_get_it(tmp_path)
         "test_a_fault_of_its_framework_is_one_row_and_the_others_go_on",
     }
     for words in found.values():
-        assert "odd: no interpreter has NumPy and a_framework_of_nobody" in words
-        assert REMEDY in words
+        assert "fails: no interpreter has NumPy and a_framework_of_nobody" in words
+        assert remedy("fails") in words
 
 
-def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(tmp_path):
-    rows = told(tmp_path, more='where_missing = "skip"', **WITHOUT)
-    assert [row.split(" ")[0] for row in rows] == ["SKIPPED"] * len(rows)
-    assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if REMEDY in row) == 11
+def test_without_its_framework_an_adapter_is_skipped_where_its_class_says_so(rows):
+    assert of_adapter(rows, "skips") == {}
+    assert sum(int(row.split("[")[1].split("]")[0]) for row in rows if remedy("skips") in row and row[0] == "S") == 11
 
 
 # The reference by another name, which promises less precision than it has.
@@ -192,9 +208,10 @@ class OddTrainer(Promised):
 """
 
 
-def mistaken(tmp_path, worker, tests):
+def mistaken(folder, worker, tests):
     """What fails of these tests of the whole suite, on the reference with that worker."""
-    return outcomes(tmp_path, part="AdapterConformance", body=REFERENCE, worker=PROMISED + worker, tests=tests)
+    odd = {"part": "AdapterConformance", "body": REFERENCE, "worker": PROMISED + worker}
+    return of_adapter(told(folder, {"odd": odd}, tests), "odd")
 
 
 def test_an_adapter_that_forgets_weight_decay_is_proven_by_no_optimiser(tmp_path):
