@@ -18,7 +18,7 @@ from pathlib import Path
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Request
 from suite.errors import RequestError, Unavailable
-from suite.processes.query import ask
+from suite.processes.query import UNSET, ask
 from suite.worker import guard
 
 AGENT = "STAGEBENCH_LAUNCH_AGENT"
@@ -48,7 +48,7 @@ GUARD, LOGIN = "guard.py", "login"  # files in the attempt's folder
 # Engines say: login [OPTIONS] HOST WORD ...; like ssh's, the words are one line for the other host's shell.
 DAEMON_LOGIN = """\
 {like_ssh}line=$(printf '%s' "$*" | sed "s/'/'\\\\\\\\''/g")
-{file} exec {near} {login} "$host" {far}" sh -c '$line'"
+{file} exec {near} {login} "$host" {far}" sh -c '{unset}; $line'"
 """
 
 
@@ -127,6 +127,7 @@ def write_daemon_login(request: Request) -> Path:
             file=f"{guard.LOGINS}={shlex.quote(str(request.folder / LOGINS))}",
             near=shlex.join(near_end()),
             login=shlex.join(login("")[:-1]),
+            unset=UNSET,
             far=shlex.quote(shlex.join(far_end(request))),
         )
     )

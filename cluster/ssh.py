@@ -18,6 +18,7 @@ from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.errors import Unavailable
 from suite.processes.hosts import here
+from suite.processes.query import UNSET
 
 UNSHARED = 66  # exit code
 # $1: the folder, $2: the proof that it is shared; the rest: variables and the command. On a network file system new
@@ -32,6 +33,7 @@ until cd "$1" 2>/dev/null && grep -qs "$2" {logins.GUARD}; do
   sleep 1
 done
 shift 2
+{UNSET}
 exec env "$@\""""
 
 

@@ -140,15 +140,18 @@ def locked(path: Path, on_busy: Callable[[str], None]) -> Iterator[None]:
 def cache_root() -> Path:
     """Return `$STAGEBENCH_CACHE`, else `$XDG_CACHE_HOME/stagebench`, else ~/.cache/stagebench; it need not exist.
 
-    RequestError if no variable is set and the user has no home folder, as in some containers.
+    A user without a home that can be written, as in some containers, has a folder for temporary files.
     """
     explicit = os.environ.get(VARIABLE)
     if explicit:
         return expanded(explicit).absolute()
-    folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    if folder.parts[0] == "~":
-        raise RequestError(f"this user has no home folder to keep a cache in; set {VARIABLE} to a folder for it")
-    return folder.absolute() / "stagebench"
+    folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "stagebench"
+    nearest = next((above for above in (folder, *folder.parents) if above.exists()), folder)
+    if folder.parts[0] == "~" or not os.access(nearest, os.W_OK):
+        folder = Path(tempfile.gettempdir(), f"stagebench-{os.getuid()}")
+        if folder.exists() and folder.stat().st_uid != os.getuid():
+            raise RequestError(f"{folder} is another user's; set {VARIABLE} to a folder for the cache")
+    return folder.absolute()
 
 
 def cache_folder(name: str) -> Path:

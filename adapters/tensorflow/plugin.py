@@ -1,5 +1,6 @@
 """TensorFlow as the controller sees it: what it can do and what its processes need."""
 
+import os
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter, Backend, Capabilities, Format, Strategy
@@ -189,11 +190,13 @@ class TensorFlow(Adapter):
         return None
 
     def environ(self, case: Configuration, interpreter: Path) -> dict[str, str]:
-        """Return variables that are read when TensorFlow is loaded: log level, oneDNN, a tuned CPU's allocator."""
+        """Return variables that are read when TensorFlow is loaded: log level, oneDNN, Keras, a tuned CPU's malloc."""
         # 1 leaves out INFO (which CPU features were compiled in), not warnings. oneDNN is the default on most x86
         # processors: written down, it is the same on all.
         kernels = variables(case, "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_ONEDNN_OPTS")
-        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **kernels, **keep_memory(case)}
+        # Without a home Keras reads no keras.json, by which a person or, in /tmp, another one chooses its types.
+        keras = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": os.devnull, "TF_USE_LEGACY_KERAS": "0"}
+        return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keras, **kernels, **keep_memory(case)}
 
     def sidecars(self, case: Configuration) -> tuple[tuple[str, ...], ...]:
         """Return parameter servers and a coordinator's workers, each with its job, number, all counts and threads."""

@@ -33,6 +33,7 @@ from suite.results.foreign import Speed, imported
 from suite.results.records import CANCELLED, CaseEntry, Proof
 from suite.results.run_folder import RunFolder, case_of
 from suite.text import grouped, shown
+from suite.worker.machine import cores
 
 INVALID = "invalid"  # the file in a record's place is not that record
 MISSING = "not measured"  # a case that could run, without any record: the run was interrupted
@@ -160,7 +161,7 @@ def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> It
     """
     names = folder.record_names()
     chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
-    workers = min(len(os.sched_getaffinity(0)), MAX_WORKERS, len(chunks))
+    workers = min(cores(), MAX_WORKERS, len(chunks))
     done = 0
     if len(names) >= PARALLEL_FROM and workers > 1:
         pool = ProcessPoolExecutor(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from suite.processes.single import Look
 
 
+LEAST_SHARED = 512 << 20  # bytes of /dev/shm; containers have 64 MiB unless told otherwise
+
+
 def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
@@ -173,23 +176,29 @@ def host_facts(folder: Path, root: Path | None = None) -> dict[str, Any]:
 
     from suite.processes import evidence
     from suite.processes.hosts import this_machine
+    from suite.processes.query import not_handed_on
     from suite.results.records import load
+    from suite.worker.machine import cores, memory
 
-    memory, here = psutil.virtual_memory(), this_machine()
+    here, room = this_machine(), memory()
     return {
         "host": platform.node(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "cores_physical": psutil.cpu_count(logical=False),
         "cpu_quota": here.cpu_quota,
-        "memory_bytes": memory.total,
-        "memory_available_bytes": memory.available,
+        "memory_bytes": int(room.total),
+        "memory_available_bytes": int(room.available),
         "oom_ends_all": evidence.ends_all(root or evidence.ROOT),
         "load": load(),
         "clock_governor": here.governor,
         "disk_free_bytes": shutil.disk_usage(folder).free,
         "gpus": here.gpus,
+        "not_handed_on": not_handed_on(),
+        "shared_memory_bytes": shutil.disk_usage(shared).total
+        if (shared := Path("/dev/shm")).exists()
+        else LEAST_SHARED,
     }
 
 
@@ -198,10 +207,10 @@ def host_warnings(facts: dict[str, Any]) -> list[str]:
     problems = []
     if facts["load"][0] > 0.3 * facts["cores"]:
         problems.append(f"the load is {facts['load'][0]} on {facts['cores']} cores: wait until it is idle")
-    quota = facts["cpu_quota"]
-    if quota is not None and quota < facts["cores"]:
+    quota, mask = facts["cpu_quota"], len(os.sched_getaffinity(0))
+    if quota is not None and quota < mask:
         problems.append(
-            f"a control group allows the time of {quota:g} of {facts['cores']} cores and stops whoever has used it up: "
+            f"a control group allows the time of {quota:g} of {mask} cores and stops whoever has used it up: "
             "raise its limit (as a container, its limit of processors), or measure with fewer threads"
         )
     if facts["oom_ends_all"]:
@@ -214,4 +223,9 @@ def host_warnings(facts: dict[str, Any]) -> list[str]:
         problems.append(f"the clock governor is {facts['clock_governor']!r}: `cpupower frequency-set -g performance`")
     if facts["disk_free_bytes"] < 2e9:
         problems.append(f"only {facts['disk_free_bytes'] / 1e9:.1f} GB of disk are free here; free some space")
-    return problems
+    if facts["shared_memory_bytes"] < LEAST_SHARED:
+        problems.append(
+            f"/dev/shm has {facts['shared_memory_bytes'] / 1e6:.0f} MB, through which ranks and readers exchange data: "
+            "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory)"
+        )
+    return [*problems, *facts["not_handed_on"]]

@@ -11,7 +11,7 @@ import typer
 from suite import __version__
 from suite.analysis.machine import moved
 from suite.cli.output import report_next, say
-from suite.processes.query import commit_of
+from suite.processes.query import commit_of, not_handed_on
 from suite.results.records import About, this_host
 from suite.results.run_folder import RunFolder, held
 from suite.session.resumable import FAILURES, Session
@@ -54,6 +54,8 @@ def measure(
             say(f"{folder.path}: {why}", err=True)
         if elsewhere := moved(folder, this_host()):
             say(elsewhere, err=True)
+        for why in not_handed_on():
+            say(why, err=True)
         for network in networks:
             folder.keep_network(network)
         return session.run()

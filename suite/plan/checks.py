@@ -5,7 +5,6 @@ cannot do is no error: it is `unsupported`, with the reason (`refusal`), or `una
 something for its reader (`refused_format`).
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from suite.plugin_errors import ask
 from suite.processes.hosts import here
 from suite.text import known
 from suite.worker.contract import Unsupported
+from suite.worker.machine import cores
 from suite.worker.pass_kinds import TRAIN
 from suite.worker.pipeline_stages import Stage, check_blocks, stages
 from workloads.catalogue import Workload
@@ -142,14 +142,14 @@ def check_placement(
         problem = "loads the last rank's cores, and binding = 'none' gives it none of its own; write binding = 'cores'"
     if choice["straggler"] and problem:
         problems.add(written.path("straggler"), f"straggler = {choice['straggler']:g} {problem}")
-    cores = len(os.sched_getaffinity(0))
+    there = cores()
     ranks, threads = choice["ranks"], choice["threads"] * choice["devices"]
     here_only = nodes == 1 and not taken and not (launcher and launcher.chooses_hosts)
-    if bound and here_only and ranks * threads > cores:
+    if bound and here_only and ranks * threads > there:
         problems.add(
             written.path("binding"),
             f"binding = 'cores' with {ranks} ranks of {threads} threads wants {ranks * threads} cores, "
-            f"this machine offers {cores}; lower ranks or threads, or write binding = 'none'",
+            f"this machine offers {there}; lower ranks or threads, or write binding = 'none'",
         )
 
 

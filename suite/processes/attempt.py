@@ -7,7 +7,7 @@ Whatever happens, no process that was started outlives the attempt.
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from suite.processes.outcome import judge
 from suite.processes.watchdog import Limits, Watchdog
 from suite.text import plain
 from suite.worker.guard import oom_kills
-from suite.worker.messages import Message, Waiting
+from suite.worker.messages import Joined, Message, Waiting, of_type
 from suite.worker.turns import PIPE
 
 __all__ = ["Attempt", "Limits", "Measuring", "in_one_go", "run", "running"]
@@ -84,10 +84,12 @@ def running(
     on_message: Callable[[int, Message], None],
     out_of_memory: Collection[str] = (),
     in_turns: bool = False,
+    misplaced: Callable[[Mapping[int, Sequence[Message]]], str | None] = lambda sent: None,
 ) -> Measuring:
     """Do what `run` does, with pauses; see `Measuring`. Closing the generator ends the processes.
 
-    Ranks that take turns are all on this machine.
+    Ranks that take turns are all on this machine. `misplaced` returns why the ranks are not where they should be, of
+    what they sent until all had joined; then nothing is measured.
     """
     prepare(folder)
     pipes = Pipes(folder, ranks if in_turns else 0)
@@ -95,6 +97,7 @@ def running(
     mailbox, engine = Mailbox(folder, ranks), LineReader(folder / FILE, CODEC.decode)
     reported: list[EngineMessage] = []
     waiting: dict[int, Waiting] = {}
+    problem: str | None = None  # "": none, and the ranks may measure
     group = Group(processes, folder)
     watchdog = Watchdog(limits, ranks, any(process.queues for process in processes))
     with closing(pipes), closing(engine), closing(mailbox), group:  # one after the other, though Ctrl-C breaks into one
@@ -107,17 +110,18 @@ def running(
                 reported.append(message)
                 watchdog.engine_reported(message)
             waiting |= received(mailbox, watchdog, on_message)
+            if problem is None and joined(mailbox, ranks):
+                problem = misplaced(mailbox.messages) or ""
             if len(waiting) == ranks:
                 rested += yield from until_given(waiting, pipes, watchdog)
-            if watchdog.verdict(group.deaths(), bool(lost_logins(folder))) is not None:
+            if problem or watchdog.verdict(group.deaths(), bool(lost_logins(folder))) is not None:
                 break
             if not in_turns:
                 yield True
         room = min(room, free(folder))
         group.end()
         mailbox.close()  # opened afresh: see LineReader.close
-        for rank, sent in mailbox.new():
-            on_message(rank, sent)
+        received(mailbox, watchdog, on_message)
         reported += engine.new()
     evidence = Evidence(
         ranks=ranks,
@@ -133,9 +137,14 @@ def running(
         folder=folder,
         free=room,
     )
-    outcome, reason = judge(evidence)
+    outcome, reason = ("crash", problem) if problem else judge(evidence)
     kept = {**evidence.to_record(), "unreadable_lines": mailbox.unreadable, "limits": asdict(limits)}
     return Attempt(outcome, plain(reason), mailbox.messages, time.monotonic() - began - rested, kept)
+
+
+def joined(mailbox: Mailbox, ranks: int) -> bool:
+    """Return whether every rank has joined the others; one that met too few reports that itself."""
+    return all(any(each.world == ranks for each in of_type(Joined, sent)) for sent in mailbox.messages.values())
 
 
 def received(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:

@@ -6,7 +6,7 @@ they were placed and asked to do.
 
 import errno
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,8 +69,12 @@ class Launch:
             request = self._request(folder, job_file, port)
             with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
                 started = ask(self.launcher, "processes", request)
-            attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns)
-        problem = self._placement_problem(attempt, request.environ) if attempt.outcome == "ok" else None
+
+            def misplaced(messages: Mapping[int, Sequence[Message]]) -> str | None:
+                return self._placement_problem(messages, request.environ)
+
+            attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns, misplaced)
+        problem = misplaced(attempt.messages) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
 
     def _request(self, folder: Path, job: Path, port: int) -> Request:
@@ -92,8 +96,8 @@ class Launch:
             ),
         )
 
-    def _placement_problem(self, attempt: Attempt, environ: Mapping[str, str]) -> str | None:
-        reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(attempt.messages.items())]
+    def _placement_problem(self, messages: Mapping[int, Sequence[Message]], environ: Mapping[str, str]) -> str | None:
+        reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(messages.items())]
         placement, share = self.configuration.placement, ask(self.adapter, "wire_share", self.configuration)
         # As the launcher was given them: an adapter may set its own.
         threads = {name: environ[name] for name in THREADS}

@@ -205,7 +205,8 @@ def doing(evidence: Evidence, rank: int | None) -> str:
 def ended(code: int) -> str:
     """Put an exit code into words; 128 + N is how engines and shells report signal N."""
     if code < 0:
-        return f"was ended by {signal_name(-code)}"
+        cause = " (as when /dev/shm is full: a container's --shm-size)" if -code == signal.SIGBUS else ""
+        return f"was ended by {signal_name(-code)}{cause}"
     return f"ended with exit code {code}" + (f" (128 + {signal_name(code - 128)})" if 128 < code < 160 else "")
 
 

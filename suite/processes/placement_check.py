@@ -32,6 +32,7 @@ class RankReport:
     moved: float = 0.0  # bytes of all messages that `comm` timed
     boot: str = ""  # the running kernel's own mark; empty where it could not tell
     cores: tuple[int, ...] = ()  # that it may use
+    first_cores: tuple[int, ...] = ()  # that its first thread may use when the framework is loaded
     host_cores: int = 0  # of its host in all
     threads: Mapping[str, str] = field(default_factory=dict)  # the variables of `THREADS` that it saw
     device_ids: tuple[str, ...] = ()  # of the GPUs that it drove; empty where it could not tell
@@ -42,6 +43,7 @@ class RankReport:
         wires = of_type(messages.Wire, sent)
         passes = [each for each in of_type(messages.Pass, sent) if each.name in EXCHANGING]
         epochs = [epoch for training in of_type(messages.Training, sent) for epoch in training.epochs]
+        joined = of_type(messages.Joined, sent)
         return cls(
             rank,
             hello.host,
@@ -50,9 +52,10 @@ class RankReport:
             sum(each.bytes * len(each.sample_s) for each in of_type(messages.ExchangeTimes, sent)),
             hello.boot,
             tuple(hello.cores),
+            tuple(core for each in joined for core in each.cores),
             hello.host_cores or 0,
             hello.threads,
-            tuple(device for joined in of_type(messages.Joined, sent) for device in joined.device_ids),
+            tuple(device for each in joined for device in each.device_ids),
         )
 
 
@@ -134,7 +137,7 @@ def past(host: str, interface: str, count: int) -> str:
 
 
 def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str | None:
-    """Name a rank that may use fewer cores than it has threads, although its host has more; None if none is.
+    """Name a rank with fewer cores than threads, or ranks on the same cores, although their host has more, or None.
 
     Some launchers and sites pin ranks, mostly to one core. On another host a cpuset counts as pinning, too: a Slurm job
     that was given fewer cores than threads has the speed of fewer threads. On this host, this process has the same one.
@@ -149,6 +152,16 @@ def binding_problem(placement: Placement, reports: Sequence[RankReport]) -> str 
                 f"threads: the launcher {placement.launcher!r}, or what started stagebench, bound it to them; take "
                 "that setting away, or ask for fewer threads"
             )
+    for host, its in grouped(reports, lambda each: each.host).items():
+        there = len(os.sched_getaffinity(0)) if ran_here(its[0]) else its[0].host_cores
+        for cores, sharing in grouped(its, lambda each: each.first_cores).items():
+            if 0 < len(cores) < len(sharing) and len({core for each in its for core in each.first_cores}) < there:
+                return (
+                    f"ranks {', '.join(str(each.rank) for each in sharing)} share {counted(len(cores), 'core')} "
+                    f"({', '.join(map(str, cores))}) of the {there} of {host}: the launcher {placement.launcher!r}, "
+                    "what started stagebench, or a library of threads bound them to it; take that setting away, or "
+                    "write binding = 'cores'"
+                )
     return None
 
 

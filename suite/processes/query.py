@@ -12,18 +12,39 @@ from suite.worker.guard import CANNOT_START, guarded
 
 CANNOT = "cannot start "  # opens the guard's message about a program that cannot be started
 FORCED = 5.0  # seconds for its guard to end a program that is late
+# By a library of threads' own pinning every rank begins on the first of the same cores.
+PINNING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET")
+# Ranks look for each other, and gRPC or urllib would ask a proxy for them.
+PROXIES = tuple(
+    name for kind in ("http", "https", "all", "grpc") for name in (f"{kind}_proxy", f"{kind}_proxy".upper())
+)
 # Variables that give one process its rank: if the controller has them, another launcher started the controller, and a
 # library of MPI that sees them would join that launcher's group. PYTHONPATH, PYTHONHOME and their like belong to the
 # controller's interpreter and break another one's.
 FOREIGN = (
     *("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"),
     *("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PYTHON"),
+    *(*PINNING, *PROXIES),
 )  # beginnings of names
+
+
+# A line for the shell of another host, whose start-up files may set them, too.
+UNSET = f"unset {' '.join((*PINNING, *PROXIES))}"
 
 
 def inherited(foreign: Iterable[str] = FOREIGN) -> dict[str, str]:
     """Return this process's variables without the foreign ones."""
     return {name: value for name, value in os.environ.items() if not name.startswith(tuple(foreign))}
+
+
+def not_handed_on() -> list[str]:
+    """Return a sentence on each kind of this process's variables that a person may miss in a rank."""
+    kinds = (
+        (PINNING, "pins the threads of every rank to the same cores: binding = 'cores' gives each rank its own"),
+        (PROXIES, "names a proxy, and ranks look for each other"),
+    )
+    set_here = ((", ".join(name for name in sorted(os.environ) if name.startswith(names)), why) for names, why in kinds)
+    return [f"{names} is not handed on to ranks, because it {why}" for names, why in set_here if names]
 
 
 def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,6 @@ folder holds the digests of its files, which are checked before it is used.
 import contextlib
 import hashlib
 import json
-import os
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from suite.processes.single import plain, single
 from suite.proofs.tolerances import Tolerance, distances
 from suite.results.stored import SMALL, object_of, text_of
 from suite.worker.job import MakeOracle, Prove, Task
+from suite.worker.machine import cores
 from suite.worker.messages import Proof, of_type
 
 PATIENCE = 1800.0  # seconds for an oracle
@@ -113,7 +113,7 @@ def configuration_of_oracle(proven: Launch) -> Configuration:
         knobs=pieces(proven.adapter, case) if mixed else {},
         **{name: getattr(case, name) for name in UPDATE},
     )
-    return found.on(placement=replace(found.placement, threads=len(os.sched_getaffinity(0))))
+    return found.on(placement=replace(found.placement, threads=cores()))
 
 
 def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:

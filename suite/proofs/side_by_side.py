@@ -1,15 +1,13 @@
 """Concurrent proofs: most are not timed, so as many run at once as the cores and the memory allow."""
 
 import math
-import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-import psutil
-
 from suite.contracts.case import Configuration
+from suite.worker.machine import cores, memory
 from workloads.graph import Graph
 
 Made = TypeVar("Made")
@@ -53,7 +51,7 @@ def share(proven: Configuration, graph: Graph, here: bool, timing: bool = False)
 
 def room() -> Share:
     """Return the cores that this process may use, and the memory that is available now."""
-    return Share(len(os.sched_getaffinity(0)), psutil.virtual_memory().available)
+    return Share(cores(), memory().available)
 
 
 def side_by_side(wanted: Iterable[tuple[Share, Proving[Made]]], whole: Share) -> Iterator[Made]:

@@ -22,6 +22,7 @@ from suite.processes.hosts import this_machine
 from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import Rank
 from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
+from suite.worker.machine import cores
 from suite.worker.messages import Machine, Memory, ProofLosses
 from suite.worker.pass_kinds import NATIVE, TRAIN
 
@@ -264,7 +265,7 @@ def this_host() -> Host:
     return Host(
         host=file_name(socket.gethostname()),
         machine=this_machine(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         cores_installed=os.cpu_count(),
         python=platform.python_version(),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 
-import psutil
+from suite.worker.machine import memory
 
 # A measurement; it yields each time that its ranks wait for their turn: True if they will wait again in this pass.
 Turned = Generator[bool, None, None]
@@ -17,11 +17,11 @@ class Room:
 
     def __init__(self) -> None:
         """Create it before the first measurement starts."""
-        self._before, self._started = psutil.virtual_memory().available, 1
+        self._before, self._started = memory().available, 1
 
     def for_one_more(self) -> bool:
         """Return True if twice the mean memory of the measurements started so far is free."""
-        free = psutil.virtual_memory().available
+        free = memory().available
         fits = self._started < MOST and free > 2 * (self._before - free) / self._started
         self._started += fits
         return fits

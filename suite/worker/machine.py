@@ -28,12 +28,12 @@ def asked(command: List[str]) -> str:
 
 
 def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
-    memory = field(MEMORY, "MemTotal")
+    total = memory().total
     named = field(OS, "PRETTY_NAME", "=")
     found, driver, set_to = gpus(ask)
     return Machine(
         cpu=field(CPUS, "model name") or platform.processor() or None,
-        memory_bytes=int(memory.split()[0]) * 1024 if memory else None,
+        memory_bytes=int(total) if total < float("inf") else None,
         kernel=platform.release() or None,
         governor=_text(GOVERNOR).strip() or None,
         os=named.strip('"') if named else None,
@@ -104,23 +104,57 @@ def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[s
     return found
 
 
-def cpu_quota(root: str = "/") -> Optional[float]:
-    """Return the cores' worth of time that this process's control groups (version 2, or 1) allow it; None: no limit.
+def cores() -> int:
+    """Return the number of cores that this process may keep busy: of its mask, and of its control groups' time."""
+    most = len(os.sched_getaffinity(0))
+    return max(1, int(min(most, cpu_quota() or most)))
 
-    The least of its group and of all groups around it counts. A container may see its own group as the root.
+
+def cpu_quota(root: str = "/") -> Optional[float]:
+    """Return the cores' worth of time that this process's control groups (version 2, or 1) allow it; None: no limit."""
+    quotas = [_quota(group) for group in control_groups("cpu", root)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+class HostMemory(NamedTuple):
+    """Bytes of a host, or of the control group around this process if that has fewer; infinity if unknown."""
+
+    total: float
+    available: float  # without swapping
+
+
+def memory(root: str = "/") -> HostMemory:
+    total, available = (field(root + MEMORY.strip("/"), name) for name in ("MemTotal", "MemAvailable"))
+    found = HostMemory(*(float(kib.split()[0]) * 1024 if kib else float("inf") for kib in (total, available)))
+    for group in control_groups("memory", root):
+        most, used = (
+            next((text for text in (_text(group + name).strip() for name in names) if text.isdigit()), None)
+            for names in (
+                ("/memory.max", "/memory.limit_in_bytes"),
+                ("/memory.current", "/memory.usage_in_bytes"),
+            )
+        )
+        if most is not None:
+            # Files in the page cache make room.
+            files = sum(int(field(group + "/memory.stat", name, " ") or 0) for name in ("active_file", "inactive_file"))
+            free = max(0, int(most) - max(0, int(used or 0) - files))
+            found = HostMemory(min(found.total, int(most)), min(found.available, free))
+    return found
+
+
+def control_groups(controller: str, root: str = "/") -> List[str]:
+    """Return the folders of this process's control groups (version 2, or 1), and of all groups around them.
+
+    The least limit of them counts. A container may see its own group as the root.
     """
     found = []
     for line in _text(root + "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
-        if number != "0" and "cpu" not in controllers.split(","):
-            continue
-        mounted = root + "sys/fs/cgroup" + ("" if number == "0" else "/cpu")
-        while True:
-            found += [quota for quota in (_quota(mounted + path.rstrip("/")),) if quota is not None]
-            if path.strip("/") == "":
-                break
-            path = os.path.dirname(path)
-    return min(found) if found else None
+        if number == "0" or controller in controllers.split(","):
+            mounted = root + "sys/fs/cgroup" + ("" if number == "0" else "/" + controller)
+            parts = path.strip("/").split("/")
+            found += [os.path.join(mounted, *parts[:depth]).rstrip("/") for depth in range(len(parts), -1, -1)]
+    return found
 
 
 def _quota(group: str) -> Optional[float]:

@@ -22,7 +22,7 @@ from suite.worker.network import connections
 from suite.worker.ranks import Outbox, Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
-from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings
+from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
 
 
 class WrongWorld(Exception):
@@ -83,7 +83,7 @@ def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
         cores=cores,
         core_of=[cpu.core for cpu in binding.topology(cores)],
         threads={name: os.environ[name] for name in THREADS if name in os.environ},
-        settings=settings(os.environ, own),
+        settings={**settings(os.environ, own), **written()},
         boot=network.boot(),
         host_cores=os.cpu_count(),
         machine=machine(),
@@ -126,9 +126,10 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> 
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Settings again: joining may have set more of them, such as the network interface.
-    seen = settings(os.environ, group.variables)
+    seen = {**settings(os.environ, group.variables), **written()}
     driven = gpus.driven(made.setup)
-    outbox.send(messages.Joined(settings=seen, device_ids=driven, **joined._asdict()))
+    cores = sorted(os.sched_getaffinity(0))  # a framework's library may have bound this thread
+    outbox.send(messages.Joined(settings=seen, device_ids=driven, cores=cores, **joined._asdict()))
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:
         raise WrongWorld(

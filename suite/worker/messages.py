@@ -81,6 +81,7 @@ class Joined(NamedTuple):
     devices: int
     settings: Dict[str, str]
     device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where unknown
+    cores: List[int] = []  # that its first thread may use, now that the framework is loaded
 
 
 class Phase(NamedTuple):

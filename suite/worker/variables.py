@@ -11,8 +11,10 @@ that did not run. The variables of libraries that many frameworks use are listed
 framework's.
 """
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 from typing import Dict, List, Mapping, NamedTuple
 
@@ -57,6 +59,13 @@ SECRET = re.compile(
 )
 
 
+# Files in which libraries of communication look for the same settings.
+FILES = [
+    *("~/.nccl.conf", "/etc/nccl.conf", "~/.openmpi/mca-params.conf", "/etc/openmpi/openmpi-mca-params.conf"),
+    *("~/.prte/mca-params.conf", "~/.pmix/mca-params.conf"),
+]
+
+
 def arithmetic(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
     """Return the variables of an environment that change what is computed, by name; `own` are the adapter's."""
     named = COMMON.joined(own)
@@ -71,6 +80,16 @@ def settings(variables: Mapping[str, str], own: Variables) -> Dict[str, str]:
     named = COMMON.joined(own)
     found = _beginning([*named.arithmetic, *named.exchange], named.neither, variables)
     return {name: without_homes(value) for name, value in found.items()}
+
+
+def written() -> Dict[str, str]:
+    """Return the lines of each of FILES that has any: settings, which a record shows next to the variables."""
+    found = {}
+    for name in FILES:
+        with contextlib.suppress(OSError), open(os.path.expanduser(name), errors="replace") as stream:
+            lines = [line.strip() for line in stream if line.strip() and not SECRET.search(line)]
+            found[name] = without_homes("; ".join(line for line in lines if not line.startswith("#")))
+    return {name: text for name, text in found.items() if text}
 
 
 def digest(variables: Mapping[str, str]) -> str:

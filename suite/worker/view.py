@@ -12,7 +12,7 @@ from typing import Dict, Iterator, List, Tuple
 import numpy as np
 
 from suite.worker.case_parts import Input
-from suite.worker.machine import MEMORY, field
+from suite.worker.machine import memory
 from suite.worker.sources import Source
 
 
@@ -88,7 +88,7 @@ class InMemory(Source):
         self.classes = source.classes
         first = source.sample(0)[0]
         needed = first.nbytes * len(source)
-        free = available_memory()
+        free = memory().available
         if needed > free / 2:
             raise MemoryError(
                 "%s decoded takes %.1f GB of %.1f GB of free memory; use data_mode = 'disk' or a smaller set"
@@ -105,12 +105,6 @@ class InMemory(Source):
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         return self._images[index], int(self._labels[index])
-
-
-def available_memory() -> float:
-    """Return the bytes that can be had without swapping; infinity if the system does not report them."""
-    kib = field(MEMORY, "MemAvailable")
-    return float(kib.split()[0]) * 1024 if kib else float("inf")
 
 
 MADV_DONTNEED = 4  # Linux' number; Python knows it from 3.8

@@ -1,6 +1,7 @@
 """`stagebench doctor`: what it says is ready, what is missing, and what to do about it."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 
 from suite.cli import doctor
 from suite.contracts.adapter import Capabilities
+from suite.processes import query
 from suite.processes.interpreters import Interpreter
+from tests.support.control_group import small_group
 
 Run = Callable[..., SimpleNamespace]
 
@@ -137,6 +140,25 @@ def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(
     ]
     assert len(told) == warned
     assert all("give cases a `memory_limit`, or write 0 there" in warning for warning in told)
+
+
+@pytest.mark.parametrize(("name", "why"), [("OMP_PROC_BIND", "binding = 'cores'"), ("HTTP_PROXY", "a proxy")])
+def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    (told,) = [each for each in doctor.host_warnings(doctor.host_facts(tmp_path)) if each.startswith(f"{name} is not ")]
+    assert why in told
+    assert name not in query.ask(["env"], 30.0).stdout
+
+
+def test_a_control_group_s_memory_is_the_machine_s() -> None:
+    program = (
+        "from pathlib import Path; from suite.cli.doctor import host_facts; print(host_facts(Path())['memory_bytes'])"
+    )
+    with small_group(200 << 20) as group:
+        inside = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group), sys.executable, "-c", program]
+        assert int(subprocess.check_output(inside)) == 200 << 20
 
 
 def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:

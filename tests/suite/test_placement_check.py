@@ -169,6 +169,19 @@ def test_a_rank_with_fewer_cores_than_threads_is_named() -> None:
     assert binding_problem(four, having([0], [0], host_cores=1)) is None, "this host has no more"
 
 
+def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named() -> None:
+    def bound(*cores: list[int], host_cores: int = 4) -> list[RankReport]:
+        sent = [messages.Joined(0, 1, "none", {}, 1, {}, cores=each) for each in cores]
+        found = [RankReport.of(rank, [hello(cores=[0, 1, 2, 3]), one]) for rank, one in enumerate(sent)]
+        return [replace(each, host_cores=host_cores) for each in found]
+
+    assert binding_problem(Placement(ranks_per_node=2), bound([0], [1])) is None
+    assert binding_problem(Placement(ranks_per_node=3), bound([0, 1], [0, 1], [0, 1], host_cores=2)) is None, "no more"
+    assert binding_problem(Placement(ranks_per_node=2), bound([0, 1], [0, 1])) is None, "each can have one"
+    words = str(binding_problem(Placement(ranks_per_node=3), bound([0], [2], [0])))
+    assert words.startswith("ranks 0, 2 share 1 core (0) of the 4 of a: the launcher 'auto', what started stagebench")
+
+
 @pytest.mark.parametrize("here", [2, 64])
 def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch: pytest.MonkeyPatch, here: int) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(here)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pluggy
 import pytest
@@ -25,7 +25,7 @@ from suite.data.reader_check import Check
 from suite.errors import RequestError
 from suite.plan.checks import refusal, refused_format
 from suite.plugin_errors import ask, check_methods
-from suite.processes.attempt import Attempt, Limits
+from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter, find
 from suite.processes.launch import Launch, launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
@@ -217,8 +217,7 @@ def in_request(adapter: Alpha, folder: Path) -> object:
 
 
 def in_placement(adapter: Alpha, folder: Path) -> object:
-    attempt = cast(Attempt, SimpleNamespace(messages={}))
-    return launched(adapter, folder)._placement_problem(attempt, defaultdict(str))
+    return launched(adapter, folder)._placement_problem({}, defaultdict(str))
 
 
 def in_proof(adapter: Alpha, folder: Path) -> object:

@@ -6,6 +6,7 @@ import pytest
 
 from suite.session import turns
 from suite.session.turns import Room, take_turns
+from suite.worker.machine import HostMemory
 
 MIB = 1 << 20
 
@@ -86,11 +87,7 @@ def test_one_that_cannot_be_stopped_keeps_none_from_being_stopped():
 
 def test_room_is_twice_what_the_others_took_in_the_mean(monkeypatch):
     free = [1000 * MIB]
-    monkeypatch.setattr(
-        turns.psutil,
-        "virtual_memory",
-        lambda: type("Memory", (), {"available": free[0]}),  # what psutil gives
-    )
+    monkeypatch.setattr(turns, "memory", lambda: HostMemory(1 << 60, free[0]))
     room = Room()
     found = []
     for left in (700, 400, 390):
@@ -101,5 +98,5 @@ def test_room_is_twice_what_the_others_took_in_the_mean(monkeypatch):
 
 def test_there_are_never_more_than_a_comparison_usually_has(monkeypatch):
     room = Room()
-    monkeypatch.setattr(turns.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1 << 60}))
+    monkeypatch.setattr(turns, "memory", lambda: HostMemory(1 << 60, 1 << 60))
     assert [room.for_one_more() for _ in range(turns.MOST)] == [True] * (turns.MOST - 1) + [False]

@@ -4,7 +4,19 @@ import os
 
 import pytest
 
-from suite.worker.machine import cpu_quota
+from suite.worker.machine import HostMemory, cpu_quota, memory
+
+
+def host(folder, groups, files):
+    """The root of a host whose control groups have these files."""
+    for name, text in files.items():
+        path = folder / "sys/fs/cgroup" / name
+        os.makedirs(str(path.parent), exist_ok=True)
+        path.write_text(text)
+    (folder / "proc/self").mkdir(parents=True)
+    (folder / "proc/self/cgroup").write_text(groups + "\n")
+    (folder / "proc/meminfo").write_text("MemTotal: 8000 kB\nMemAvailable: 5000 kB\n")
+    return str(folder) + "/"
 
 
 @pytest.mark.parametrize(
@@ -22,14 +34,34 @@ from suite.worker.machine import cpu_quota
     ],
 )
 def test_the_least_quota_of_all_control_groups_counts(tmp_path, groups, files, quota):
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        os.makedirs(str(path.parent), exist_ok=True)
-        path.write_text(text)
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
-    assert cpu_quota(str(tmp_path) + "/") == quota
+    assert cpu_quota(host(tmp_path, groups, files)) == quota
 
 
 def test_a_system_without_control_groups_has_no_quota(tmp_path):
     assert cpu_quota(str(tmp_path) + "/") is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "found"),
+    [
+        ("0::/", {}, (8000, 5000)),
+        ("0::/", {"memory.max": "max\n", "memory.current": "99\n"}, (8000, 5000)),
+        # A container's own group: what files of the page cache take can be had.
+        (
+            "0::/",
+            {"memory.max": "4096000", "memory.current": "3072000", "memory.stat": "inactive_file 1024000"},
+            (4000, 2000),
+        ),
+        ("0::/pod/job", {"pod/memory.max": "2048000", "pod/job/memory.max": "max"}, (2000, 2000)),
+        ("0::/", {"memory.max": "7168000", "memory.current": "0"}, (7000, 5000)),
+        (
+            "4:memory:/job",
+            {"memory/job/memory.limit_in_bytes": "1024", "memory/job/memory.usage_in_bytes": "4096"},
+            (1, 0),
+        ),
+        ("4:memory:/docker/x", {"memory/memory.limit_in_bytes": "1024000"}, (1000, 1000)),
+        ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, (8000, 5000)),
+    ],
+)
+def test_the_memory_of_a_control_group_is_the_machine_s(tmp_path, groups, files, found):
+    assert memory(host(tmp_path, groups, files)) == HostMemory(*(kib * 1024 for kib in found))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from suite.worker import variables
 from suite.worker.variables import Variables, arithmetic, settings
 
 OWN = Variables(["XLA_", "TF_"], ["RING_"], ["TF_CONFIG", "RING_RANK"])
@@ -30,3 +31,12 @@ def test_a_framework_s_own_are_its_adapter_s_to_name():
     assert settings(found, OWN) == {"MKL_CBWR": "AVX2", "RING_CYCLE": "1", "XLA_FLAGS": "-a"}
     assert settings(found, Variables()) == {"MKL_CBWR": "AVX2"}
     assert arithmetic(found, OWN) == {"MKL_CBWR": "AVX2", "XLA_FLAGS": "-a"}
+
+
+def test_settings_in_libraries_files_are_shown_without_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(variables, "FILES", [name for name in variables.FILES if name.startswith("~")])
+    (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_ALGO=Ring\n\nNCCL_SECRET=x\nNCCL_PROTO=LL\n")
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi" / "mca-params.conf").write_text("# nothing\n")
+    assert variables.written() == {"~/.nccl.conf": "NCCL_ALGO=Ring; NCCL_PROTO=LL"}

@@ -7,6 +7,7 @@ import pytest
 
 from suite.worker import view
 from suite.worker.feed import Reading
+from suite.worker.machine import HostMemory
 from suite.worker.photographs import random_box
 from suite.worker.sources import ArraySource, FolderSource, Source
 from suite.worker.threaded import ThreadedReader
@@ -139,7 +140,7 @@ def test_in_memory_everything_is_read_once(tmp_path):
 
 
 def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
-    monkeypatch.setattr(view, "available_memory", lambda: 40.0)
+    monkeypatch.setattr(view, "memory", lambda: HostMemory(80.0, 40.0))
     with raising(MemoryError, "numbers", "0.0"):
         InMemory(Numbers())
 

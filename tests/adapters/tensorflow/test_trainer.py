@@ -1,5 +1,10 @@
 """The trainer on one rank: proof, machine, what the loop needs."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -119,3 +124,12 @@ class TestAlike(Alike):
 
     def yardstick(self, ours):
         return machine.yardstick(ours.setup, ours.devices)
+
+
+def test_a_person_s_keras_json_chooses_nothing(tmp_path):
+    (tmp_path / ".keras").mkdir()
+    theirs = {"backend": "torch", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 1e-7}
+    (tmp_path / ".keras" / "keras.json").write_text(json.dumps(theirs))
+    script = "import tensorflow as tf; print(tf.keras.config.floatx(), tf.keras.backend.backend())"
+    environ = dict(os.environ, HOME=str(tmp_path))
+    assert subprocess.check_output([sys.executable, "-c", script], env=environ).split() == [b"float32", b"tensorflow"]
