@@ -30,6 +30,7 @@ GENTLE, HARD = 3.0, 5.0  # seconds for a cancelled job to leave; then its proces
 CANCELLING = 2 * ANSWER + GENTLE + HARD  # seconds at most, also when Slurm does not answer
 STEP = 0.25
 QUEUED, GOING, LEAVING = ("PENDING", "CONFIGURING", "REQUEUED"), ("RUNNING", "SUSPENDED"), ("COMPLETING",)
+AROUND = "STAGEBENCH_WITHIN_JOB"  # the job in which stagebench itself runs, if it does
 FAILED = "stagebench: "  # opens the script's message about a sidecar that failed
 FIELDS = {"JobState": "state", "Reason": "reason", "ExitCode": "code", "NodeList": "nodes", "TimeLimit": "limit"}
 FIELD = re.compile(rf"(?<!\w)({'|'.join(FIELDS)})=(\S*)")
@@ -178,6 +179,11 @@ def follow(job: Job, seconds: float) -> int:
                 f"Slurm job {job.number} was still {known.state} after {seconds:g} s (reason {known.reason}) and was "
                 "cancelled; STAGEBENCH_SLURM_WAIT gives it more seconds, STAGEBENCH_SBATCH another partition"
             )
+            if around := os.environ.get(AROUND):
+                message += (
+                    f". stagebench runs in job {around}, whose nodes no other job can have: run it outside of that "
+                    "job, or in it by the launcher local or mpiexec"
+                )
             failed("timeout", message)
             return 1
         if known.state in LEAVING:

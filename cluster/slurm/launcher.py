@@ -14,14 +14,15 @@ from pathlib import Path
 from cluster.dialects import DIALECTS, LIBRARY, OPEN_MPI_LOSSES, knobs, output
 from cluster.nodes import queue_limit
 from cluster.slurm import follow, script
-from cluster.slurm.script import SETTING, cores, resources
+from cluster.slurm.script import SETTING, cores, resources, with_theirs
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import FailurePatterns, Launcher, Process, Request
 from suite.errors import RequestError, Unavailable
-from suite.processes.query import ask
+from suite.processes.query import FOREIGN, ask
 
-WAIT, USUAL = "STAGEBENCH_SLURM_WAIT", 3600.0  # seconds that a job may wait in the queue
+# Seconds that a job may wait in the queue; fewer in a job, because the nodes that it waits for may be that job's own.
+WAIT, USUAL, WITHIN_JOB = "STAGEBENCH_SLURM_WAIT", 3600.0, 300.0
 PMI = "SLURM_MPI_TYPE"  # Slurm's own variable for the plug-in of PMI
 PROGRAMS = ("sbatch", "srun", "scontrol", "scancel", "sinfo")
 SECONDS = 20.0
@@ -61,7 +62,8 @@ class Slurm(Launcher):
     def processes(self, request: Request) -> list[Process]:
         """Return the one process; RequestError for what `missing` returns."""
         try:
-            wait, pmi = queue_limit(WAIT, USUAL), pmi_plugin(request.interpreter, request.mpi)
+            around = os.environ.get("SLURM_JOB_ID", "")
+            wait, pmi = queue_limit(WAIT, WITHIN_JOB if around else USUAL), pmi_plugin(request.interpreter, request.mpi)
             request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
             text = script.text(request, pmi)
         except Unavailable as error:
@@ -73,6 +75,7 @@ class Slurm(Launcher):
         return [
             Process(
                 (*program, str(path), name, str(wait)),
+                {follow.AROUND: around},
                 known_by=("sbatch",),
                 queues=True,
                 patience=follow.PATIENCE,
@@ -91,7 +94,7 @@ def check(placement: Placement, interpreter: Path) -> None:
             "node, or install Slurm (Debian: apt-get install slurm-wlm munge)"
         )
     queue_limit(WAIT, USUAL)
-    options = resources(placement)
+    options = with_theirs(resources(placement))
     code, answer = asked("scontrol", "ping")
     if code != 0:
         short = next((line for line in answer.split(" | ") if "DOWN" in line or "fatal" in line), answer)
@@ -100,11 +103,11 @@ def check(placement: Placement, interpreter: Path) -> None:
             "another cluster's settings"
         )
     pmi = pmi_plugin(interpreter)
-    printed = output("srun", f"--mpi={pmi}", "--test-only", "true")
+    printed = asked("srun", f"--mpi={pmi}", "--test-only", "true")[1]
     if "Invalid MPI type" in printed:  # which `srun --mpi=list` does not show
         raise Unavailable(
             f"the MPI of {interpreter} wants `srun --mpi={pmi}`, which this Slurm cannot load: "
-            f"{printed.strip().splitlines()[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
+            f"{printed.partition(' | ')[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
             f"libpmix-dev), name one that fits with {PMI}, or take the launcher mpiexec"
         )
     code, answer = asked("sbatch", "--test-only", *options, "--wrap", "true")
@@ -120,9 +123,12 @@ def check(placement: Placement, interpreter: Path) -> None:
 
 
 def asked(*tokens: str) -> tuple[int, str]:
-    """Return (exit code, a program's output on one line); a program that hangs has failed."""
+    """Return (exit code, a program's output on one line); a program that hangs has failed.
+
+    It does not see the variables of a job that stagebench may run in: its options are for other jobs.
+    """
     try:
-        done = ask(tokens, SECONDS)
+        done = ask(tokens, SECONDS, (*FOREIGN, "SLURM_"))
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]

@@ -16,6 +16,12 @@ from suite.contracts.launcher import Request, sidecar_name
 from suite.errors import Unavailable
 
 SETTING = "STAGEBENCH_SBATCH"  # more options of sbatch: "--partition=gpu --account=me"
+# Our options, and those of a person that contradict them.
+RIVALS = {
+    "--mem": ("--mem-per-cpu", "--mem-per-gpu"),
+    "--exclusive": ("--oversubscribe", "--share", "-s"),
+    "--gpus-per-node": ("--gres", "--gpus", "-G", "--gpus-per-task", "--gpus-per-socket"),
+}
 NAME, LOG, MARK = "job.sbatch", "slurm.log", "slurm.mark"
 MARGIN = 120.0  # seconds beyond the case's own limit: Slurm ends it only if the watchdog cannot
 
@@ -65,7 +71,7 @@ PORT = 'import socket, sys; s = socket.socket(); s.bind(("", int(sys.argv[1])));
 
 
 def resources(placement: Placement) -> list[str]:
-    """Return sbatch's options for a placement; STAGEBENCH_SBATCH comes last and so has the last word."""
+    """Return sbatch's options for a placement."""
     options = [
         f"--nodes={placement.nodes}",
         f"--ntasks-per-node={placement.ranks_per_node}",
@@ -78,7 +84,19 @@ def resources(placement: Placement) -> list[str]:
         options.append(f"--gpus-per-node={placement.devices_per_node}")
     if placement.hosts:
         options.append(f"--nodelist={','.join(placement.hosts)}")
-    return options + extra()
+    return options
+
+
+def with_theirs(options: list[str]) -> list[str]:
+    """Return our options without those that STAGEBENCH_SBATCH replaces or contradicts, and its own after them.
+
+    One that ends with "=", such as "--exclusive=", only withdraws ours.
+    """
+    theirs = extra()
+    names = {option.partition("=")[0] for option in theirs}
+    ours = [(option, option.partition("=")[0]) for option in options]
+    kept = [option for option, name in ours if names.isdisjoint((name, *RIVALS.get(name, ())))]
+    return kept + [option for option in theirs if not option.endswith("=")]
 
 
 def extra() -> list[str]:
@@ -117,6 +135,7 @@ def text(request: Request, pmi: str) -> str:
         "--no-requeue",
         *resources(request.placement),
     ]
+    options = with_theirs(options)
     for option in options:
         if not option.isprintable():  # after a line's end the rest would be a command
             raise Unavailable(f"{option!r} cannot stand in a batch script; correct it in `hosts` or {SETTING}")

@@ -23,9 +23,13 @@ PROXIES = tuple(
 # controller's interpreter and break another one's.
 FOREIGN = (
     *("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"),
-    *("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PYTHON"),
+    *("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "OMPI_APP_CTX_", "OMPI_FIRST_RANKS", "OMPI_MCA_ess", "OMPI_MCA_orte_"),
+    *("MPI_LOCAL", "HYDI_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "PYTHON"),
     *(*PINNING, *PROXIES),
 )  # beginnings of names
+
+
+FIRST_SPECIAL_STEP = 0xFFFFFFF0  # of a job's script and of salloc's shell, which hold no cores
 
 
 # A line for the shell of another host, whose start-up files may set them, too.
@@ -33,8 +37,19 @@ UNSET = f"unset {' '.join((*PINNING, *PROXIES))}"
 
 
 def inherited(foreign: Iterable[str] = FOREIGN) -> dict[str, str]:
-    """Return this process's variables without the foreign ones."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(tuple(foreign))}
+    """Return this process's variables without the foreign ones.
+
+    Within a step of Slurm (`srun bash`), Slurm's are foreign: an MPI would start ranks by a step, which waits for this
+    one's cores, or take a rank for one of this step.
+    """
+    step = os.environ.get("SLURM_STEP_ID", "")
+    if step.isdigit() and int(step) < FIRST_SPECIAL_STEP:
+        foreign = (*foreign, "SLURM_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(tuple(foreign)) or name in ("SLURM_CONF", "PYTHONNOUSERSITE")
+    }
 
 
 def not_handed_on() -> list[str]:
@@ -47,11 +62,11 @@ def not_handed_on() -> list[str]:
     return [f"{names} is not handed on to ranks, because it {why}" for names, why in set_here if names]
 
 
-def ask(tokens: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+def ask(tokens: Sequence[str], seconds: float, foreign: Iterable[str] = FOREIGN) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; raise OSError if it cannot be started, TimeoutExpired if it is late."""
     with subprocess.Popen(
         guarded(tokens, 0.0, 0.0),
-        env=inherited(),
+        env=inherited(foreign),
         cwd="/",  # `python -c` looks for modules in the working directory: no file of ours may be found there
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

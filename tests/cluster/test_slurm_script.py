@@ -141,6 +141,23 @@ def test_a_person_s_options_come_last_and_so_have_the_last_word(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("given", "gone", "kept"),
+    [
+        ("--mem-per-cpu=1G", "--mem=", "--exclusive"),
+        ("--oversubscribe", "--exclusive", "--mem=0"),
+        ("--exclusive= --mem=", "--exclusive", "--nodes=2"),  # what a site forbids is withdrawn
+        ("--no-requeue=", "--no-requeue", "--mem=0"),
+    ],
+)
+def test_our_options_give_way_to_a_person_s(given, gone, kept, monkeypatch):
+    monkeypatch.setenv(script.SETTING, given)
+    lines = [line for line in script.text(SCRIPTS["two-nodes"], "none").splitlines() if line.startswith("#SBATCH")]
+    assert not any(line.startswith(f"#SBATCH {gone}") for line in lines)
+    assert any(line.startswith(f"#SBATCH {kept}") for line in lines)
+    assert not any(line.endswith("=") for line in lines)
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ("--comment='open", "No closing quotation; write options of sbatch as a shell would read them"),

@@ -39,12 +39,18 @@ def running_in(folder):
     return found
 
 
-def controller_of(process, ranks, folder):
-    """A controller in a process of its own, which runs a launcher's process for so many ranks."""
-    program = f"""
+def controller(process, ranks, folder):
+    """The program of a controller, which runs a launcher's process for so many ranks and prints the outcome."""
+    return f"""
 from pathlib import Path
 from suite.contracts.launcher import Process
 from suite.processes.attempt import Limits, run
-run([Process({process.tokens!r}, {process.environ!r})], {ranks}, Path({str(folder)!r}), Limits(600, 600), print)
+process = Process({process.tokens!r}, {process.environ!r})
+print(run([process], {ranks}, Path({str(folder)!r}), Limits(600, 600), print).outcome)
 """
+
+
+def controller_of(process, ranks, folder):
+    """Such a controller in a process of its own."""
+    program = controller(process, ranks, folder)
     return subprocess.Popen([sys.executable, "-c", program], cwd=CHECKOUT, stdout=subprocess.DEVNULL)

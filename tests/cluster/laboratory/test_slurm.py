@@ -14,18 +14,19 @@ from pathlib import Path
 import pytest
 
 from cluster.dialects import DIALECTS
+from cluster.mpiexec import Mpiexec
 from cluster.slurm import launcher as slurm_launcher
 from cluster.slurm.launcher import PMI as MPI_TYPE
 from cluster.slurm.launcher import Slurm
 from cluster.slurm.private import Node, Private, missing
 from cluster.slurm.script import SETTING
 from suite.contracts.case import Placement
-from suite.contracts.engine_messages import Begun
+from suite.contracts.engine_messages import FILE, Begun
 from suite.errors import Unavailable
 from suite.worker.messages import Hello, Joined, of_type
 from tests.support.control_group import small_group
 from tests.support.errors import raising
-from tests.support.started import DEATHS, controller_of, running_in, wait_until
+from tests.support.started import CHECKOUT, DEATHS, controller, controller_of, running_in, wait_until
 
 HERE = Path(sys.executable)
 TWO = Placement(nodes=2, launcher="slurm")
@@ -143,6 +144,42 @@ def test_ranks_on_two_nodes_meet_by_the_pmi_of_their_mpi(name, job, submitted, r
         assert int(joined.versions["MASTER_PORT"]) > 1023
     (begun,) = of_type(Begun, result.evidence["engine"])
     assert begun.nodes == "n[1-2]"
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_within_a_step_ranks_of_mpiexec_meet_on_this_host(name, job, real):
+    """As in `srun bash`: by its variables mpiexec would start a second step, which waits for the first one's end."""
+    request = job(Placement(ranks_per_node=2, launcher="mpiexec"), real(name))
+    (process,) = Mpiexec().processes(request)
+    step = [
+        "srun",
+        "--nodes=1",
+        "--ntasks=1",
+        "--mpi=none",
+        sys.executable,
+        "-c",
+        controller(process, 2, request.folder),
+    ]
+    done = subprocess.run(step, cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["ok"]), done.stdout + done.stderr
+
+
+def test_within_a_job_that_has_all_nodes_a_job_of_slurm_s_says_what_to_do(job, monkeypatch):
+    monkeypatch.setenv(slurm_launcher.WAIT, "3")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")  # as in salloc
+    request = job(TWO, HERE, strategy="alone")
+    monkeypatch.setenv(SETTING, "--hold")
+    (process,) = Slurm().processes(request)
+    found = subprocess.run(process.tokens, env={**os.environ, **process.environ}, capture_output=True, check=False)
+    assert found.returncode == 1
+    assert "stagebench runs in job 77, whose nodes no other job can have" in (request.folder / FILE).read_text()
+
+
+@pytest.mark.parametrize("options", ["--mem-per-cpu=100", "--exclusive= --mem=", "--oversubscribe"])
+def test_a_site_s_options_are_taken_in_place_of_ours(options, job, submitted, monkeypatch):
+    monkeypatch.setenv(SETTING, options)
+    assert Slurm().missing(TWO, HERE) is None
+    assert submitted(job(TWO, HERE, strategy="alone")).outcome == "ok"
 
 
 @pytest.mark.parametrize("name", ["openmpi5", "mpich"])
