@@ -35,7 +35,7 @@ from suite.worker.job import Prove
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
-PATIENCE = 1800.0  # seconds for a proof
+PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of a proof
 DECAY = 0.01  # of a proof whose case has none: large enough to be seen in three updates
 NO_FLOAT64 = "rounding may do this to a large network, and the adapter has no float64 to tell it from a mistake"
 LOOSER = (
@@ -75,7 +75,7 @@ class Proofs:
     def _proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
-        limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
+        limits = Limits(LIMIT, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits, tuned_batch=tuned_batch(case, launch.adapter))
         key = self._key(launch)
         path, once = self._folder / f"{key}.json", (key, case.silence_limit)

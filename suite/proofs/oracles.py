@@ -28,7 +28,7 @@ from suite.worker.job import MakeOracle, Prove, Task
 from suite.worker.machine import cores
 from suite.worker.messages import Proof, of_type
 
-PATIENCE = 1800.0  # seconds for an oracle
+PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of an oracle
 DIGESTS = "digests.json"  # the digest of every other file
 # The fields of a configuration that decide an update.
 UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "schedule")
@@ -91,7 +91,7 @@ class Oracles:
 
     def _ran(self, proven: Launch, configuration: Configuration, task: Task, scratch: Path) -> Attempt:
         adapter, workload = oracle(), proven.workload
-        interpreter, limits = find(adapter, self._interpreters), Limits(PATIENCE, PATIENCE)
+        interpreter, limits = find(adapter, self._interpreters), Limits(LIMIT, PATIENCE)
         launch = replace(single(adapter, workload, interpreter, scratch, limits), configuration=configuration)
         attempt = launch.run(scratch, task)
         if attempt.outcome != "ok":

@@ -48,7 +48,8 @@ def main(argv: List[str]) -> int:
         join(made, job.group, outbox)
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
-        RUN[type(job.task)](made, job.task, job.output, outbox)
+        with outbox.at_work(alone=rank.world == 1):
+            RUN[type(job.task)](made, job.task, job.output, outbox)
         met = connections() if isinstance(job.task, Train) else []
         outbox.send(messages.Wire(network.growth(before, network.counters()), met))
         if load is not None:

@@ -2,9 +2,12 @@
 
 import os
 import time
-from typing import Mapping, NamedTuple, Optional
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Iterator, Mapping, NamedTuple, Optional
 
-from suite.worker.messages import Message, Progress, encode
+from suite.worker.machine import field
+from suite.worker.messages import Message, Phase, Progress, encode
 
 Rank = NamedTuple("Rank", [("rank", int), ("world", int), ("local_rank", int)])
 
@@ -29,6 +32,15 @@ def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:
     return Rank(number, int(environ.get(world, "1")), int(environ.get(local, number)))
 
 
+Spent = NamedTuple("Spent", [("cpu_s", float), ("bytes_read", int)])
+
+
+def spent() -> Spent:
+    """Return what this process, and those that it waited for, have computed and read so far."""
+    times = os.times()
+    return Spent(sum(times[:4]), int(field("/proc/self/io", "rchar") or 0))
+
+
 class Outbox:
     """A writer of one rank's messages, each written as it is sent: the controller takes them as signs of life.
 
@@ -37,14 +49,17 @@ class Outbox:
     """
 
     PROGRESS_EVERY = 0.25  # seconds
+    LOOK_EVERY = 5.0  # ... between two looks at what a silent process has done
 
     def __init__(self, folder: str, rank: int) -> None:
         path = os.path.join(folder, "rank-%d.jsonl" % rank)
         self._stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
+        self._name = ""  # of the phase
 
     def send(self, message: Message) -> None:
         """Write one message; ValueError names a field of the wrong type, OSError why it cannot be written."""
+        self._name = message.name if isinstance(message, Phase) else self._name
         line = encode(message).encode() + b"\n"
         while line:  # a disk that is nearly full takes a part; the next call says why
             line = line[self._stream.write(line) or 0 :]
@@ -55,6 +70,33 @@ class Outbox:
         if now >= self._next_progress:
             self._next_progress = now + self.PROGRESS_EVERY
             self.send(Progress(name, phase, step, of))
+
+    @contextmanager
+    def at_work(self, alone: bool = True) -> Iterator[None]:
+        """Report progress for as long as this process computes or reads, within a call that reports none itself.
+
+        A compiler or a decoder may take longer than the silence limit. A process that is not `alone` may compute
+        because it waits for others, and may wait for ever: then nothing is reported.
+        """
+        over = Event()
+
+        def watch() -> None:
+            began, before = time.perf_counter(), spent()
+            while not over.wait(self.LOOK_EVERY):
+                now, seconds = spent(), int(time.perf_counter() - began)
+                if now.cpu_s - before.cpu_s > 0.1 * self.LOOK_EVERY or now.bytes_read - before.bytes_read > 1 << 20:
+                    self.progress(self._name, "at work, seconds", seconds, seconds)
+                before = now
+
+        thread = Thread(target=watch, daemon=True)
+        if alone:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if alone:
+                thread.join()
 
     def close(self) -> None:
         """Close the file: no message follows."""

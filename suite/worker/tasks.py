@@ -33,7 +33,8 @@ class Diverged(Exception):
 def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) -> None:
     """Build the network, then run every pass that has something to measure here."""
     build(trainer, task.graph, outbox)
-    feed = feed_of(trainer, task, output)
+    with outbox.at_work():  # decoding into memory
+        feed = feed_of(trainer, task, output)
     outbox.send(messages.Notes(feed.notes()))
     turns = Turns(output, trainer.setup.rank, outbox.send)
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns), task.passes)
@@ -43,7 +44,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         if name == KERNELS or passes.skipped(name):
             continue
         outbox.send(messages.Phase(name))
-        feed.prepare()
+        with outbox.at_work():  # warming the page cache
+            feed.prepare()
         try:
             found = passes.run(name)
         except Unsupported as error:
@@ -175,7 +177,9 @@ def subnormal(tensors: Dict[str, np.ndarray]) -> float:
 def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
     """Build the network with its initial weights."""
     outbox.send(messages.Phase("build"))
-    trainer.build(graph, dict(weights.initial(graph)))
+    with outbox.at_work():
+        initial = dict(weights.initial(graph))
+    trainer.build(graph, initial)
 
 
 def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
@@ -222,8 +226,9 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     if task.data is None:
         raise Unsupported("the pass %r learns from real data, and the case has synthetic ones" % TRAIN)
     learning, testing = split(opened(trainer, task.graph, task.data), task.training.held_out)
-    reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
-    reading.prepare()
+    with outbox.at_work():
+        reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
+        reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase(TRAIN))
     training = Training(trainer, task.graph, outbox.progress)

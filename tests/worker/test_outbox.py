@@ -49,3 +49,24 @@ def test_progress_is_thinned_out(outbox, sent):
     time.sleep(Outbox.PROGRESS_EVERY)
     outbox.progress("native", "measure", 1000, 1000)
     assert sent()[-1].step == 1000
+
+
+def test_a_process_that_works_alone_shows_it_and_one_that_waits_does_not(outbox, sent, monkeypatch):
+    monkeypatch.setattr(Outbox, "LOOK_EVERY", 0.05)
+    outbox.send(Phase("build"))
+    with outbox.at_work():
+        time.sleep(0.5)
+    assert sent() == [Phase("build")]
+    with outbox.at_work(alone=False):
+        sum(range(1 << 20))
+    assert sent() == [Phase("build")]
+    deadline = time.monotonic() + 60
+    with outbox.at_work():
+        while len(sent()) == 1 and time.monotonic() < deadline:
+            sum(range(1 << 16))
+    assert sent()[1]._replace(step=0, of=0) == Progress("build", "at work, seconds", 0, 0)
+    with outbox.at_work(), open("/dev/zero", "rb") as zeros:
+        while len(sent()) == 2 and time.monotonic() < deadline:
+            zeros.read(4 << 20)
+            time.sleep(0.01)
+    assert len(sent()) > 2
