@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from suite.processes.single import Look
 
 
-LEAST_SHARED = 512 << 20  # bytes of /dev/shm; containers have 64 MiB unless told otherwise
+LEAST_SHARED = 512 << 20  # bytes of /dev/shm; containers have 64 MiB if nothing asks for more
 
 
 def register(app: typer.Typer) -> None:
@@ -226,6 +226,6 @@ def host_warnings(facts: dict[str, Any]) -> list[str]:
     if facts["shared_memory_bytes"] < LEAST_SHARED:
         problems.append(
             f"/dev/shm has {facts['shared_memory_bytes'] / 1e6:.0f} MB, through which ranks and readers exchange data: "
-            "start the container with --shm-size=2g (Kubernetes: an emptyDir of medium Memory)"
+            "start the container with --shm-size=2g (a pod: with a volume of memory there)"
         )
     return [*problems, *facts["not_handed_on"]]
