@@ -71,8 +71,8 @@ def address(host: str) -> str:
         return socket.gethostbyname(host)
     except OSError as error:
         raise Unavailable(
-            f"the host {host!r} has no IPv4 address that this machine knows ({error}); correct the name in `hosts` or "
-            "--hosts, or write the address in its place"
+            f"the host {host!r} has no IPv4 address that this machine knows ({error}), and ranks meet over IPv4; "
+            "correct the name in `hosts` or --hosts, or write that address in its place"
         ) from error
 
 

@@ -53,9 +53,16 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
     ]
     document = {
         "name": "benchmark pages",
-        "on": {"push": {"branches": ["main"]}},
+        "on": "push",
         "permissions": {"contents": "read", "pages": "write", "id-token": "write"},
-        "jobs": {"pages": {"runs-on": "ubuntu-latest", "environment": {"name": "github-pages"}, "steps": steps}},
+        "jobs": {
+            "pages": {
+                "if": "github.ref_name == github.event.repository.default_branch",  # whatever its name is
+                "runs-on": "ubuntu-latest",
+                "environment": {"name": "github-pages"},
+                "steps": steps,
+            }
+        },
     }
     return Workflow(root / PLACE, HEAD + yaml.safe_dump(document, sort_keys=False, width=float("inf")))
 

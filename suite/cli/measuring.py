@@ -26,13 +26,16 @@ def run_folder(*words: str | None) -> Path:
 
 def about_run(kind: str, plan: str) -> About:
     """Describe a run that this command line begins now; `plan` is the name or path that was given."""
+    commit, refusal = commit_of(Path.cwd())
+    if refusal:  # another user owns the repository, as in a container that a folder is mounted into
+        say(f"the run will not name its commit: git says {refusal!r}; `git config` has safe.directory for it", err=True)
     return About(
         stagebench=__version__,
         kind=kind,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=(Path(sys.argv[0]).name, *map(without_home, sys.argv[1:])),
         plan=without_home(plan),
-        commit=commit_of(Path.cwd()),
+        commit=commit,
     )
 
 

@@ -10,19 +10,19 @@ from suite.worker.machine import machine
 from suite.worker.messages import Machine
 
 LOOPBACK = "127.0.0.1"
-LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"  # RFC 1123, and underscores, which many networks have
 NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 
 
 def refused(host: str) -> str | None:
-    """Return why this cannot be a host's name; None for a name of RFC 1123, an IPv4 or an IPv6 address.
+    """Return why this cannot be a host; None for a name of RFC 1123, or with underscores, and an IPv4 or IPv6 address.
 
     Names go into scripts, manifests and command lines of ssh, mpiexec and Slurm: nothing else may.
     """
     if len(host) <= 253 and (NAME.fullmatch(host) or ("%" not in host and _numbers(host) is not None)):
         return None
     login = "; a login's user stands in ~/.ssh/config" if "@" in host else ""
-    return f"{shown(host)} is no host: take letters, digits, '-' and '.', or an address in numbers{login}"
+    return f"{shown(host)} is no host: take letters, digits, '-', '_' and '.', or an address in numbers{login}"
 
 
 def here(host: str) -> bool:

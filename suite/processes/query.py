@@ -89,14 +89,15 @@ def ask(tokens: Sequence[str], seconds: float, foreign: Iterable[str] = FOREIGN)
     return subprocess.CompletedProcess(tokens, program.returncode, out, err)
 
 
-def commit_of(folder: Path) -> str:
-    """Return the full hash of a folder's commit, with "-dirty" if tracked files have changed; "" without git.
+def commit_of(folder: Path) -> tuple[str, str]:
+    """Return the full hash of a folder's commit, with "-dirty" if tracked files have changed, and why it is not known.
 
-    A history of runs is about these commits of a person's own repository.
+    Both are "" without git or a repository. A history of runs is about these commits of a person's own repository.
     """
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
     try:
         done = ask(command, 10.0)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return "", ""
+    refusal = next((line for line in done.stderr.splitlines() if "dubious ownership" in line), "")
+    return (done.stdout.strip(), "") if done.returncode == 0 else ("", refusal)

@@ -209,7 +209,9 @@ def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host: str) 
     assert len(told) < 300
 
 
-@pytest.mark.parametrize("host", ["a", "node-1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"])
+@pytest.mark.parametrize(
+    "host", ["a", "node-1", "node_1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"]
+)
 def test_a_host_of_rfc_1123_or_an_address_is_taken(host: str) -> None:
     assert refused(host) is None
 

@@ -133,7 +133,9 @@ def test_every_node_wants_a_host():
 def test_a_host_that_nobody_knows_is_named(twin):
     lacking = Ssh().missing(Placement(nodes=2, hosts=("localhost", "no.such.host.invalid")), HERE)
     assert lacking.startswith("the host 'no.such.host.invalid' has no IPv4 address that this machine knows (")
-    assert lacking.endswith("correct the name in `hosts` or --hosts, or write the address in its place")
+    assert lacking.endswith(
+        "and ranks meet over IPv4; correct the name in `hosts` or --hosts, or write that address in its place"
+    )
 
 
 def test_an_agent_that_is_not_there_is_named(monkeypatch, tmp_path):

@@ -41,6 +41,8 @@ def steps(text: str) -> list[dict[str, Any]]:
     document = yaml.safe_load(text)
     found: list[dict[str, Any]] = document["jobs"]["pages"]["steps"]
     assert set(document) == {"name", "on", "permissions", "jobs"}
+    assert document["on"] == "push", "on every branch, because the default one may have any name"
+    assert document["jobs"]["pages"]["if"] == "github.ref_name == github.event.repository.default_branch"
     assert [next(iter(each)) for each in found] == ["uses", "uses", "run", "run", "uses", "uses"]
     return found
 

@@ -278,8 +278,8 @@ def test_a_history_says_what_it_leaves_out(command, tmp_path):
     assert "have no case for a history; 2 rows left out, no proof: " in str(done.error)
 
 
-def test_a_commit_is_that_of_the_repository_one_works_in(tmp_path):
-    assert commit_of(tmp_path) == ""
+def test_a_commit_is_that_of_the_repository_one_works_in(tmp_path, monkeypatch):
+    assert commit_of(tmp_path) == ("", "")
 
     def git(*words):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
@@ -288,7 +288,9 @@ def test_a_commit_is_that_of_the_repository_one_works_in(tmp_path):
     (tmp_path / "file").write_text("1")
     git("add", "file")
     git("commit", "-q", "-m", "1")
-    clean = commit_of(tmp_path)
+    clean, _ = commit_of(tmp_path)
     assert len(clean) == 40
     (tmp_path / "file").write_text("2")
-    assert commit_of(tmp_path) == f"{clean}-dirty"
+    assert commit_of(tmp_path) == (f"{clean}-dirty", "")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own: as if another user owned it
+    assert "dubious ownership" in commit_of(tmp_path)[1]
