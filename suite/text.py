@@ -36,9 +36,9 @@ def without_codes(text: str) -> str:
     return CODES.sub("", text)
 
 
-def wrapped(text: str) -> str:
-    """Wrap a text to the terminal's width, between words only."""
-    columns = shutil.get_terminal_size().columns
+def wrapped(text: str, columns: int | None = None) -> str:
+    """Wrap a text between words only, to a number of columns; by default to the terminal's."""
+    columns = columns or shutil.get_terminal_size().columns
     lines = text.split("\n")
     return "\n".join(textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False) for line in lines)
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 from markupsafe import Markup
 
 from reports.charts import rows
+from reports.charts.html import tag
 from reports.charts.rows import WIDTH, Scale, figure, linear, logarithmic, picture
-from reports.words.html import tag
-from reports.words.text import number
 from suite.analysis.stats import Spread
+from suite.analysis.wording import number
 
 POINTS = 300  # of a curve: the eye tells no more apart
 SAID = 12  # points of a series in the hidden table

@@ -14,9 +14,9 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from reports.words.html import joined, note, small, tag
-from reports.words.text import number
+from reports.charts.html import joined, note, small, tag
 from suite.analysis.stats import Interval
+from suite.analysis.wording import number
 
 STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update")
 THIN = 2  # per cent of a track: the outline of a narrower bar would hide it

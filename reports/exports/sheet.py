@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from reports.words.names import names
-from reports.words.text import interval, milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.links import Link, Point, links, written
+from suite.analysis.panels import names
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
+from suite.analysis.wording import interval, milliseconds, number
 from suite.results.foreign import UNKNOWN
 from suite.results.run_folder import RunFolder
 from suite.worker.homes import without_homes

@@ -12,19 +12,31 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, below_title, folded, joined, note, table, tag
 from reports.charts.rows import Entry, Rows, linear, stack
-from reports.pages.overview import speeds_of, verdict
+from reports.pages.overview import speeds_of
 from reports.pages.run import Report
 from reports.pages.stages import PARTS, word
-from reports.words.html import Body, Content, below_title, folded, joined, note, table, tag
-from reports.words.names import Name, Panel, labels, titles
-from reports.words.text import UNKNOWN, bracketed, in_words, memory, milliseconds, number, percent, scientific, share
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import DISQUALIFYING, FOREIGN, meaning
 from suite.analysis.machine import Gpu
 from suite.analysis.measured import Process, Profile
+from suite.analysis.panels import Name, Panel, labels, titles
 from suite.analysis.rows import Row
+from suite.analysis.standing import verdict
 from suite.analysis.stats import Values
+from suite.analysis.wording import (
+    UNKNOWN,
+    bracketed,
+    in_words,
+    memory,
+    milliseconds,
+    number,
+    of_bound,
+    percent,
+    scientific,
+    share,
+)
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.text import cut
@@ -120,7 +132,7 @@ def headline(row: Row) -> str:
     if row.proof and not row.proof.passed:
         words += "; its proof failed"
     elif worst and worst.tolerance:
-        words += f"; proof at {percent(worst.error / worst.tolerance)} of its bound"
+        words += f"; proof at {of_bound(worst.error / worst.tolerance)} of its bound"
     elif FOREIGN not in row.marks and not row.proof:
         words += "; not proven"
     return words if row.outcome in ("ok", FOREIGN) else f"{words}; {row.outcome}: {row.reason}"

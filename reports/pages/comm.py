@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.charts.html import Body, Content, folded, note, table, tag
 from reports.charts.lines import Line, Lines
 from reports.pages.method import host_words, noise_words
 from reports.pages.run import Section
-from reports.words.html import Body, Content, folded, note, table, tag
-from reports.words.text import milliseconds, moment, number, share
 from suite.analysis.comparability import FOREIGN, meaning
 from suite.analysis.links import LEAST, SIMULATED, Fit, Link, Point, by_mark, links, written
+from suite.analysis.wording import milliseconds, moment, number, share
 from suite.errors import once_per_reason
 from suite.results.foreign import imported as read
 from suite.results.run_folder import RunFolder

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from reports.charts.lines import Line, Lines, thinned
-from reports.charts.rows import Rows, linear, stack
-from reports.pages.run import Report, Section
-from reports.words.html import (
+from reports.charts.html import (
     Body,
     Content,
     differing,
@@ -20,8 +17,9 @@ from reports.words.html import (
     table,
     tag,
 )
-from reports.words.names import SHOWN, Name, Panel, beside_others, by_group, for_charts, kept_whole, labels, varying
-from reports.words.text import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
+from reports.charts.lines import Line, Lines, thinned
+from reports.charts.rows import Rows, linear, stack
+from reports.pages.run import Report, Section
 from suite.analysis.budget import Budget
 from suite.analysis.exchange import (
     Crossover,
@@ -36,8 +34,10 @@ from suite.analysis.exchange import (
     stragglers,
 )
 from suite.analysis.learning import WINDOW, smoothed
+from suite.analysis.panels import SHOWN, Name, Panel, beside_others, by_group, for_charts, kept_whole, labels, varying
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread
+from suite.analysis.wording import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
 from suite.contracts.case import Case
 
 OPEN = 2  # exchanges that are not folded

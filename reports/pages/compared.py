@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from reports.charts.html import Body, Content, folded, note, table, tag
 from reports.charts.lines import Line, Lines
 from reports.pages.run import Section
-from reports.words.html import Body, Content, folded, note, table, tag
-from reports.words.names import Name, labels
-from reports.words.text import number, share
 from suite.analysis.compare_runs import Compared, Comparison, compare, paired
+from suite.analysis.panels import Name, labels
 from suite.analysis.runs import MeasuredRun, Series, series_of
+from suite.analysis.wording import number, share
 
 THRESHOLD = 0.03  # as the commands have it: smaller changes do not matter
 DRAWN = 60  # series; the table has all

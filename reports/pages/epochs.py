@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from reports.charts.html import Body, Content, folded, listing, note, small, table
+from reports.charts.html import spread as ranged
 from reports.charts.lines import Line, Lines
 from reports.charts.rows import Rows, bar, linear
 from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import of_a_node, on_nodes
-from reports.words.html import Body, Content, folded, listing, note, small, table
-from reports.words.html import spread as ranged
-from reports.words.names import Name, beside_others, common, kept_whole, labels
-from reports.words.text import accuracy, middle, number, share, whole_number
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.learning import Epoch, Learnt
 from suite.analysis.measured import Worker
+from suite.analysis.panels import Name, beside_others, common, kept_whole, labels
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Spread, spread
+from suite.analysis.wording import accuracy, middle, number, share, whole_number
 from suite.contracts.case import Case, Placement
 from suite.text import grouped
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from reports.charts.html import Body, Content, folded, table, tag
 from reports.charts.rows import Entry, Rows, logarithmic, strip
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, folded, table, tag
-from reports.words.names import SHOWN, labels
-from reports.words.names import title as named
-from reports.words.text import in_words, number, percent, scientific
 from suite.analysis.comparability import DISQUALIFYING, NOTED
+from suite.analysis.panels import SHOWN, labels
+from suite.analysis.panels import title as named
 from suite.analysis.rows import Row
+from suite.analysis.wording import in_words, number, of_bound, scientific
 from suite.errors import once_per_reason
 from suite.text import grouped
 
@@ -55,7 +55,7 @@ def headline(proven: Sequence[Row]) -> tuple[str, str]:
     (name,) = labels([nearest.case])
     return (
         f"{len(passed)} of {len(proven)} proven; nearest to its bound: "
-        f"{name.title}, {nearest.case.workload}, {percent(_part(nearest))}",
+        f"{name.title}, {nearest.case.workload}, {of_bound(_part(nearest))}",
         also,
     )
 
@@ -71,7 +71,7 @@ def _strips(proven: Sequence[Row]) -> list[Rows]:
         parts = [_part(row) for row in rows]
         count = f"{len(rows)} case{'s' * (len(rows) > 1)}"
         words = f"{scientific(min(parts))} to {scientific(max(parts))} of the bound"
-        entries.append(Entry(named(adapter), strip(scale, parts), percent(max(parts)), count, of=adapter, words=words))
+        entries.append(Entry(named(adapter), strip(scale, parts), of_bound(max(parts)), count, of=adapter, words=words))
     setting, axis = "largest error ÷ what is allowed, logarithmic", "error as a part of its bound"
     return [Rows("Every dot is a case; at 1 a proof fails", setting, scale, entries, "nearest", axis)]
 
@@ -88,7 +88,7 @@ def _proof(report: Report, row: Row) -> list[Content]:
     errors = ["–", "", "", ""]
     if worst := proof.worst:
         errors = [f"{worst.what} {worst.tensor}", scientific(worst.error), scientific(worst.tolerance)]
-        errors.append(percent(_part(row)))
+        errors.append(of_bound(_part(row)))
     return [name, passed, *errors, number(proof.parameter_count), number(proof.macs), words]
 
 

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from reports.charts.html import Body, Content, measured, note, table
 from reports.charts.rows import Rows, bar, linear, top
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, measured, note, table
-from reports.words.names import SHOWN, Name, beside_others, differences, kept_whole, labels, titles
-from reports.words.text import bracketed, listed, milliseconds, number, share
 from suite.analysis.inputs import Fed, Group, groups
+from suite.analysis.panels import SHOWN, Name, beside_others, differences, kept_whole, labels, titles
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval
+from suite.analysis.wording import bracketed, listed, milliseconds, number, share
 from suite.contracts.case import Case
 from suite.text import grouped
 from suite.worker.case_parts import Input

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
+from reports.charts.html import Body, Content, folded, listing, small, table, tag
+from reports.charts.html import spread as ranged
 from reports.charts.lines import Line, Lines, thinned
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, folded, listing, small, table, tag
-from reports.words.html import spread as ranged
-from reports.words.names import SHOWN, Name, beside_others, common, kept_whole, labels, varying
-from reports.words.text import accuracy, listed, middle, number, scientific, whole_number
 from suite.analysis.learning import AGREEING_STEPS, Learnt
+from suite.analysis.panels import SHOWN, Name, beside_others, common, kept_whole, labels, varying
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
+from suite.analysis.wording import accuracy, listed, middle, number, scientific, whole_number
 from suite.contracts.case import Case
 from suite.text import grouped
 

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from reports.charts.html import Content, folded, tag
 from reports.pages.run import Report, Section
-from reports.words.html import Content, folded, tag
-from reports.words.names import title as named
-from reports.words.text import memory, moment, number, share
 from suite import __version__
 from suite.analysis.machine import Noise
 from suite.analysis.measured import Provenance
+from suite.analysis.panels import title as named
 from suite.analysis.rows import Row
+from suite.analysis.wording import memory, moment, number, share
 from suite.results.records import Host
 from suite.worker.case_parts import Sampling
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, folded, mark, note, table, tag
 from reports.pages.run import Report, Section
 from reports.pages.scaling import wrong_model
-from reports.words.html import Body, Content, folded, mark, note, table, tag
-from reports.words.names import devices
-from reports.words.text import number, share
+from suite.analysis.panels import devices
+from suite.analysis.wording import number, share
 from suite.predict.prediction import Answer, Asked, predict
 from suite.predict.scenario import MODEL_ERROR, SCHEDULES, Scenario
 

@@ -7,17 +7,18 @@ from functools import cached_property
 
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, folded, joined, mark, note, small, tag
+from reports.charts.html import Entry as Line
 from reports.charts.lines import Lines
 from reports.charts.rows import Entry, Rows
-from reports.words.html import Body, Content, folded, joined, mark, note, small, tag
-from reports.words.html import Entry as Line
-from reports.words.names import SHOWN, Name, Panel, by_group
 from suite.analysis.comparability import DISQUALIFYING, meaning
+from suite.analysis.panels import SHOWN, Name, Panel
 from suite.analysis.rows import Row
+from suite.analysis.standing import Standing
 from suite.plan.text import values_of
 from suite.predict.from_run import beside_measured
 from suite.predict.prediction import Answer
-from suite.results.run_folder import OF_THE_RUN, RunFolder
+from suite.results.run_folder import OF_THE_RUN
 from suite.results.stored import text_of
 from suite.text import without_codes
 
@@ -52,21 +53,15 @@ class Plan:
 
 
 @dataclass
-class Report:
+class Report(Standing):
     """A run, its rows, and the charts that were drawn of it, by file name."""
 
-    folder: RunFolder
-    rows: list[Row]
     places: Mapping[str, str] = field(default_factory=dict)  # section to page; {}: all of it is one page
     charts: dict[str, Chart] = field(default_factory=dict)
 
     @property
     def single(self) -> bool:
         return not self.places
-
-    @property
-    def imported(self) -> bool:
-        return self.folder.about.imported
 
     @cached_property
     def plan(self) -> Plan:
@@ -83,30 +78,14 @@ class Report:
         return Plan(name, title, text)
 
     @cached_property
-    def fast(self) -> list[Row]:
-        """The rows with a speed."""
-        return [row for row in self.rows if row.rates]
-
-    @cached_property
     def peaks(self) -> bool:
         """True if a part of the devices' measured peak is known of any row."""
         return any(row.utilisation for row in self.rows)
 
     @cached_property
-    def groups(self) -> list[Panel]:
-        """The comparisons: groups of two or more rows that may be compared."""
-        return by_group(row for row in self.rows if row.against)
-
-    @cached_property
     def predicted(self) -> tuple[list[Answer], list[str]]:
         """(Predictions of larger placements from the smallest, reasons of trainings without)."""
         return ([], []) if self.imported else beside_measured(self.folder, self.fast[:SHOWN])
-
-    @cached_property
-    def shared_marks(self) -> set[str]:
-        """The marks of every row with a speed, which are said once."""
-        marks = [set(row.marks) for row in self.fast]
-        return set.intersection(*marks) - set(DISQUALIFYING) if marks else set()
 
     def to(self, section: str) -> str:
         return f"{self.places.get(section, '')}#{section}"

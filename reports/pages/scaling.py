@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, joined, note, small, table, tag
+from reports.charts.html import Entry as TableLine
 from reports.charts.lines import Line, Lines
 from reports.charts.rows import Rows, interval, linear, top
 from reports.pages.run import Chart, Report, Section
-from reports.words.html import Body, Content, joined, note, small, table, tag
-from reports.words.html import Entry as TableLine
-from reports.words.names import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
-from reports.words.names import title as named
-from reports.words.text import bracketed, listed, number, percent, share
-from reports.words.text import interval as ends
 from suite.analysis.comparability import SHARED_GPUS
+from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
+from suite.analysis.panels import title as named
 from suite.analysis.rows import Row, Scaling
 from suite.analysis.scaling import trainings
 from suite.analysis.stats import Interval
+from suite.analysis.wording import bracketed, listed, number, percent, share
+from suite.analysis.wording import interval as ends
 from suite.contracts.case import Case, Placement
 from suite.predict.prediction import Answer
 

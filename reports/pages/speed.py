@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, folded, measured, note, small, table, tag
 from reports.charts.rows import Rows, bar, box, interval, linear, logarithmic, top
 from reports.imports.programs import notes_of
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, folded, measured, note, small, table, tag
-from reports.words.names import SHOWN, Name, Panel, by_group, for_charts, title
-from reports.words.text import bracketed, in_words, milliseconds, number, percent
 from suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
 from suite.analysis.comparability import DISQUALIFYING
+from suite.analysis.panels import SHOWN, Name, Panel, by_group, for_charts, title
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values, outliers
+from suite.analysis.wording import bracketed, in_words, milliseconds, number, percent
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.text import grouped

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, folded, joined, listing, measured, note, small, table, tag
+from reports.charts.html import Entry as Line
 from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
-from reports.words.html import Body, Content, folded, joined, listing, measured, note, small, table, tag
-from reports.words.html import Entry as Line
-from reports.words.names import SHOWN, Name, Panel, by_group, by_network, for_charts
-from reports.words.text import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
 from suite.analysis.budget import STAGES
 from suite.analysis.learning import noted
+from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, for_charts
 from suite.analysis.roofline import of_row
 from suite.analysis.rows import Row
 from suite.analysis.scaling import in_parts
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
+from suite.analysis.wording import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
 from suite.text import grouped
 from suite.worker.pass_kinds import STAGED
 

@@ -10,19 +10,19 @@ from functools import partial
 
 from markupsafe import Markup
 
+from reports.charts.html import Body, Content, measured, small, table, tag
 from reports.charts.lines import Line, Lines
 from reports.charts.rows import Rows, bar, linear, top
 from reports.pages.communication import gradient_bytes, hidden_part
 from reports.pages.method import software_of
 from reports.pages.run import Chart, Report, Section
 from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
-from reports.words.html import Body, Content, measured, small, table, tag
-from reports.words.names import Panel, beside_others, by_network, labels
-from reports.words.names import title as named
-from reports.words.text import bracketed, mebibytes, memory, number
 from suite import plugins
+from suite.analysis.panels import Panel, beside_others, by_network, labels
+from suite.analysis.panels import title as named
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
+from suite.analysis.wording import bracketed, mebibytes, memory, number
 from suite.plan.networks import network_of
 from suite.results.records import Host
 from suite.results.run_folder import RunFolder

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reports.charts.html import note, tag
 from reports.pages import (
     communication,
     epochs,
@@ -21,7 +22,6 @@ from reports.pages import (
 from reports.pages.case import details, digits_of
 from reports.pages.run import CASE, Maker, Report, Section
 from reports.site.frame import Frame, Link, made
-from reports.words.html import note, tag
 from suite.analysis.best import contests
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise, uncollected

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from reports.charts.html import Content, below_title, joined, tag
 from reports.pages.run import Section
-from reports.words.html import Content, below_title, joined, tag
 from suite import __version__
 from suite.files import disk
 from suite.worker.homes import without_homes

@@ -11,12 +11,12 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
+from reports.charts.html import Body, Content, joined, small, table, tag
 from reports.pages.comm import comm_sections, title_of
 from reports.pages.compared import compared
 from reports.pages.run import Section
 from reports.site import build
 from reports.site.frame import Frame, Link, made
-from reports.words.html import Body, Content, joined, small, table, tag
 from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
 from suite.errors import RequestError

@@ -13,7 +13,7 @@ const stagebench = (() => {
     return made;
   }
 
-  // Three significant digits, as reports/words/text.py writes them.
+  // Three significant digits, as suite/analysis/wording.py writes them.
   function number(value) {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -133,16 +134,21 @@ def _print(state: dict[str, Any]) -> None:
     rows = [
         {
             **row,
-            "versions": [f"{name} {version}".strip() for name, version in row.get("versions", {}).items()],
-            "interpreter": f"{row['interpreter']} ({row['origin']})" if row["ready"] else row["remedy"] or "see below",
+            "version": next((f"{name} {version}" for name, version in row.get("versions", {}).items()), None),
+            "from": re.sub("^tox environment .*", "tox", row["origin"]) if row["ready"] else "see below",
         }
         for row in state["adapters"]
     ]
-    show_rows(rows, ("name", "ready", "python", "versions", "devices", "interpreter"), "Adapters (or how to get them)")
+    show_rows(rows, ("name", "ready", "python", "version", "devices", "from"), "Adapters")
     say("")
-    show_rows(state["launchers"], ("name", "ready", "for", "title", "remedy"), "Launchers")
+    ready = {row["name"] for row in state["adapters"] if row["ready"]}
+    starting = [
+        {**row, "for": "every ready adapter" if ready and ready == set(row["for"]) else row["for"]}
+        for row in state["launchers"]
+    ]
+    show_rows(starting, ("name", "ready", "title", "for"), "Launchers")
     say("")
-    show_rows(state["data"], ("name", "made", "path", "remedy"), "Data sets")
+    show_rows(state["data"], ("name", "made", "path"), "Data sets")
     say("")
     host = state["host"]
     memory, free = host["memory_bytes"] / 2**30, host["memory_available_bytes"] / 2**30
@@ -161,8 +167,13 @@ def _print(state: dict[str, Any]) -> None:
             f"{row['name']}, format {name}: {missing}" for name, missing in row.get("formats", {}).items() if missing
         ]
         problems = [*row["problems"].values(), *unreadable] if row["ready"] else [row["missing"]]
+        if row.get("remedy") and row["remedy"].partition("  #")[0] not in row["missing"]:
+            problems.append(f"{row['name']}: {row['remedy']}")
         for problem in problems:
             say(f"- {problem}")
+    for row in (*state["launchers"], *state["data"]):
+        if row["remedy"]:
+            say(f"- {row['name']}: {row['remedy']}")
     for warning in state["warnings"]:
         say(f"- {warning}")
 

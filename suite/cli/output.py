@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+PIPED = 120  # columns of a sentence in a pipe or a file
 SHORT, NAME = 16, 24  # widths: a cell of words, or a name without a space, is never broken below these
 
 
@@ -30,9 +31,8 @@ def say(line: str, err: bool = False) -> None:
 
 
 def say_wrapped(line: str) -> None:
-    """Print a sentence for people, on a terminal broken between words; never a command, which is to be pasted."""
-    line = without_codes(line)
-    say(wrapped(line) if sys.stdout.isatty() else line)
+    """Print a sentence for people, broken between words; never a command, which is to be pasted."""
+    say(wrapped(without_codes(line), None if sys.stdout.isatty() else PIPED))
 
 
 def progress(line: str, stream: IO[str] | None = None) -> None:

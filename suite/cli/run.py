@@ -91,7 +91,7 @@ def run(
     from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
     from suite.cli.options import hosts_from, interpreters_from
-    from suite.cli.show import print_results
+    from suite.cli.results import print_results
     from suite.plan import resolve
     from suite.plan.networks import registered
     from suite.plugins import adapters, launchers, workloads

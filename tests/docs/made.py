@@ -133,9 +133,9 @@ def frameworks() -> str:
 def shown() -> str:
     """Return what `stagebench show` prints first of the small run in tests/fixtures."""
     command = [sys.executable, "-m", "suite.cli", "show", "tests/fixtures/runs/format-5/training"]
-    variables = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    variables = {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True, text=True)
-    lines = [line.rstrip() for line in done.stdout.splitlines()[:3]]
+    lines = [line.rstrip() for line in done.stdout.splitlines()[:8]]
     return "\n".join(["```text", *lines, "```", ""])
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from reports.words.text import number
 from suite.analysis.summary import summarise
+from suite.analysis.wording import number
 
 RANKS, STEPS = 64, 3
 NAME = f"{RANKS} ranks"  # in the heading of each row of it

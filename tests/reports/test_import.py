@@ -13,8 +13,8 @@ from reports.exports.write import write as export
 from reports.imports.programs import Result, read
 from reports.pages.epochs import _figures, charts_of, over_devices
 from reports.site.many import publish
-from reports.words.names import by_network, for_charts
 from suite.analysis.links import links
+from suite.analysis.panels import by_network, for_charts
 from suite.analysis.runs import MeasuredRun
 from suite.analysis.summary import summarise
 from suite.cli.show import show
@@ -291,16 +291,17 @@ def test_a_terminal_shows_them_with_their_mark(
     import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "nccl", None)
     capsys.readouterr()
     show(tmp_path / "one")
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines] == ["foreign", "foreign"]
-    assert "imagenet (synthetic)" in lines[0]
-    assert " 300 " in lines[0]
-    assert "300 to 300" not in lines[0]
-    assert "samples/s" in head
+    title, also, *lines = capsys.readouterr().out.splitlines()
+    assert title == "Imported: 2 results of tf_cnn_benchmarks"
+    assert also.startswith("Foreign and unproven")
+    assert [line.split(" · ")[0].split()[-2:] for line in lines if line.startswith("TensorFlow")] == [
+        ["300", "samples/s"],
+        ["541", "samples/s"],
+    ], "no interval"
     show(tmp_path / "one", json=True)
     assert {row["outcome"] for row in json.loads(capsys.readouterr().out)} == {"foreign"}
-    show(article)
-    assert capsys.readouterr().out.count("mnist_") == len(RunFolder.open(article, None).cases)
+    show(article, full=True)
+    assert capsys.readouterr().out.count(" data-parallel ") == len(RunFolder.open(article, None).cases)
     show(tmp_path / "nccl")
     printed = capsys.readouterr().out
     assert "nccl all-reduce, 4 ranks, imported: nccl-tests, all_reduce_perf.txt line 12" in printed

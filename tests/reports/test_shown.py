@@ -10,7 +10,7 @@ import pytest
 from reports.charts.lines import POINTS, Lines, thinned
 from reports.exports.write import charts_of
 from reports.site.build import render, write
-from reports.words import names
+from suite.analysis import panels as names
 from suite.analysis.summary import summarise
 from suite.results.run_folder import RunFolder
 from suite.results.stored import FORMAT

@@ -13,8 +13,8 @@ from reports.pages.case import details
 from reports.pages.method import noise_of
 from reports.pages.run import CASE, Report
 from reports.site.build import FILES, render, write
-from reports.words.text import UNKNOWN, milliseconds, share
 from suite.analysis.summary import summarise
+from suite.analysis.wording import UNKNOWN, milliseconds, share
 from suite.contracts.case import Case
 from suite.plan import load, resolve
 from suite.plan.networks import registered

@@ -8,11 +8,11 @@ import pytest
 
 from reports.site.build import write_single
 from reports.site.many import write_comm
-from reports.words.text import milliseconds, number
 from suite.analysis.budget import STAGES
 from suite.analysis.links import links
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise
+from suite.analysis.wording import milliseconds, number
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from tests.reports.cells import Cells

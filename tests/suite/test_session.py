@@ -14,7 +14,7 @@ import pytest
 from cluster.local import Local
 from suite.analysis.measured import round_of
 from suite.analysis.summary import summarise
-from suite.cli.show import print_results
+from suite.cli.results import print_results
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import Interrupted, RequestError, Unavailable

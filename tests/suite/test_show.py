@@ -1,14 +1,15 @@
-"""The table of a run's results in a terminal."""
+"""A run's results in a terminal."""
 
 import sys
 
 import pytest
 
+from suite.analysis.summary import summarise
 from suite.cli import tell
 from suite.cli.output import show_rows
-from suite.cli.show import print_results
+from suite.cli.results import print_results
 from suite.errors import Refused, once_per_reason
-from suite.text import without_codes
+from suite.text import significant, without_codes
 from tests.reports.made_run import MadeRun, case_of
 
 
@@ -21,18 +22,38 @@ def run(tmp_path):
     return made.folder
 
 
-@pytest.mark.parametrize(("columns", "shown"), [(80, False), (200, True)])
-def test_a_terminal_shows_what_fits_and_who_leads(run, monkeypatch, capsys, columns, shown):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    print_results(run)
-    table = [line for line in capsys.readouterr().out.splitlines() if "alexnet" in line and "samples" not in line]
-    rows = [line for line in table if "/single" in line][:4]
-    assert all(len(line) <= columns for line in rows)
-    assert [line.rstrip().count("leads") for line in rows] == [1, 1, 0, 0]
-    assert all("% of the leader" in line for line in rows[2:])
-    assert [("tuned" in line, "default" in line) for line in rows] == [(True, False), (False, True)] * 2
-    assert any("quick" in line for line in rows) == shown
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("columns", [80, 100, 200, None])
+def test_a_terminal_and_a_pipe_say_who_leads_with_whole_numbers(run, monkeypatch, capsys, columns, full):
+    if columns:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_results(run, full)
+    lines = without_codes(capsys.readouterr().out).splitlines()
+    assert lines[0] == "PyTorch leads in 2 of 2 comparisons", "the title of the report"
+    assert max(map(len, lines)) <= (columns or 120)
+    (told,) = [line for line in lines if "4 of 4 cases proven" in line]
+    assert told.count("quick") == 1
+    assert sum("marked quick" in line for line in lines) == 1, "what all rows share"
+    rows = [line for line in lines if line.startswith(("PyTorch  ", "Caffe-MPI style  "))]
+    assert [line.count("●") for line in rows] == [1, 0] * 2
+    for row, line in zip(
+        sorted(summarise(run), key=lambda row: (row.case.tuning != "tuned", -row.speed)), rows, strict=True
+    ):
+        assert f" {significant(row.speed)} " in line
+        assert f"{100 * row.against.ratio.value:.0f} %" in line
+        assert (f"{significant(row.rate.low)} … {significant(row.rate.high)}" in line) is full
+        assert ("─" in line) is (not full and row.against.ratio.scatters)
+
+
+def test_the_marks_and_speeds_of_rows_that_are_not_compared_are_said(tmp_path, capsys):
+    made = MadeRun(tmp_path / "run")
+    made.add(case_of())
+    made.proven(case_of(ranks=2))
+    print_results(made.folder)
+    printed = capsys.readouterr().out
+    assert " samples/s (" in printed.splitlines()[0] or printed.startswith("PyTorch ddp does ")
+    assert "no proof" in printed
 
 
 def test_what_a_terminal_is_told_is_broken_between_words(run, monkeypatch, capsys):
@@ -88,11 +109,10 @@ def test_an_interval_that_says_nothing_is_no_pair_of_numbers(tmp_path, capsys):
 
     made.changed(noisy, slow, [1])
     made.proven(case_of("caffempi"))
-    print_results(made.folder)
-    _, one, other, *_ = capsys.readouterr().out.splitlines()
-    assert "not determined" in one
-    assert "not determined" not in other
-    assert " to " in other
+    print_results(made.folder, full=True)
+    noisy_line, other = sorted(line for line in capsys.readouterr().out.splitlines() if line.endswith(" ok"))[::-1]
+    assert "not determined" in noisy_line
+    assert " … " in other
 
 
 def test_why_there_is_no_verdict_is_said_once_with_a_remedy(tmp_path, capsys):

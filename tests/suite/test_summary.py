@@ -6,7 +6,7 @@ import pytest
 
 from reports.site.build import render
 from suite.analysis.summary import summarise
-from suite.cli.show import print_results
+from suite.cli.results import print_results
 from suite.contracts.case import Placement
 from suite.plugins import workloads
 from suite.worker.case_parts import Sampling
@@ -235,8 +235,8 @@ def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(r
     assert found.to_dict()["model_flop_utilisation"] == found.utilisation
     shown = f"{100 * found.utilisation:.0f}"
     assert f">{shown}\u00a0%</td>" in render(run.folder, [found, other, single])
-    print_results(run.folder)
-    assert f"  {shown}%" in capsys.readouterr().out
+    print_results(run.folder, full=True)
+    assert f"  {shown} %" in capsys.readouterr().out
     assert (single.id, single.peak, single.utilisation) == (lone.id, None, None)
 
 

@@ -100,7 +100,7 @@ def common(cases: Sequence[Case]) -> str:
 
 
 def _properties(case: Case) -> Iterable[tuple[str, str]]:
-    """An empty word for what nobody knows."""
+    """An empty word for what is unknown."""
     unsaid = UNSAID if case.tuning == UNKNOWN else ()
     return ((key, "" if key in unsaid or word == UNKNOWN else word) for key, word in _words(case))
 
@@ -129,7 +129,7 @@ def _input(read: Input, real: bool) -> Iterable[tuple[str, str]]:
     yield "format", read.format
     yield "page cache", f"page cache {read.page_cache}"
     yield "prefetch", f"{read.prefetch} ahead"
-    yield "repeat", f"{read.repeat}× data"
+    yield "repeat", f"{read.repeat}× data"  # noqa: RUF001
     yield "augment", f"{read.augment} crop"
     yield "on_error", f"on error {read.on_error}"
 

@@ -77,6 +77,11 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value * 100:.0f}\u00a0%".replace("-", "\u2212")
 
 
+def of_bound(part: float) -> str:
+    """Return an error as a part of its bound: per cent, and multiples from ten on."""
+    return percent(part) if part < 10 else f"{number(part) if part < 1e6 else scientific(part)}\u00a0×"  # noqa: RUF001
+
+
 def scientific(value: float | None) -> str:
     """An error; what was not finite is said so."""
     if value is None or value >= 1e299:
