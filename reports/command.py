@@ -52,8 +52,7 @@ def report(
         write(runs, output)
         say(f"Report: {output / 'index.html'}")
     else:
-        folder = RunFolder.open(runs[0], None)
-        (_communication if folder.about.of_comm else _training)(folder, output, single, json)
+        _write(RunFolder.open(runs[0], None), output, single, json)
 
 
 def _inside(run: Path, name: str) -> Path:
@@ -66,34 +65,24 @@ def _inside(run: Path, name: str) -> Path:
     return run / name
 
 
-def _training(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
+def _write(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
+    """Write the pages of a run of trainings or of `stagebench comm`; with `json` print its rows."""
+    from suite.analysis.links import links
     from suite.analysis.summary import summarise, unused_records
     from suite.cli.output import show_json
 
+    comm = folder.about.of_comm
     if json:
-        show_json([row.to_dict() for row in summarise(folder)], homes=False)
+        show_json([one.to_dict() for one in (links(folder) if comm else summarise(folder))], homes=False)
     if output is not None or not json:
         from reports.site.build import write, write_single
+        from reports.site.many import write_comm
 
-        page = (write_single if single else write)(folder, output or _inside(folder.path, "report"))
-    note = unused_records(folder)
-    if note:
+        writer = write_comm if comm else write_single if single else write
+        page = writer(folder, output or _inside(folder.path, "report"))
+    if not comm and (note := unused_records(folder)):
         say(note, err=True)
-    if json and output is None:
-        return
-    say(f"Report: {page}", err=json)
-
-
-def _communication(folder: "RunFolder", output: Path | None, _single: bool, json: bool) -> None:
-    """Write the same for a run of `stagebench comm`."""
-    from reports.site.many import write_comm
-    from suite.analysis.links import links
-    from suite.cli.output import show_json
-
-    if json:
-        show_json([link.to_dict() for link in links(folder)], homes=False)
     if output is not None or not json:
-        page = write_comm(folder, output or _inside(folder.path, "report"))
         say(f"Report: {page}", err=json)
 
 

@@ -225,7 +225,7 @@ def _table(report: Report, scaled: Sequence[Row]) -> Markup:
         lines = []
         for name, row in panel.pairs:
             assert row.scaling
-            base = small(f"{row.scaling.baseline_label}: {number(row.scaling.baseline_rate)}")
+            base = tag("small", f"one device: {number(row.scaling.baseline_rate)}", title=row.scaling.baseline_label)
             cells: list[Content] = [[report.head(name, row), base], place_words(place_of(row.case)), number(row.speed)]
             cells += [number(speed_up(row).value), _reached(row.scaling)]
             cells += [share(row.budget.exposed_share if row.budget else None), _reached(row.over_nodes)][: 1 + nodes]

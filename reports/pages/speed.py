@@ -34,10 +34,14 @@ def speeds(report: Report) -> Section | None:
     body += [tag("h3", "Not compared"), tag("ul", aside)] if aside and not imported else []
     heads = "Case | samples/s! | per device"
     heads += " | source<" if imported else " | of the fastest | verdict< | processes"
-    heads += " | of peak-" * (report.peaks and not imported) + " | J a sample-" * (not imported)
-    body.append(
-        table("Samples per second", heads, *report.bodies(panels, lambda row: _cells(row, imported, report.peaks)))
-    )
+    joules = any(row.joules_per_sample for row in report.fast)
+    heads += " | of peak-" * (report.peaks and not imported) + " | J a sample-" * joules
+
+    def cells(row: Row) -> list[Content]:
+        found = _cells(row, imported, report.peaks)
+        return found + [number(row.joules_per_sample) if row.joules_per_sample else ""] * joules
+
+    body.append(table("Samples per second", heads, *report.bodies(panels, cells)))
     fastest = max(report.fast, key=lambda row: row.speed if row.sound or imported else 0.0)
     headline = f"{number(fastest.speed)} samples/s"
     if len(report.fast) > 1:
@@ -98,8 +102,7 @@ def _cells(row: Row, imported: bool, peak: bool) -> list[Content]:
     if against:
         verdict = against.verdict.partition(":")[0]
     found += [ratio, verdict, f"{len(row.measured)} of {row.case.sampling.processes}"]
-    found += [percent(row.utilisation) if row.utilisation else ""] * peak
-    return [*found, number(row.joules_per_sample) if row.joules_per_sample else ""]
+    return found + [percent(row.utilisation) if row.utilisation else ""] * peak
 
 
 def steps(report: Report) -> Section | None:
