@@ -342,8 +342,9 @@ def time_to_train(report: Report) -> Section | None:
     minutes = [
         _over("by devices", "minutes of a whole training", group, lambda point: point.minutes) for group in groups
     ]
+    counted = any(lesson.target_joules for one in every for point in one.points for lesson in point.lessons)
     heads = "Strategy | nodes | devices | minutes! | speed-up | epochs | epochs per worker | ended early"
-    heads += " | best accuracy | hosts; connected by<"
+    heads += " | best accuracy" + " | joules to the target" * counted + " | hosts; connected by<"
     lines, answers, gains = [], [], []
     for one in every:
         for point in one.points:
@@ -352,7 +353,9 @@ def time_to_train(report: Report) -> Section | None:
             cells: list[Content] = [report.head(one.name, point.rows[0]), str(point.case.placement.nodes)]
             cells += [[str(point.devices), _other(one, point)], ranged(point.minutes), number(one.sooner(point))]
             cells += [ranged(count, whole_number), f"{count.value / point.devices:.3g}" if count else "–"]
-            lines.append([*cells, f"{early} of {len(point.lessons)}", accuracy(point.best), _where(point)])
+            cells += [f"{early} of {len(point.lessons)}", accuracy(point.best)]
+            cells += [ranged(spread([lesson.target_joules for lesson in point.lessons]))] * counted
+            lines.append([*cells, _where(point)])
         first, last = one.points[0], one.points[-1]
         alone = f" ({number(first.minutes.value)} on one)" if first.devices == 1 and first.minutes else ""
         answers.append(
@@ -373,7 +376,8 @@ def time_to_train(report: Report) -> Section | None:
 _TRAINING = (
     "Whole trainings. All devices share the samples of an epoch, so epochs per worker is the number of epochs divided "
     "by the number of devices. Where a plan sets patience, a training ends early once its accuracy stops improving. "
-    "Speed-up: the minutes on one device divided by these. Connections are the TCP connections that each worker had "
+    "Speed-up: the minutes on one device divided by these. Joules: of all hosts until the target accuracy, without "
+    "tests. Connections are the TCP connections that each worker had "
     "when its training ended; workers of one host may exchange through shared memory instead, and InfiniBand has no "
     "such connections."
 )

@@ -28,13 +28,14 @@ def inputs(report: Report) -> Section | None:
     readers = [chart for several in members if (chart := _readers(report, several))]
     if not found and not readers:
         return None
-    heads = "Input | samples/s! | of the first | waiting, ms | of the iteration | reader alone, samples/s"
+    heads = "Input | samples/s! | of the first | waiting, ms | of the iteration | computing | reader alone, samples/s"
     bodies, answers = [], []
     for title, group, names in _named(found):
         lines: list[list[Content]] = []
         for name, fed in zip(names, group.cases, strict=True):
             row, gap = fed.row, measured(fed.gap) if fed.gap else ""
-            cells = [report.head(name, row), measured(row.rate), gap, milliseconds(row.waited), share(row.waited_share)]
+            cells = [report.head(name, row), measured(row.rate), gap, milliseconds(row.waited)]
+            cells += [share(row.waited_share), share(row.computing_share)]
             lines.append([*cells, measured(row.reader.interval if row.reader else None), _reading(fed), words(fed)])
         bodies.append(Body(lines, title))
         several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
@@ -51,9 +52,10 @@ def inputs(report: Report) -> Section | None:
 _DEFINITIONS = (
     "Synthetic: data lie on the device before training begins. Memory: decoded once, then read from memory. Disk: "
     "read and decoded during training. Waiting: what reading and copying add to a native step (native − resident, "
-    "measured in turns). Reader alone: what the input delivers with all cores to itself (io only), on the fewest "
-    "devices that were measured with these data. The network takes: its speed on synthetic data where that was "
-    "measured, else the case’s own speed without its waiting. A dash: no pass could tell."
+    "measured in turns). Computing: the share of an iteration without that wait. Reader alone: what the input delivers "
+    "with all cores to itself (io only), on the fewest devices that were measured with these data. The network takes: "
+    "its speed on synthetic data where that was measured, else the case’s own speed without its waiting. A dash: no "
+    "pass could tell."
 )
 
 

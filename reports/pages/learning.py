@@ -51,6 +51,11 @@ class TradeOff:
         return spread([lesson.target_seconds for lesson in self.lessons])
 
     @property
+    def joules(self) -> Spread | None:
+        """The energy of training until the target was reached."""
+        return spread([lesson.target_joules for lesson in self.lessons])
+
+    @property
     def mebibytes(self) -> Spread | None:
         """The most memory that a rank held."""
         return spread([max(row.memory) / 2**20 if row.memory else None for row in self.rows])

@@ -17,6 +17,7 @@ from reports.pages import (
     scaling,
     speed,
     stages,
+    startup,
     study,
 )
 from reports.pages.case import details, digits_of
@@ -43,7 +44,11 @@ class Page:
 
 
 PAGES = (
-    Page("speed.html", "Speed", {"speeds": speed.speeds, "best": speed.best, "steps": speed.steps}),
+    Page(
+        "speed.html",
+        "Speed",
+        {"speeds": speed.speeds, "best": speed.best, "steps": speed.steps, "startup": startup.startup},
+    ),
     Page("study.html", "The study’s tables", {"study": study.study}),
     Page("stages.html", "Stages", {"stages": stages.stages, "parts": stages.parts, "layers": stages.layers}),
     Page("scaling.html", "Scaling", {"scaling": scaling.scaling, "devices": epochs.devices}),

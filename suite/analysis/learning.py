@@ -1,6 +1,6 @@
 """How a network learnt: epochs, accuracy, loss curves that may be compared, and the staleness of its weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -21,6 +21,7 @@ class Epoch:
     samples: int
     accuracy: float  # on the test data
     loss: float | None  # the last step's, the mean over ranks; None: not a finite number
+    joules: float | None = None  # of all hosts, without testing; None: not counted
 
     @property
     def rate(self) -> float:
@@ -57,6 +58,13 @@ class Learnt:
         reached = self.target_epoch
         return None if reached is None else sum(epoch.seconds for epoch in self.epochs[:reached])
 
+    @property
+    def target_joules(self) -> float | None:
+        """The energy of training until then, on all hosts; None if a host's counters could not be read."""
+        spent = [epoch.joules for epoch in self.epochs[: self.target_epoch or 0]]
+        known = [joules for joules in spent if joules is not None]
+        return sum(known) if known and len(known) == len(spent) else None
+
     def distance(self, other: "Learnt") -> float | None:
         """Return the largest difference of the losses over the first steps; None if their steps differ."""
         largest = None
@@ -69,16 +77,19 @@ class Learnt:
         return largest
 
 
-def learnt(ranks: Sequence[messages.Training], target: float) -> Learnt:
-    """Join the ranks' reports of one training."""
+def learnt(
+    ranks: Sequence[messages.Training], target: float, joules: Callable[[int], float | None] = lambda epoch: None
+) -> Learnt:
+    """Join the ranks' reports of one training; `joules` are those of an epoch, by its index."""
     epochs = tuple(
         Epoch(
             seconds=max(rank.train_s for rank in reports),
             samples=sum(rank.samples for rank in reports),
             accuracy=fmean(rank.accuracy for rank in reports),
             loss=mean([rank.loss for rank in reports]),
+            joules=joules(number),
         )
-        for reports in zip(*(rank.epochs for rank in ranks), strict=True)
+        for number, reports in enumerate(zip(*(rank.epochs for rank in ranks), strict=True))
     )
     opened = [rank.open_s for rank in ranks if rank.open_s is not None]
     opening = max(opened) if len(opened) == len(ranks) else None

@@ -207,6 +207,11 @@ def noise_of(record: Record) -> Noise:
     )
 
 
+def use_of_native(rank: Rank) -> HostUse | None:
+    """Return the use of a rank's host during the native pass."""
+    return rank.noise.native if rank.noise else None
+
+
 def use_of(rank: Rank) -> HostUse | None:
     """Return the use of a rank's host during the native pass, a whole training, or all exchanges."""
     return (rank.noise.native or rank.noise.train or rank.noise.comm) if rank.noise else None
@@ -314,12 +319,12 @@ def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) ->
     return {id_: best[ground] for id_, ground in grounds.items()}
 
 
-def joules_of(record: Record) -> float | None:
-    """Return the energy of all hosts during the native pass; None if a host's counters could not be read."""
+def joules_of(record: Record, use_of: Callable[[Rank], HostUse | None] = use_of_native) -> float | None:
+    """Return the energy of all hosts during a use; None if a host's counters could not be read."""
     hosts: dict[str, dict[str, float]] = {}  # by host: joules of its processors ("") and of each GPU
     for rank in record.ranks:
         joules = hosts.setdefault(rank.hello.host if rank.hello else "", {"": 0.0})
-        use = rank.noise.native if rank.noise else None
+        use = use_of(rank)
         if use is None:
             continue
         if record.case.placement.device != "cpu" and not use.gpus:

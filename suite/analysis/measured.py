@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,29 @@ def profile_of(record: Record) -> Profile | None:
     uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
     trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
     return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
+
+
+class Startup(NamedTuple):
+    """Seconds from a process's start to the end of its first native step, each part on its slowest rank."""
+
+    loading: float  # the framework is imported, the device set, ranks meet
+    building: float  # the network and its optimiser
+    compiling: float  # what the first step takes beyond a measured one
+    step: float  # as a measured one
+
+
+def startup_of(ranks: Sequence[Rank]) -> Startup | None:
+    """Return None if a rank lacks a part, or was not warmed up."""
+    step, parts = wall_per_step(ranks, NATIVE), []
+    for rank in ranks:
+        warmup = rank.passes[NATIVE].warmup_s if NATIVE in rank.passes else ()
+        if not (rank.joined and rank.joined.load_s is not None and rank.built and warmup):
+            return None
+        parts.append((rank.joined.load_s, rank.built.seconds, warmup[0]))
+    if step is None:
+        return None
+    loading, building, first = map(max, zip(*parts, strict=True))
+    return Startup(loading, building, max(first - step, 0.0), min(first, step))
 
 
 @dataclass(frozen=True)
@@ -191,6 +214,7 @@ class Process:
     kernels: Profile | None
     learnt: Learnt | None  # of a case that trains
     input_wait: InputWait | None
+    startup: Startup | None
     gradient_bytes: int | None  # that each device contributes to the exchange of a step, on average
     memory: tuple[Memory, ...]  # each rank's peak; () unknown
     gpus: tuple[Gpu, ...]  # that its ranks drove; () unknown
@@ -261,6 +285,9 @@ def process_of(record: Record, method: int) -> Process:
         stages = critical.passes[STAGED].stage_s or {}
         stage_seconds = {name: array("f", each) for name, each in stages.items() if name not in inside_others}
 
+    def spent(epoch: int) -> float | None:
+        return joules_of(record, lambda rank: rank.training.epochs[epoch].host_use if rank.training else None)
+
     layers = [rank.layers for rank in ranks if rank.layers]
     return Process(
         repeat=record.repeat,
@@ -276,8 +303,9 @@ def process_of(record: Record, method: int) -> Process:
         marks=frozenset(_marks(record, complete, method)),
         losses={name: mean_loss(ranks, name) for name in LOSSES},
         passes={name: seconds for name in NAMES if (seconds := wall_per_step(ranks, name)) is not None},
-        learnt=learnt(trainings, case.training.target) if complete and trains and trainings[0].epochs else None,
+        learnt=learnt(trainings, case.training.target, spent) if complete and trains and trainings[0].epochs else None,
         input_wait=input_wait(ranks) if answered else None,
+        startup=startup_of(ranks) if answered else None,
         gradient_bytes=max((timed.gradient_bytes for timed in native if timed.gradient_bytes), default=None),
         memory=tuple(rank.memory for rank in ranks if rank.memory),
         gpus=gpus_of(record),

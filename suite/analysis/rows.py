@@ -10,7 +10,7 @@ from suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable,
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt, Staleness, joined_staleness
 from suite.analysis.machine import Gpu, Peak, each_once
-from suite.analysis.measured import Process, Profile, merge_layers
+from suite.analysis.measured import Process, Profile, Startup, merge_layers
 from suite.analysis.stats import Interval, Rates, rates_of
 from suite.contracts.case import Case
 from suite.errors import Refused
@@ -115,6 +115,17 @@ class Row:
     def waited_share(self) -> float | None:
         """Input's share of the native wall time: the mean over processes."""
         return _mean([process.input_wait.share for process in self.measured if process.input_wait])
+
+    @property
+    def computing_share(self) -> float | None:
+        """The share of the native wall time in which devices do not wait for input; None without that measurement."""
+        return None if self.waited_share is None else 1 - self.waited_share
+
+    @property
+    def startup(self) -> Startup | None:
+        """The time to the end of the first step: each part is the median over processes."""
+        known = [process.startup for process in self.measured if process.startup]
+        return Startup(*map(median, zip(*known, strict=True))) if known else None
 
     @property
     def waited_interval(self) -> Difference | None:
@@ -224,6 +235,7 @@ class Row:
                 "best_accuracy": lesson.best,
                 "target_epoch": lesson.target_epoch,
                 "target_seconds": lesson.target_seconds,
+                "target_joules": lesson.target_joules,
             }
             for lesson in self.lessons
         ]
@@ -246,8 +258,10 @@ class Row:
             "input": {
                 "waited_seconds": self.waited,
                 "waited_share": self.waited_share,
+                "computing_share": self.computing_share,
                 "reader_samples_per_second": self.reader and self.reader.interval,
             },
+            "startup_seconds": self.startup and self.startup._asdict(),
             "staleness": self.staleness,
             "scaling": self.scaling,
             "scaling_over_nodes": self.over_nodes,

@@ -9,14 +9,14 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 
 from suite import __version__
-from suite.cli import comm, compare, data, doctor, listing, predict, run, show, verify
+from suite.cli import check_hosts, comm, compare, data, doctor, listing, predict, run, show, verify
 from suite.cli.output import report_next, say
 from suite.errors import RequestError
 from suite.plugins import call, manager
 from suite.text import command_line
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
-COMMANDS = (doctor, listing, data, verify, run, show, comm, compare, predict)
+COMMANDS = (doctor, listing, data, verify, run, show, comm, check_hosts, compare, predict)
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
   cd {there}

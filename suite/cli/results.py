@@ -27,6 +27,7 @@ NAME = (18, 44)  # columns of a name, at least and at most; a longer one is brok
 KEY = "● leads or shares the lead · ○ slower · ─ 95 % interval · ┆ 0, 50, 100 %"
 SIGNS = "● leads, ◐ shares the lead, in % of the fastest."
 COLUMNS = ("samples/s", "95 % interval", "of fastest", "ms/step", "of peak", "J/sample", "proof")
+PARTS_OF_START = ("loads", "builds", "compiles", "a step")
 SPARED = ("J/sample", "of peak", "ms/step")  # left out, the first one first, where a terminal has no room
 
 
@@ -204,14 +205,23 @@ def _full(standing: Standing, rows: Sequence[Row], width: int) -> Iterator[str]:
             figures = [cells[row.id][each].rjust(size) for each, size in zip(columns, sizes, strict=True)]
             yield "  ".join([first.ljust(column), *figures]).rstrip()
             yield from more
-            marks = ", ".join(filter(None, [_learnt(row), *_own_marks(standing, row)]))
-            yield from textwrap.wrap(marks, width, initial_indent="    ", subsequent_indent="    ")
+            words = [_learnt(row), *_beside_speed(row), *_own_marks(standing, row)]
+            line = _plain(", ".join(filter(None, words)))
+            yield from textwrap.wrap(line, width, initial_indent="    ", subsequent_indent="    ")
     hidden = [name for name in COLUMNS if name not in columns and any(cells[row.id][name] for row in rows)]
     yield ""
     if standing.groups:
         yield SIGNS
     if hidden:
         yield f"In a wider terminal also: {', '.join(hidden)}."
+
+
+def _beside_speed(row: Row) -> Iterator[str]:
+    """Yield the parts of the time to the first step, and the share of a step that waits for no input."""
+    for part, seconds in zip(PARTS_OF_START, row.startup or (), strict=False):
+        yield f"{part} {number(seconds)} s"
+    if row.computing_share is not None:
+        yield f"computes {percent(row.computing_share)} of a step"
 
 
 def _sizes(columns: Sequence[str], cells: dict[str, dict[str, str]]) -> list[int]:

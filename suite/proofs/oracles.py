@@ -136,6 +136,11 @@ def intact(folder: Path) -> bool:
         return False
 
 
+def digest(folder: Path) -> str:
+    """Return the digest of all files but DIGESTS."""
+    return hashlib.sha256(json.dumps(digests(folder)).encode()).hexdigest()
+
+
 def digests(folder: Path) -> dict[str, str]:
     """Return the digest of each file but DIGESTS, by name."""
     found = {}

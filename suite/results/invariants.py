@@ -64,7 +64,12 @@ def _of_steps(record: Record, ranks: Sequence[Rank]) -> Iterator[str]:
 
 
 def _of_passes(record: Record, rank: Rank) -> Iterator[str]:
-    """Check that a rank has the native pass if its process group was to measure the speed."""
+    """Check that a rank has the native pass if its group was to measure the speed, and when it was ready for it."""
+    times = [rank.joined.load_s if rank.joined else 0.0, rank.built.seconds if rank.built else 0.0]
+    started = [seconds for seconds in times if seconds is not None]
+    if min(started, default=0.0) < 0 or sum(started) > CLOCKS * record.seconds + CLOCKS_S:
+        ready = f"it was loaded and built in {' and '.join(f'{seconds:g} s' for seconds in started)}"
+        yield f"rank {rank.rank}: {ready}, and the whole process took {record.seconds:g} s"
     expected = record.outcome == "ok" and NATIVE in record.case.passes_of(record.repeat)
     if expected and not rank.training and NATIVE not in rank.passes:
         yield f"rank {rank.rank}: its outcome is ok, and it has no pass {NATIVE!r}"
@@ -84,10 +89,10 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
         and min((*rank.kernels.stages.values(), *(row.seconds for row in rank.kernels.rows)), default=0) < 0
     ):
         yield f"rank {rank.rank}: a kernel took less than no time"
-    yield from _of_passes(record, rank)
     spent = sum(_spent(each, rank.passes) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
         yield f"rank {rank.rank}: its passes take {spent:g} s together, and the whole process {record.seconds:g} s"
+    yield from _of_passes(record, rank)
     for name, measured in rank.passes.items():
         found = chain(_of_pass(name, measured, per_step), _of_wall(record, measured), _of_times(measured))
         yield from (f"rank {rank.rank}, pass {name!r}: {problem}" for problem in found)

@@ -23,6 +23,7 @@ class Rank(Stored):
     rank: int
     hello: Kept[messages.Hello] | None = None
     joined: Kept[messages.Joined] | None = None
+    built: Kept[messages.Built] | None = None
     wire: dict[str, Kept[messages.Traffic]] | None = None  # by interface of its host, while it ran
     connections: tuple[Kept[messages.Connection], ...] = ()  # of its own process at the end of its task
     noise: Kept[messages.Noise] | None = None
@@ -47,6 +48,7 @@ def rank_of(rank: int, sent: Sequence[Message]) -> Rank:
         rank=rank,
         hello=last(messages.Hello, sent),
         joined=last(messages.Joined, sent),
+        built=last(messages.Built, sent),
         wire=wire.interfaces if wire else None,
         connections=tuple(wire.connections) if wire else (),
         noise=last(messages.Noise, sent),

@@ -31,6 +31,7 @@ class WrongWorld(Exception):
 
 def main(argv: List[str]) -> int:
     """Run the job named on the command line; return 0 when it is done. A failure is reported, and exits with 1."""
+    began = time.perf_counter()
     job = read_job(argv[0])
     rank = own_rank()
     # This process's own output, and that of its native libraries, goes to a file of this rank's.
@@ -45,7 +46,7 @@ def main(argv: List[str]) -> int:
         outbox.send(hello(rank, cores, job.group.variables))
         before = network.counters()
         made = make(job, rank)
-        join(made, job.group, outbox)
+        join(made, job.group, outbox, began)
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         with outbox.at_work(alone=rank.world == 1):
@@ -122,15 +123,20 @@ def make(job: Job, rank: Rank) -> "Union[Trainer, Communicator]":
     return made
 
 
-def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox) -> None:
-    """Start the trainer (or communicator) and compare the ranks and devices that were connected with the request."""
+def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox, began: float) -> None:
+    """Start the trainer (or communicator) and compare the ranks and devices that were connected with the request.
+
+    `began`: of this program, on `time.perf_counter`.
+    """
     outbox.send(messages.Phase("join"))
     joined = made.start()
     # Settings again: joining may have set more of them, such as the network interface.
     seen = {**settings(os.environ, group.variables), **written()}
     driven = gpus.driven(made.setup)
+    load_s = time.perf_counter() - began
     cores = sorted(os.sched_getaffinity(0))  # a framework's library may have bound this thread
-    outbox.send(messages.Joined(settings=seen, device_ids=driven, cores=cores, **joined._asdict()))
+    found = messages.Joined(settings=seen, device_ids=driven, cores=cores, **joined._asdict())
+    outbox.send(found._replace(load_s=load_s))
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:
         raise WrongWorld(

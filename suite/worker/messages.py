@@ -82,6 +82,13 @@ class Joined(NamedTuple):
     settings: Dict[str, str]
     device_ids: List[str] = []  # UUIDs of the GPUs that it drives; empty where unknown
     cores: List[int] = []  # that its first thread may use, now that the framework is loaded
+    load_s: Optional[float] = None  # from this program's start: the framework was imported, the device set, ranks met
+
+
+class Built(NamedTuple):
+    """The network is there, with its optimiser and its initial weights."""
+
+    seconds: float  # that the trainer took for it
 
 
 class Phase(NamedTuple):
@@ -181,7 +188,7 @@ class Noise(NamedTuple):
     reference_before_s: List[float]
     reference_after_s: List[float]
     native: Optional[HostUse] = None  # None: no native pass, or a system that does not count
-    train: Optional[HostUse] = None  # of the pass `train`: all of its epochs, and the tests between them
+    train: Optional[HostUse] = None  # of the pass `train`: all of its epochs, without the tests between them
     comm: Optional[HostUse] = None  # of the task `comm`: all of it
 
 
@@ -224,6 +231,7 @@ class Epoch(NamedTuple):
     steps: int
     accuracy: float  # the share of test samples answered right
     loss: Optional[float] = None  # of its last step; None: not finite
+    host_use: Optional[HostUse] = None  # while it trained; None: a system that does not count
 
 
 class Training(NamedTuple):
@@ -325,6 +333,7 @@ class Notes(NamedTuple):
 Message = Union[
     Hello,
     Joined,
+    Built,
     Phase,
     Progress,
     Waiting,

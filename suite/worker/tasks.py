@@ -2,6 +2,7 @@
 
 import os
 import resource
+import time
 from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
@@ -179,7 +180,10 @@ def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
     outbox.send(messages.Phase("build"))
     with outbox.at_work():
         initial = dict(weights.initial(graph))
+    begin = time.perf_counter()
     trainer.build(graph, initial)
+    trainer.synchronize()
+    outbox.send(messages.Built(time.perf_counter() - begin))
 
 
 def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
@@ -232,11 +236,9 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase(TRAIN))
     training = Training(trainer, task.graph, outbox.progress)
-    meter = noise.Meter(gpus.driven(trainer.setup))
     before = reference(trainer)
-    meter.begin()
     found = training.run(reading.view, testing, task.training.epochs, task.schedule, task.training.patience)
-    use = meter.end()
+    use = noise.together([epoch.host_use for epoch in found.epochs])
     outbox.send(found)
     outbox.send(messages.Noise(before, reference(trainer), train=use))
     send_memory(trainer, outbox)

@@ -11,9 +11,10 @@ from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
-from suite.worker import messages
+from suite.worker import gpus, messages
 from suite.worker.case_parts import Schedule
 from suite.worker.contract import Batch, Unsupported
+from suite.worker.noise import Meter
 from suite.worker.pass_kinds import TRAIN
 from suite.worker.sources import Source
 from suite.worker.threaded import stacked
@@ -58,11 +59,13 @@ class Training:
         losses: List[Tuple[int, float, float]] = []
         earlier = 0.0
         rows: List[messages.Epoch] = []
+        meter = Meter(gpus.driven(setup))
         done = taken = 0  # steps of the joined batch, and this rank's own
         for number, end in enumerate(ends, 1):
             first = done
             before = taken
             trainer.synchronize()
+            meter.begin()
             trainer.maximum(0.0)
             begin = time.perf_counter()
             while done < end:
@@ -82,6 +85,7 @@ class Training:
                 self._progress(name=TRAIN, phase=phase, step=min(done, end) - first, of=end - first)
             trainer.synchronize()
             seconds = time.perf_counter() - begin
+            use = meter.end()
             earlier += seconds
             begin = time.perf_counter()
             accuracy = self._accuracy(batches)
@@ -93,6 +97,7 @@ class Training:
                     steps=taken - before,
                     accuracy=accuracy,
                     loss=losses[-1][1],
+                    host_use=use,
                 )
             )
             accuracies = [row.accuracy for row in rows]

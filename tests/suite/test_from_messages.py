@@ -22,6 +22,7 @@ def test_a_training_s_rank() -> None:
         3,
         [
             *LIFE,
+            messages.Built(0.75),
             messages.Notes({"reader": "one", "staged": "not measured"}),
             messages.Pass("native", io_s=[0.1], loss=math.nan, **TIMED),
             messages.Pass("comm_only", **TIMED),
@@ -45,6 +46,7 @@ def test_a_training_s_rank() -> None:
     )
     (gpu,) = found.noise.native.gpus
     assert (gpu.uuid, gpu.busy_share, gpu.celsius, gpu.throttled_by) == ("GPU-1", 0.5, 60, ["power cap"])
+    assert found.built.seconds == 0.75
     assert found.joined.settings == {"GLOO_X": "y"}
     assert found.passes["native"].loss is None
     assert (found.passes["native"].io_s, found.passes["comm_only"].io_s) == ([0.1], None)

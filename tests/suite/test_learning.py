@@ -36,6 +36,14 @@ def test_a_target_that_is_never_reached_has_no_time():
     assert (found.target_epoch, found.target_seconds) == (None, None)
 
 
+def test_energy_is_counted_until_the_target_is_reached():
+    ranks = [rank([2.0, 1.0, 1.0], [0.5, 0.9, 0.95], [2.0, 1.0])]
+    assert learnt(ranks, 0.9, [200.0, 100.0, 50.0].__getitem__).target_joules == 300.0
+    assert learnt(ranks, 0.99, [200.0, 100.0, 50.0].__getitem__).target_joules is None
+    assert learnt(ranks, 0.9, [200.0, None, 50.0].__getitem__).target_joules is None, "no counter could be read"
+    assert learnt(ranks, 0.9).target_joules is None
+
+
 def test_curves_are_compared_over_the_first_steps_and_only_where_they_can_be():
     one = learnt([rank([1.0], [0.5], [2.0] * 60)], 0.9)
     other = learnt([rank([1.0], [0.5], [2.0] * 49 + [2.5] + [9.0] * 10)], 0.9)

@@ -9,10 +9,11 @@ from suite.analysis.summary import summarise
 from suite.cli.results import print_results
 from suite.contracts.case import Placement
 from suite.plugins import workloads
-from suite.worker.case_parts import Sampling
-from tests.reports.made_run import case_of, proof_of, record_of
+from suite.worker.case_parts import Sampling, Training
+from tests.reports.made_run import case_of, learner_of, proof_of, record_of
 
 FULL = Sampling(processes=3)
+TRAINING = Training(epochs=2, target=0.9)
 
 
 def test_the_rate_is_all_samples_over_the_slowest_ranks_wall(run):
@@ -238,6 +239,62 @@ def test_utilisation_is_beside_the_highest_peak_of_as_many_of_the_same_devices(r
     print_results(run.folder, full=True)
     assert f"  {shown} %" in capsys.readouterr().out
     assert (single.id, single.peak, single.utilisation) == (lone.id, None, None)
+
+
+def test_the_first_step_is_loaded_built_and_compiled_and_each_part_is_the_slowest_rank_s(run, capsys):
+    case = run.proven(case_of(ranks=2))
+
+    def started(record):
+        for rank, load, build, first in zip(record["ranks"], (2.0, 3.0), (1.0, 0.5), (0.75, 4.25), strict=True):
+            rank["joined"]["load_s"], rank["built"] = load + record["repeat"], {"seconds": build}
+            timed = rank["passes"]["native"]
+            steps = len(timed["step_s"])
+            timed |= {"warmup_s": [first, 0.5, 0.25], "step_s": [0.25] * steps, "wall_s": 0.25 * steps}
+
+    run.changed(case, started)
+    row = run.only()
+    assert row.startup == (4.0, 1.0, 4.0, 0.25)  # the middle one of three processes
+    assert row.to_dict()["startup_seconds"] == {"loading": 4.0, "building": 1.0, "compiling": 4.0, "step": 0.25}
+    assert "The first step ends after 9.25 s at most" in render(run.folder, [row])
+    print_results(run.folder, full=True)
+    shown = capsys.readouterr().out
+    assert "loads 4.00 s, builds 1.00 s, compiles 4.00 s, a step 0.250 s" in shown
+    print_results(run.folder)
+    assert "compiles" not in capsys.readouterr().out
+    run.changed(case, lambda record: record["ranks"][1].pop("built"))
+    assert run.only().startup is None, "a rank keeps no time"
+
+
+def test_the_time_that_devices_compute_is_what_input_leaves(run):
+    read, resident = run.proven(case_of()), run.proven(case_of(data="synthetic"))
+
+    def waiting(record):
+        record["ranks"][0]["passes"]["resident"]["pairs_s"] = [[0.5, 0.375]] * 8
+
+    run.changed(read, waiting)
+    by_id = {row.id: row for row in summarise(run.folder)}
+    assert by_id[read.id].computing_share == pytest.approx(0.75)
+    assert by_id[read.id].to_dict()["input"]["computing_share"] == pytest.approx(0.75)
+    assert by_id[resident.id].computing_share is None
+
+
+def test_a_training_s_energy_is_that_of_its_epochs_on_all_hosts(run):
+    case = case_of(passes=("train",), ranks=2, training=TRAINING)
+    run.proven(case, ranks=[{**learner_of(0.0), "rank": rank} for rank in (0, 1)])
+
+    def counted(record):
+        for rank, host in zip(record["ranks"], ("a", "b"), strict=True):
+            rank["hello"] |= {"host": host, "rank": rank["rank"], "world": 2}
+            rank["joined"] |= {"rank": rank["rank"], "world": 2}
+            for epoch, joules in zip(rank["training"]["epochs"], (200.0, 100.0), strict=True):
+                epoch["host_use"] = {"seconds": 1.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
+                epoch["host_use"]["cpu_joules"] = joules
+
+    run.changed(case, counted)
+    (lesson, *_) = run.only().lessons
+    assert [epoch.joules for epoch in lesson.epochs] == [400.0, 200.0]
+    assert lesson.target_epoch == 1
+    assert lesson.target_joules == 400.0
 
 
 def test_energy_is_counted_once_a_host_and_not_guessed(run):

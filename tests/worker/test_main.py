@@ -58,6 +58,13 @@ def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined(make_job, 
     assert joined.settings == {**hello.settings, "GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0"}
 
 
+def test_what_comes_before_the_first_step_is_kept(make_job, work):
+    _, found = work(make_job(trainer=TOY, knobs={"sleep": {"start": 0.2, "build": 0.1}}))
+    (joined,), (built,) = of_type(messages.Joined, found), of_type(messages.Built, found)
+    assert joined.load_s >= 0.2
+    assert 0.1 <= built.seconds < joined.load_s + built.seconds
+
+
 def test_measuring_a_real_network(make_job, work):
     code, found = work(make_job())
     assert code == 0

@@ -14,6 +14,7 @@ NAN = float("nan")
 EVERY = [
     messages.Hello(2, 0, 1, "here", 7, "3.6.15", "1.19.5", [0, 1], {"OMP_NUM_THREADS": "1"}, {}, "boot", 2),
     messages.Joined(0, 1, "gloo", {"torch": "2"}, 1, {}),
+    messages.Built(0.5),
     messages.Phase("build"),
     messages.Progress("native", "measure", 3, 50),
     messages.Waiting(True),

@@ -68,6 +68,10 @@ class DistAsync(WorkerTrainer):
     def begin_training(self) -> None:
         self._update_count = self._update_count or UpdateCount(self._store, self._counter)
 
+    def joint_steps(self) -> Optional[int]:
+        """Count up to the exchange before this step's, which may still be under way."""
+        return None if self._update_count is None else self._update_count.updates // self.setup.world
+
     def notes(self) -> Dict[str, Any]:
         copied = [array for devices in self._local() for array in devices]
         megabytes = sum(array.size * np.dtype(array.dtype).itemsize for array in copied) / 1e6
@@ -90,6 +94,11 @@ class UpdateCount:
         self._count, self._pending = mx.nd.zeros((1,)), False
         self._staleness = Staleness()
         self._staleness.begin()
+
+    @property
+    def updates(self) -> int:
+        """All workers' updates, as far as this worker knows without waiting."""
+        return self._staleness.updates
 
     def mark(self, gradient: Any) -> None:
         """Before the exchange: make a value to push that depends on this gradient."""

@@ -102,6 +102,9 @@ class ParameterServer(Replicas):
     def begin_training(self) -> None:
         self._staleness.begin()
 
+    def joint_steps(self) -> Optional[int]:
+        return self._staleness.updates // self.setup.world
+
     def notes(self) -> Dict[str, Any]:
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE)
         return dict(notes, optimiser=described(self.setup.optimiser), **self._staleness.notes())

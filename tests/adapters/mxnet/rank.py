@@ -19,7 +19,8 @@ def train(trainer, graph, folder):
     trainer.maximum(0.0)
     for _ in range(STEPS * (trainer.setup.rank + 1)):
         trainer.step(placed)
-    return {"before": before, "notes": trainer.notes(), "loss": trainer.loss()}
+    notes = trainer.notes()  # waits for the last exchange
+    return {"before": before, "notes": notes, "loss": trainer.loss(), "joint": trainer.joint_steps()}
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ def test_a_training_says_how_stale_its_weights_were(run_group, tmp_path, optimis
     counts = [each["notes"]["staleness"] for each in found]
     assert [count["steps"] for count in counts] == [STEPS, 2 * STEPS]
     assert not any("staleness" in each["before"] for each in found)
+    assert max(each["joint"] for each in found) == 3 * STEPS // 2, "of both workers together"
     others = [count["mean"] * count["steps"] for count in counts]
     assert 0 < others[0] <= 2 * STEPS
     assert 0 < others[1] <= STEPS

@@ -68,6 +68,7 @@ def train(trainer, graph, _):
         "staleness": trainer.notes()["staleness"],
         "loss": trainer.loss(),
         "maximum": trainer.maximum(float(own_rank)),
+        "joint": trainer.joint_steps(),
     }
 
 

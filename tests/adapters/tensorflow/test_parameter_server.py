@@ -46,6 +46,8 @@ def test_two_workers_train_the_same_weights_and_know_how_stale_they_were(tmp_pat
     assert [each["maximum"] for each in found] == [1.0, 1.0]
     # One worker's mean, as its share of the global batch's, times the learning rate.
     assert found[0]["push"] == pytest.approx(-0.001 / 2, rel=1e-3)
+    updates = 2 * 1 + STALE + 1 + 2 * 10  # staged, then native ones
+    assert max(each["joint"] for each in found) == updates // 2, "an epoch ends when all have seen its samples together"
     assert found[0]["first"] == found[1]["first"], "both see what both have pushed"
     assert all(each["kept"] and each["alone"] > 0 and np.isfinite(each["loss"]) for each in found)
     assert [each["current"] for each in found] == [False, True], "the last to exchange holds what the servers hold"
