@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.pixels import Pixels
+from adapters.tensorflow.pixels import Pixels, decoded
 from suite.worker.contract import Setup
 from suite.worker.packed_set import Record, part_of
 from suite.worker.threaded import Reader, batches_of_indices
@@ -282,8 +282,10 @@ def culprit(parts: List[str], pixels: Pixels, error: Exception) -> OSError:
                 if not isinstance(error, tf.errors.DataLossError):
                     found = tf.io.parse_single_example(record, FEATURES)
                     name = found["image/filename"].numpy().decode("utf-8", "replace")
+                    decoded(found["image/encoded"].numpy())  # Pillow's errors are a sentence
                     pixels(found["image/encoded"], tf.constant(0, tf.int64))
-        except tf.errors.OpError as found:
+        except Exception as found:  # also Pillow's, of all kinds
             where = "the image %s of %s" % (name, path) if name else "the records %s" % path
-            return OSError("cannot read %s: %s; remove the packed set and pack it again" % (where, found.message))
+            reason = found.message if isinstance(found, tf.errors.OpError) else found
+            return OSError("cannot read %s: %s; remove the packed set and pack it again" % (where, reason))
     return OSError("cannot read records: %s" % error)

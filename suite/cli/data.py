@@ -176,8 +176,10 @@ def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
 
     try:
         files, classes, left_out = listed(str(folder))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"no image folder and no .npz file: {error}") from error
+    except OSError as error:
+        raise RequestError(f"no image folder and no .npz file: {error}; name one") from error
+    except ValueError as error:
+        raise RequestError(str(error)) from error
     lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
     bad: list[str] = []
     with bar("decoding", len(paths)) as progress:

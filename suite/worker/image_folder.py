@@ -31,7 +31,7 @@ SYSTEM_NAMES = (
     "~snapshot",
 )
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")  # parts of a set, the first ones first
-DEEP, MANY = 5, 200  # levels and folders that are searched for the folder that was meant
+DEEP, MANY, WIDE = 5, 200, 20  # levels and folders that are searched for the folder that was meant
 NAMED = 3  # names that a message lists, and folders that a guess looks into
 
 Images = NamedTuple(
@@ -148,9 +148,11 @@ def _another_layout(path: str, name: Optional[str]) -> str:
     if name is None:
         return problem + ": %s such folders" % ("sort its images into" if _has_images(path) else "give one with")
     folder = os.path.join(path, name)
-    deep = [each for each in _below(folder) if _has_images(each)]
+    tops = [each for each in _folders(path) if each.lower() in SPLITS] if name.lower() in SPLITS else [name]
+    inside = [each for top in sorted(tops, key=_by_split) for each in _below(os.path.join(path, top))]
+    deep = [os.path.relpath(each, path) for each in inside if _has_images(each)]
     if deep:
-        problem += "; its images lie deeper, in %s" % os.path.relpath(deep[0], path)
+        problem += "; its images lie deeper, in %s" % deep[0]
         return problem + ": move or link the images of each class into its own folder"
     other = {os.path.splitext(each)[1].lower() for each in os.listdir(folder)}.intersection(OTHER_SUFFIXES)
     if other:
@@ -159,9 +161,9 @@ def _another_layout(path: str, name: Optional[str]) -> str:
 
 
 def _below(path: str) -> Iterator[str]:
-    """Yield `path` and the folders below it, level by level, folders called train first.
+    """Yield `path` and folders below it, level by level, folders called train first.
 
-    DEEP levels and MANY folders are visited at most.
+    DEEP levels are visited at most, MANY folders in all, and WIDE ones in each.
     """
     level, count = [path], 0
     for _ in range(DEEP):
@@ -171,13 +173,12 @@ def _below(path: str) -> Iterator[str]:
             if count > MANY:
                 return
             yield folder
-            following += [os.path.join(folder, name) for name in _folders(folder)]
-        level = sorted(following, key=_place_of_split)
+            following += [os.path.join(folder, name) for name in sorted(_folders(folder), key=_by_split)[:WIDE]]
+        level = following
 
 
-def _place_of_split(path: str) -> int:
-    name = os.path.basename(path).lower()
-    return SPLITS.index(name) if name in SPLITS else len(SPLITS)
+def _by_split(name: str) -> int:
+    return SPLITS.index(name.lower()) if name.lower() in SPLITS else len(SPLITS)
 
 
 def _is_set(path: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 import numpy as np
 
 from suite.worker.array_files import FREE
+from suite.worker.image_folder import escaped
 from workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # Pillow's names
@@ -221,7 +222,7 @@ def naming(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
-        raise OSError("cannot read the image %s: %s; replace it, or move it out of the set" % (name, reason))
+        raise OSError("cannot read the image %s: %s; replace it, or move it out of the set" % (escaped(name), reason))
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:

@@ -18,6 +18,7 @@ def fill(folder, *paths):
     return str(folder)
 
 
+TINY = ("test/images/1.JPEG", "val/images/1.JPEG", *("train/n%d/images/1.JPEG" % number for number in range(250)))
 TWO = ("a/1.jpg", "a/2.JPEG", "b/1.png", "b/notes.txt")
 
 
@@ -100,6 +101,7 @@ def test_every_system_name_is_known_in_any_case(tmp_path):
         (("train/a/1.jpg", "train/b/1.jpg", "val/1.jpg"), "val", "{}/val has no class folders; .*: sort its images"),
         (("n01/images/1.JPEG", "n02/images/1.JPEG"), "", "lie deeper, in n01/images: move or link the images of each"),
         (("train/n01/images/1.JPEG", "train/n02/images/2.JPEG"), "", "lie deeper, in train/n01/images: move or link"),
+        (TINY, "", "has no images in test; .* lie deeper, in train/n0/images: move or link the images of each class"),
         (("train/1.jpg", "test/1.jpg"), "", "{}: test and train are parts of a set, not classes; .* give one part$"),
         (("a/1.jpg", "b/1.txt"), "", "no images in b; .* class: put its images into it, or move it out of the set$"),
         (("a/1.jpg", "b/1.HEIC"), "", "no images in b; .* class, not .heic: save its images in one of these formats$"),
