@@ -6,15 +6,18 @@ from typing import Any, Dict, Iterator, List
 import numpy as np
 
 from adapters.cntk import imagemap, machine, packing
-from adapters.cntk.input import images_of, labels_of, reader_of
+from adapters.cntk.input import ImageReader, PackedReader, TakingReader, images_of, labels_of
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.net import FunctionNodes, Net
 from adapters.cntk.optimisers import local_learner
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
+
+DeviceBatch = Batch  # cntk.Value: images (samples, channels, height, width), labels one-hot (samples, classes)
+Learner = Any  # cntk.Learner
 
 
 class CNTKTrainer(Trainer):
@@ -49,7 +52,7 @@ class CNTKTrainer(Trainer):
         self._device = machine.prepare(self.setup)
         return Joined(0, 1, "none", machine.versions())
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         self._release()
         setup = self.setup
         mask_seed = partial(dropout_seed, setup.seed, setup.rank)
@@ -61,7 +64,7 @@ class CNTKTrainer(Trainer):
         # A staged forward computes each sample's loss, and the logits.
         self._outputs = C.combine([self._net.loss, self._net.logits])
 
-    def distributed_learner(self, local: Any) -> Any:
+    def distributed_learner(self, local: Learner) -> Learner:
         """Return a learner that exchanges around the local one; a single rank needs none."""
         return local
 
@@ -73,7 +76,15 @@ class CNTKTrainer(Trainer):
 
     def make_reader(self, source: Any) -> Reader:
         """Return CNTK's own reader of records; arrays in memory are gathered, files are read by threads."""
-        return reader_of(source, self.setup, self._device)
+        if source.records is not None and source.records.form == imagemap.FORM:
+            return ImageReader(source.records, source.random, self.setup, self._device)
+        if source.records is not None:
+            return PackedReader(source.records, self.setup, self._device)
+        if source.arrays is not None:
+            return TakingReader(source, self.setup)
+        reader = super().make_reader(source)
+        reader.words = "threads; CNTK's image reader takes an order of its own (format 'imagemap')"
+        return reader
 
     def as_numpy(self, batch: Any) -> Batch:
         """Copy CNTK's memory: the batch after the next will be written there."""
@@ -97,17 +108,17 @@ class CNTKTrainer(Trainer):
         else:
             packing.join(form, parts, folder)
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Any) -> DeviceBatch:
         """Return CNTK values: images, and labels as one-hot rows. Images that CNTK has read are not moved."""
         if isinstance(batch.images, C.io.MinibatchData):
             batch = Batch(images_of(batch, self._net.images.shape), labels_of(batch))
         labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
         labels[np.arange(len(labels)), batch.labels] = 1
-        return Batch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
+        return DeviceBatch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
 
     # --- the staged iteration -----------------------------------------------
 
-    def forward(self, batch: Batch) -> None:
+    def forward(self, batch: DeviceBatch) -> None:
         """Compute each sample's loss; CNTK keeps the activations until the backward."""
         self._forget()
         loss = self._net.loss.output
@@ -140,11 +151,11 @@ class CNTKTrainer(Trainer):
 
     # --- the native iteration -----------------------------------------------
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: DeviceBatch) -> None:
         """Run Trainer.train_minibatch, in which a distributed learner exchanges."""
         self._step_with(self._trainer, batch)
 
-    def step_alone(self, batch: Batch) -> None:
+    def step_alone(self, batch: DeviceBatch) -> None:
         if self._local_trainer is None:
             self._local_trainer = self._trainer_with(self.local.learner)
         self._step_with(self._local_trainer, batch)
@@ -163,13 +174,13 @@ class CNTKTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return np.array(self._found[self._net.logits.output], dtype=np.float32)
 
-    def predict(self, batch: Batch) -> np.ndarray:
+    def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Evaluate the logits: without a backward CNTK drops nothing and uses running statistics."""
         logits = self._net.logits
         values = logits.eval({self._net.images: batch.images}, device=self._device, as_numpy=False)
         return np.array(values.asarray(), dtype=np.float32)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return the sums over samples, divided by their number."""
         samples = self._dtype(self._samples)
         return {
@@ -177,7 +188,7 @@ class CNTKTrainer(Trainer):
             for name, held in self._net.tensors.parameters.items()
         }
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         return self._net.tensors.values()
 
     def parameter_count(self) -> int:
@@ -186,13 +197,13 @@ class CNTKTrainer(Trainer):
     def macs(self) -> int:
         return self._net.macs()
 
-    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+    def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         """Time each layer as a separate function. CNTK's backward visits a network's nodes in reverse order."""
         self._forget()
         nodes = FunctionNodes(self._net, self._device)
         return node_by_node(self, self._net.graph, nodes, batch.images, batch.labels)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(super().notes(), **machine.notes(self.setup))
 
     # --- inside -------------------------------------------------------------
@@ -205,10 +216,10 @@ class CNTKTrainer(Trainer):
             values = values.asarray()
         return C.NDArrayView.from_data(np.ascontiguousarray(values, dtype=self._dtype), self._device)
 
-    def _trainer_with(self, one: Any) -> Any:
-        return C.Trainer(self._net.logits, (self._net.loss, None), [one])
+    def _trainer_with(self, learner: Learner) -> Any:
+        return C.Trainer(self._net.logits, (self._net.loss, None), [learner])
 
-    def _step_with(self, trainer: Any, batch: Any) -> None:
+    def _step_with(self, trainer: Any, batch: DeviceBatch) -> None:
         self._forget()
         trainer.train_minibatch(self._net.arguments(batch), device=self._device)
         self._last_trainer = trainer

@@ -1,12 +1,61 @@
-"""CNTK's communicator without a training: `aggregate_in_place`, the sum of its 32-bit learner."""
+"""MPI as CNTK uses it: the ranks' group, and its sum without a training."""
+
+import os
+from typing import Any, List, Mapping
 
 import numpy as np
 
 from adapters.cntk import machine
-from adapters.cntk.exchange import MPIGroup
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Joined, Unsupported
+from suite.worker.contract import Group, Joined, Unavailable, Unsupported
+from suite.worker.rendezvous import loaded
+
+MPI = "libmpi.so.12"  # as CNTK names it
+
+
+class MPIGroup(Group):
+    """CNTK's communicator, as a rank uses it."""
+
+    def __init__(self) -> None:
+        """Start MPI: rank 0 of 1 without an mpiexec, or with MPICH's. Unavailable under Open MPI 5's."""
+        library = loaded(MPI)
+        check_launcher(library, os.environ)
+        self._communicator = C.distributed.mpi_communicator()
+        self._workers = self._communicator.workers()
+        self.rank, self.world = C.Communicator.rank(), C.Communicator.num_workers()
+        self.transport = "mpi: " + library
+
+    def sum_in_place(self, views: List[Any]) -> None:
+        """Replace each NDArrayView by its sum over the ranks, as the 32-bit learner does."""
+        self._communicator.aggregate_in_place(views, self._workers)
+
+    def maximum(self, value: float) -> float:
+        """Return the largest value of all ranks: CNTK only sums, so each rank fills one element."""
+        places = np.zeros(self.world)
+        places[self.rank] = value
+        view = C.NDArrayView.from_data(places)
+        self.sum_in_place([view])
+        return float(view.asarray().max())
+
+    def barrier(self) -> None:
+        self._communicator.barrier()
+
+    def close(self) -> None:
+        """Leave together; CNTK aborts if MPI is not finalised."""
+        self.barrier()
+        C.Communicator.finalize()
+
+
+def check_launcher(library: str, environ: Mapping[str, str]) -> None:
+    """Raise Unavailable if MPI would die at its start without saying why."""
+    engine = environ.get("OMPI_VERSION", "")  # set by Open MPI since 5.0
+    if engine and not library.startswith("Open MPI v%s." % engine.split(".")[0]):
+        raise Unavailable(
+            "this rank was started by the mpiexec of Open MPI %s, and CNTK uses the library %s, which cannot join it; "
+            "name that library's own mpiexec with STAGEBENCH_MPIEXEC (Debian's openmpi-bin: /usr/bin/mpiexec)"
+            % (engine, library)
+        )
 
 
 class CNTKCommunicator(Communicator):

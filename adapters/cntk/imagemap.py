@@ -2,7 +2,7 @@
 
 A second file holds the images' lengths, by which a later truncation is noticed (in a large set a sample of the files
 is checked): CNTK's decoder fills the missing part of a JPEG with grey. An image that CNTK would read differently from
-other frameworks is converted, to a file in the set.
+other frameworks is converted, to a file in the set. This file needs no CNTK.
 """
 
 import os
@@ -77,17 +77,19 @@ def check(folder: str) -> None:
         raise OSError("cannot read %s: %s; %s" % (files.lengths, error, CURED))
     paths = [path for path, _ in listed(folder)]
     if len(paths) != len(lengths):
-        problem = "cannot read %s: it names %d images and %s %d; %s"
-        raise OSError(problem % (files.images, len(paths), files.lengths, len(lengths), CURED))
+        counted = (files.images, len(paths), files.lengths, len(lengths), CURED)
+        raise OSError("cannot read %s: it names %d images and %s %d; %s" % counted)
     for index in range(0, len(paths), max(1, len(paths) // CHECKED)):
         try:
             found = os.path.getsize(paths[index])
         except OSError as error:
-            problem = "cannot read the image %s: %s, and %s names it; %s"
-            raise OSError(problem % (paths[index], error.strerror, files.images, CURED))
+            place = (paths[index], error.strerror, files.images, CURED)
+            raise OSError("cannot read the image %s: %s, and %s names it; %s" % place)
         if found != lengths[index]:
-            problem = "cannot read the image %s: it has changed since it was packed (%s has %d bytes, it is %d); %s"
-            raise OSError(problem % (paths[index], files.lengths, lengths[index], found, CURED))
+            raise OSError(
+                "cannot read the image %s: it has changed since it was packed (%s has %d bytes, it is %d); %s"
+                % (paths[index], files.lengths, lengths[index], found, CURED)
+            )
 
 
 def listed(folder: str) -> Iterator[Tuple[str, str]]:

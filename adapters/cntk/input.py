@@ -10,36 +10,21 @@ green, red, and CNTK divides by no deviations: both are corrected when a batch i
 the time of decoding it.
 """
 
-import ctypes
 import os
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
-from adapters.cntk import imagemap, libraries, packing
+from adapters.cntk import imagemap, libraries, machine, packing
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import Batch, Setup, Unavailable
 from suite.worker.packed_set import RecordSource
-from suite.worker.threaded import GatheringReader, Reader, ThreadedReader
-from suite.worker.view import View
+from suite.worker.threaded import GatheringReader, Reader
 from workloads.catalogue import Preprocessing
 
 WINDOW_BYTES = 256 << 20  # of chunks that are held and mixed; packing has mixed the whole set already
 TEXT_CHUNK_BYTES = 32 << 20  # CNTK's default
-OPENMP = "libiomp5.so"  # CNTK's, loaded already
 DESERIALIZERS = {"ctf": C.io.CTFDeserializer, "cbf": C.io.CBFDeserializer}
-
-
-def reader_of(view: View, setup: Setup, device: Any) -> Reader:
-    if view.records is not None and view.records.form == imagemap.FORM:
-        return ImageReader(view.records, view.random, setup, device)
-    if view.records is not None:
-        return PackedReader(view.records, setup, device)
-    if view.arrays is not None:
-        return TakingReader(view, setup)
-    reader = ThreadedReader(view, setup)
-    reader.words = "threads; CNTK's image reader takes an order of its own (format 'imagemap')"
-    return reader
 
 
 class TakingReader(GatheringReader):
@@ -118,14 +103,25 @@ class PackedReader(MinibatchReader):
         return Batch(images_of(batch, self._shape).asarray(), labels_of(batch))
 
     def _opened(self, records: RecordSource) -> Any:
-        size_of = text_chunks if records.form == "ctf" else binary_chunks
-        chunk, chunks = size_of(self._path, len(records), self._setup.world)
-        enough(self._path, chunks, self._setup.world)
+        path, world = self._path, self._setup.world
+        if records.form == "ctf":
+            size = os.path.getsize(path)
+            if not size:
+                raise ValueError("it is empty")
+            # A few samples a chunk for several ranks, CNTK's size for one.
+            chunk = TEXT_CHUNK_BYTES if world == 1 else max(1, packing.CHUNK_SAMPLES * size // len(records))
+            chunks = -(-size // chunk)
+        else:
+            with open(path, "rb") as stream:
+                table = packing.table_of(stream)
+            chunks = len(table.rows)
+            chunk = max(1, table.header // max(1, chunks))
+        enough(path, chunks, world)
         streams = C.io.StreamDefs(
             images=C.io.StreamDef(field="images", shape=int(np.prod(records.shape))),
             labels=C.io.StreamDef(field="labels", shape=1),
         )
-        deserializer = DESERIALIZERS[records.form](self._path, streams)
+        deserializer = DESERIALIZERS[records.form](path, streams)
         if records.form == "ctf":
             deserializer["chunkSizeInBytes"] = C.cntk_py.SizeTWrapper(chunk)
         # With multithreaded_deserializer its threads conflict within a chunk: an index out of range.
@@ -159,7 +155,7 @@ class ImageReader(MinibatchReader):
         imagemap.check(records.joined)
         readers = max(1, setup.readers)
         self.words = "cntk.io.ImageDeserializer, %d thread(s) of OpenMP, always one batch ahead" % readers
-        _threads_of_readers(readers, setup.threads)
+        machine.decoders(readers, setup.threads)
         path = imagemap.in_folder(records.joined).images
         super().__init__(path, setup, device, lambda: self._opened(records))
 
@@ -170,7 +166,11 @@ class ImageReader(MinibatchReader):
         pixels = view.as_shape((view.shape[0],) + self._shape).asarray()
         np.subtract(pixels[:, ::-1], self._mean, out=self._images)
         np.divide(self._images, self._deviation, out=self._images)
-        return Batch(self._images, self._classes(batch.labels.data.data))
+        rows = batch.labels.data.data  # sparse and one-hot: CNTK's own conversion to an array is slow
+        dense = C.NDArrayView(rows.shape, np.float32, device=self._device)
+        dense.copy_from(rows)
+        classes = dense.asarray().reshape(rows.shape[0], -1).argmax(axis=1).astype(np.int64)
+        return Batch(self._images, classes)
 
     def _opened(self, records: RecordSource) -> Any:
         enough(self._path, len(records), self._setup.world)  # an image is a chunk
@@ -185,12 +185,6 @@ class ImageReader(MinibatchReader):
             randomization_seed=self._setup.seed,
             multithreaded_deserializer=True,
         )
-
-    def _classes(self, rows: Any) -> np.ndarray:
-        """Return the class numbers of sparse one-hot rows; CNTK's own conversion to an array is slow."""
-        dense = C.NDArrayView(rows.shape, np.float32, device=self._device)
-        dense.copy_from(rows)
-        return dense.asarray().reshape(rows.shape[0], -1).argmax(axis=1).astype(np.int64)
 
 
 def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
@@ -209,16 +203,6 @@ def transforms(how: Preprocessing, crop: int, random: bool) -> List[Any]:
     return [cut, kinds.scale(crop, crop, 3, interpolations="linear")]
 
 
-def _threads_of_readers(readers: int, threads: int) -> None:
-    """Give `readers` threads to the decoders that CNTK starts from now on, without changing this thread's number.
-
-    Every batch is decoded by a new thread with OpenMP's default, which was read from the environment before this code
-    ran.
-    """
-    ctypes.CDLL(OPENMP).kmp_set_defaults(b"OMP_NUM_THREADS=%d" % readers)
-    C.cntk_py.set_max_num_cputhreads(threads)
-
-
 def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
     """Return PackedReader's images as an NDArrayView (samples, channels, height, width), without a copy."""
     values = batch.images.data.data
@@ -227,22 +211,6 @@ def images_of(batch: Batch, shape: Tuple[int, ...]) -> Any:
 
 def labels_of(batch: Batch) -> np.ndarray:
     return batch.labels.data.data.asarray().reshape(-1).astype(np.int64)
-
-
-def text_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:
-    """Return (bytes of a chunk, chunks): a few samples each for several ranks, CNTK's size for one."""
-    size = os.path.getsize(path)
-    if not size:
-        raise ValueError("it is empty")
-    chunk = TEXT_CHUNK_BYTES if world == 1 else max(1, packing.CHUNK_SAMPLES * size // samples)
-    return chunk, -(-size // chunk)
-
-
-def binary_chunks(path: str, samples: int, world: int) -> Tuple[int, int]:
-    """Return (bytes of a chunk, chunks), as written."""
-    with open(path, "rb") as stream:
-        table = packing.table_of(stream)
-    return max(1, table.header // max(1, len(table.rows))), len(table.rows)
 
 
 def enough(path: str, chunks: int, world: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 import numpy as np
 
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from suite.worker.trainer import Arrays
 from workloads.graph import Layer
 
 Operand = Any  # cntk.Variable or cntk.Function
@@ -39,7 +40,7 @@ class Held(NamedTuple):
 class Tensors:
     """All parameters and running statistics of a network."""
 
-    def __init__(self, weights: Dict[str, np.ndarray], dtype: Any) -> None:
+    def __init__(self, weights: Arrays, dtype: Any) -> None:
         """`weights` in canonical names and layouts; all tensors have the type `dtype`."""
         self._weights, self.dtype = weights, np.dtype(dtype)
         self.parameters: Dict[str, Held] = {}
@@ -67,7 +68,7 @@ class Tensors:
         """Return a constant; without the type CNTK would make it float32 even from a float64 array."""
         return C.Constant(np.array(values, dtype=self.dtype), dtype=self.dtype, name=name)
 
-    def values(self) -> Dict[str, np.ndarray]:
+    def values(self) -> Arrays:
         everything = dict(self.parameters, **self.statistics)
         return {name: held.canonical(held.tensor.value) for name, held in everything.items()}
 

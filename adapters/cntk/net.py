@@ -7,6 +7,7 @@ import numpy as np
 from adapters.cntk.lower import Lowering, Tensors
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.layers import Nodes
+from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer
 
 
@@ -16,7 +17,7 @@ class Net:
     def __init__(
         self,
         graph: Graph,
-        weights: Dict[str, np.ndarray],
+        weights: Arrays,
         dtype: Any,
         samples: int,
         mask_seed: Callable[[str], int],

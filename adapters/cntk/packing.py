@@ -1,4 +1,4 @@
-"""Packing a data set in CNTK's text format (CTF) or its binary one (CBF).
+"""Packing a data set in CNTK's text format (CTF) or its binary one (CBF); this file needs no CNTK.
 
 A sample has two streams: `images`, its values in a row, and `labels`, the number of its class. Rows with a
 one, as CNTK's examples have them, would be as wide as the network's outputs, which a data set does not know.

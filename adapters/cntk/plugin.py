@@ -24,14 +24,14 @@ STRATEGIES = (
     ),
     Strategy(
         "data_parallel",
-        "adapters.cntk.strategies.data_parallel:DataParallel",
+        "adapters.cntk.strategies.distributed:DataParallel",
         "32-bit gradients summed over MPI in every step.",
         mpi=OPEN_MPI,
         changing_rate=True,
     ),
     Strategy(
         "one_bit_sgd",
-        "adapters.cntk.strategies.one_bit_sgd:OneBitSGD",
+        "adapters.cntk.strategies.distributed:OneBitSGD",
         "Gradients quantised to one bit, the error carried over to the next step (Seide 2014).",
         synchronous=False,
         separable=INSIDE_UPDATE,
@@ -40,7 +40,7 @@ STRATEGIES = (
     ),
     Strategy(
         "block_momentum",
-        "adapters.cntk.strategies.block_momentum:BlockMomentum",
+        "adapters.cntk.strategies.distributed:BlockMomentum",
         "Every rank trains alone for a block of steps, then the models are joined (Chen and Huo 2016).",
         synchronous=False,
         separable=INSIDE_UPDATE,

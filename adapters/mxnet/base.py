@@ -12,22 +12,23 @@ import numpy as np
 from mxnet import autograd, gluon
 
 from adapters.mxnet import machine
-from adapters.mxnet.exchange import compression, described
-from adapters.mxnet.input import as_numpy, join, joined, pack, reader_of
+from adapters.mxnet.comm import compression, described
+from adapters.mxnet.input import as_numpy, joined, pack, reader_of
 from adapters.mxnet.lower import Choices
+from adapters.mxnet.machine import Array, ByDevice, like, placed, there, wait_for
 from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
+from adapters.mxnet.record_files import join
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
 
-Array = Any  # mx.nd.NDArray; images (samples, channels, height, width), weights OIHW and (out, in)
-Shares = List[Tuple[Array, Array]]  # (images, labels) of every device
-Arrays = List[List[Array]]  # by parameter, in forward order, and device
+Shares = List[Tuple[Array, Array]]  # of every device: images (samples, channels, height, width), labels (samples,)
+Mark = Any  # of `StepEnds`
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
 LRN_NOTES = {
@@ -71,7 +72,7 @@ class MXNetTrainer(Trainer):
         self._trainer_batch = self._global_batch  # samples by which it divides its sums
         self._store: Any = None  # exchanges gradients; None: no exchange
         self._keys: List[int] = []  # the parameters' in `_store`
-        self._stand_ins: Arrays = []
+        self._stand_ins: ByDevice = []
         self._summed = False  # over all devices, between `communicate` and `update`
         self._heads: List[Any] = []
         self._losses: List[Any] = []
@@ -81,7 +82,7 @@ class MXNetTrainer(Trainer):
         self._contexts = machine.contexts(self.setup)
         return Joined(0, 1, "none", machine.versions(), len(self._contexts))
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         self._release()
         # MXNet adds each device's number within the rank.
         mx.random.seed(dropout_seed(self.setup.seed, self.setup.rank * self.setup.devices))
@@ -175,7 +176,7 @@ class MXNetTrainer(Trainer):
         self._optimiser.apply(self._local(), 1.0 / self._samples())
         self._summed = False
 
-    def _exchange(self, gradients: Arrays, into: Arrays) -> None:
+    def _exchange(self, gradients: ByDevice, into: ByDevice) -> None:
         """Push and pull in forward order; the first parameter has the highest priority, as the next forward needs it.
 
         Nothing here waits: MXNet's engine starts each exchange when its gradient is complete.
@@ -183,7 +184,7 @@ class MXNetTrainer(Trainer):
         for place, key in enumerate(self._keys):
             self._store.pushpull(key, gradients[place], out=into[place], priority=-place)
 
-    def _local(self) -> Arrays:
+    def _local(self) -> ByDevice:
         return [parameter.list_grad() for parameter in self._parameters]
 
     def _samples(self) -> int:
@@ -231,11 +232,11 @@ class MXNetTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return np.concatenate([heads[-1].asnumpy() for heads in self._heads])
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return the first device's gradients, after `communicate` the average of all devices."""
         return {name: own.list_grad()[0].asnumpy() / self._samples() for name, own in self._net.trainable()}
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         return self._net.tensors(self._contexts[0])
 
     def parameter_count(self) -> int:
@@ -255,7 +256,7 @@ class MXNetTrainer(Trainer):
         first = self._contexts[0]
         return np.concatenate([self._net.predict(images.as_in_context(first), first) for images, _ in batch])
 
-    def mark(self) -> Any:
+    def mark(self) -> Mark:
         """Mark the end of the last step's update: MXNet has no device events."""
         return self._ends.mark()
 
@@ -268,7 +269,7 @@ class MXNetTrainer(Trainer):
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self._contexts)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         rule = name_of(self.setup.optimiser)
         notes = dict(
             super().notes(),
@@ -282,26 +283,3 @@ class MXNetTrainer(Trainer):
         if self._store is not None:
             notes["exchange"] = "in place, as the native step; comm_only repeats it with zeros of the gradients' shapes"
         return notes
-
-
-def placed(values: Any, context: Any, dtype: str) -> Any:
-    """Copy an array to a device, unless it is there already."""
-    if isinstance(values, np.ndarray):
-        return mx.nd.array(values, ctx=context, dtype=dtype)
-    return values.astype(dtype, copy=False).as_in_context(context)
-
-
-def like(arrays: Arrays) -> Arrays:
-    return [[mx.nd.zeros_like(each) for each in devices] for devices in arrays]
-
-
-def wait_for(arrays: Arrays) -> None:
-    """Wait until the engine has written all arrays."""
-    for devices in arrays:
-        there(devices)
-
-
-def there(arrays: Sequence[Any]) -> None:
-    """Wait until the engine has written each array."""
-    for array in arrays:
-        array.wait_to_read()

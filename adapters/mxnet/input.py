@@ -8,7 +8,6 @@ ImageRecordIter ends the process at a broken image, so packing decodes each imag
 """
 
 import os
-import shutil
 from io import BytesIO
 from typing import Any, Callable, Iterator, List, Tuple
 
@@ -17,7 +16,7 @@ import numpy as np
 from mxnet import recordio
 
 from adapters.mxnet.machine import contexts
-from adapters.mxnet.record_files import FORM, check, files_of, in_folder, offsets
+from adapters.mxnet.record_files import FORM, check, files_of, in_folder
 from suite.worker import photographs
 from suite.worker.contract import Batch, Setup, Unsupported
 from suite.worker.packed_set import Record, RecordSource
@@ -175,20 +174,6 @@ def pack(samples: Iterator[Record], folder: str) -> None:
             writer.write_idx(sample.number, recordio.pack(header, readable(sample.encoded or b"")))
     finally:
         writer.close()
-
-
-def join(parts: List[str], folder: str) -> None:
-    """Concatenate the parts: every record ends at a multiple of four bytes."""
-    if len(parts) == 1:
-        return
-    joined, done = in_folder(folder), 0
-    with open(joined.records, "wb") as records, open(joined.offsets, "w") as index:
-        for part in map(in_folder, parts):
-            for number, begin in offsets(part):
-                index.write("%s\t%d\n" % (number, begin + done))
-            with open(part.records, "rb") as content:
-                shutil.copyfileobj(content, records, 1 << 20)
-            done = records.tell()
 
 
 def readable(encoded: bytes) -> bytes:

@@ -1,12 +1,16 @@
-"""Devices and versions."""
+"""Devices and what is placed on them; versions."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import mxnet as mx
+import numpy as np
 
 from suite.worker.contract import Setup
 from suite.worker.gpus import no_cuda, own_devices
 from suite.worker.peaks import Yardstick, on_devices
+
+Array = Any  # mx.nd.NDArray; images (samples, channels, height, width), weights OIHW and (out, in)
+ByDevice = List[List[Array]]  # by parameter, in forward order, and device
 
 # mxnet-cu112 1.9.1 has, by cuobjdump, code for 5.0, 6.0, 7.0, 8.0 and 8.6, and no PTX that a newer GPU could compile.
 OLDER = "those of mxnet-cu112 are for compute capability 5.0 to 8.9 (Maxwell to Ada, not Hopper); take such a GPU"
@@ -38,6 +42,29 @@ def contexts(setup: Setup) -> List[Any]:
                 raise
             raise no_cuda("MXNet %s has no kernels for this GPU's architecture" % mx.__version__, OLDER)
     return own
+
+
+def placed(values: Any, context: Any, dtype: str) -> Any:
+    """Copy an array to a device, unless it is there already."""
+    if isinstance(values, np.ndarray):
+        return mx.nd.array(values, ctx=context, dtype=dtype)
+    return values.astype(dtype, copy=False).as_in_context(context)
+
+
+def like(arrays: ByDevice) -> ByDevice:
+    return [[mx.nd.zeros_like(each) for each in devices] for devices in arrays]
+
+
+def wait_for(arrays: ByDevice) -> None:
+    """Wait until the engine has written all arrays."""
+    for devices in arrays:
+        there(devices)
+
+
+def there(arrays: Sequence[Any]) -> None:
+    """Wait until the engine has written each array."""
+    for array in arrays:
+        array.wait_to_read()
 
 
 def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:

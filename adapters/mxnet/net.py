@@ -14,6 +14,7 @@ from mxnet import autograd, gluon
 from adapters.mxnet.lower import Choices, lower
 from suite.worker.contract import Unsupported
 from suite.worker.layers import Nodes
+from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer
 
 COUNTED = ("Convolution", "FullyConnected")
@@ -30,7 +31,7 @@ class Net(gluon.HybridBlock):
     def __init__(
         self,
         graph: Graph,
-        weights: Dict[str, np.ndarray],
+        weights: Arrays,
         contexts: Sequence[Any],
         dtype: str,
         samples: int,
@@ -46,7 +47,10 @@ class Net(gluon.HybridBlock):
             for name, shape in layer.buffers:
                 start = np.zeros(shape)
                 if name.endswith(".running_var"):
-                    self._unbias[name] = unbiasing(layer.name, samples, layer.shape)
+                    count = samples * int(np.prod(layer.shape[1:]))
+                    if count == 1:
+                        raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer.name)
+                    self._unbias[name] = count / (count - 1.0)
                     start += 1.0 / self._unbias[name]
                 self._own(name, start, contexts, dtype, "null")
 
@@ -62,7 +66,7 @@ class Net(gluon.HybridBlock):
         """(canonical name, gluon.Parameter), in the graph's order."""
         return [(parameter.name, self.params[parameter.name]) for parameter in self.graph.parameters]
 
-    def tensors(self, context: Any) -> Dict[str, np.ndarray]:
+    def tensors(self, context: Any) -> Arrays:
         """Return one device's parameters and running statistics by canonical name."""
         tensors = {name: parameter.data(context).asnumpy() for name, parameter in self.params.items()}
         for name, factor in self._unbias.items():
@@ -107,14 +111,6 @@ class Net(gluon.HybridBlock):
         setattr(self, name, parameter)  # becomes an argument of hybrid_forward
         parameter.initialize(mx.init.Zero(), ctx=list(contexts))
         parameter.set_data(mx.nd.array(values, ctx=mx.cpu(), dtype=dtype))
-
-
-def unbiasing(layer: str, samples: int, shape: Tuple[int, ...]) -> float:
-    """Return n / (n - 1) for a batch normalisation over n numbers per channel; Unsupported for n = 1."""
-    count = samples * int(np.prod(shape[1:]))
-    if count == 1:
-        raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer)
-    return count / (count - 1.0)
 
 
 class JointLoss(gluon.HybridBlock):

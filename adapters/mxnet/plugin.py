@@ -39,13 +39,13 @@ STRATEGIES = (
     ),
     Strategy(
         "dist_sync",
-        "adapters.mxnet.strategies.dist_sync:DistSync",
+        "adapters.mxnet.strategies.kvstore:DistSync",
         "Parameter servers sum the workers' gradients; every worker updates.",
         changing_rate=True,
     ),
     Strategy(
         "dist_device_sync",
-        "adapters.mxnet.strategies.dist_sync:DistSync",
+        "adapters.mxnet.strategies.kvstore:DistSync",
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         several_devices=True,
         changing_rate=True,

@@ -4,6 +4,7 @@ ImageRecordIter ends the process at a broken record, so the files are checked be
 """
 
 import os
+import shutil
 import struct
 from typing import List, NamedTuple, Tuple
 
@@ -53,3 +54,17 @@ def check(files: Files) -> None:
             whole = length <= LENGTH  # else it is stored in parts
             if magic != MAGIC or (whole and begin + 8 + (length + 3) // 4 * 4 != end):
                 raise OSError("cannot read %s: no record at byte %d; pack the set again" % (files.records, begin))
+
+
+def join(parts: List[str], folder: str) -> None:
+    """Concatenate the parts: every record ends at a multiple of four bytes."""
+    if len(parts) == 1:
+        return
+    joined, done = in_folder(folder), 0
+    with open(joined.records, "wb") as records, open(joined.offsets, "w") as index:
+        for part in map(in_folder, parts):
+            for number, begin in offsets(part):
+                index.write("%s\t%d\n" % (number, begin + done))
+            with open(part.records, "rb") as content:
+                shutil.copyfileobj(content, records, 1 << 20)
+            done = records.tell()

@@ -1,7 +1,7 @@
 """The trainer of TensorFlow without a network: threads, devices, layout, input, notes."""
 
 from abc import abstractmethod
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,8 +14,12 @@ from adapters.tensorflow.optimisers import kernel_name
 from suite.worker.contract import Batch, Joined, Setup, chosen
 from suite.worker.peaks import Yardstick
 from suite.worker.threaded import Reader
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
+
+# On the devices: tuples with a tensor per device, share or microbatch; images in the network's layout and type, labels
+# int64 (samples,).
+DeviceBatch = Batch
 
 
 class TensorFlowTrainer(Trainer):
@@ -47,7 +51,7 @@ class TensorFlowTrainer(Trainer):
     def join(self) -> None:
         """Meet the other processes: set `rank`, `world`, `transport`, and `devices` if they change."""
 
-    def build(self, graph: Graph, weights: Dict[str, np.ndarray]) -> None:
+    def build(self, graph: Graph, weights: Arrays) -> None:
         self.release()
         self.graph, self.layout = graph, Layout(graph, self._images)
         precision = self.setup.precision
@@ -58,7 +62,7 @@ class TensorFlowTrainer(Trainer):
         self.make_variables(weights)
 
     @abstractmethod
-    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+    def make_variables(self, weights: Arrays) -> None:
         """Make variables with these weights, and functions over them; `graph`, `layout` and `style` are set."""
 
     @abstractmethod
@@ -95,24 +99,22 @@ class TensorFlowTrainer(Trainer):
 
     # --- for the strategies -------------------------------------------------
 
-    def first_values(self, weights: Dict[str, np.ndarray]) -> Iterator[Tuple[str, np.ndarray, bool]]:
+    def first_values(self, weights: Arrays) -> Iterator[Tuple[str, np.ndarray, bool]]:
         """Yield (canonical name, value in TensorFlow's layout, whether it is trained) of every tensor."""
         for parameter in self.graph.parameters:
             yield parameter.name, self.layout.native(parameter.name, weights[parameter.name]), True
         for name, shape in self.graph.buffers:
             yield name, np.full(shape, float(name.endswith("running_var"))), False
 
-    def laid_out(self, images: Any) -> Any:
-        """Convert NumPy's NCHW, or tf.data's NHWC, to a tensor in the network's layout."""
+    def placed(self, images: Any) -> Images:
+        """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type."""
         channels_last = self._images == "NHWC"
         if not tf.is_tensor(images):
-            return tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
-        return images if channels_last else tf.transpose(images, [0, 3, 1, 2])
-
-    def placed(self, images: Any) -> Any:
-        """Place host images, in the network's layout and type, on the device of the surrounding scope."""
+            images = tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
+        elif not channels_last:
+            images = tf.transpose(images, [0, 3, 1, 2])
         # A cast to an equal type returns tf.data's own tensor: a device would copy it in the forward.
-        return tf.identity(tf.cast(self.laid_out(images), self.setup.precision))
+        return tf.identity(tf.cast(images, self.setup.precision))
 
     @abstractmethod
     def heads(self, images: Images) -> List[Tensor]:
@@ -127,12 +129,12 @@ class TensorFlowTrainer(Trainer):
     def logits(self) -> np.ndarray:
         return concatenated(self._logits)
 
-    def gradients(self) -> Dict[str, np.ndarray]:
+    def gradients(self) -> Arrays:
         """Return gradients, between backward and update."""
         names = [parameter.name for parameter in self.graph.parameters]
         return self.canonical(zip(names, self.native_gradients()))
 
-    def canonical(self, tensors: Iterable[Tuple[str, Any]]) -> Dict[str, np.ndarray]:
+    def canonical(self, tensors: Iterable[Tuple[str, Any]]) -> Arrays:
         """Convert (canonical name, TensorFlow's tensor) to the workload's layouts."""
         return {name: self.layout.canonical(name, as_array(each)) for name, each in tensors}
 
@@ -155,7 +157,7 @@ class TensorFlowTrainer(Trainer):
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self.devices)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         notes = dict(super().notes(), layout=self._images, xla=self.xla, **described(self.style))
         if self.style.fast and self.xla == "off":
             notes["optimiser"] = kernel_name(self.setup.optimiser)

@@ -1,21 +1,89 @@
-"""TensorFlow's collectives without a training, each in its own tf.function.
+"""The meeting of TensorFlow's processes, and its collectives without a training.
 
-All-reduce and all-gather are those of MultiWorkerMirroredStrategy. Its broadcast is an
-operation of the runtime: the strategy uses it for the first values of variables.
+Each process must know all addresses before it starts its server. All-reduce and all-gather are those of
+MultiWorkerMirroredStrategy. Its broadcast is an operation of the runtime: the strategy uses it for the first values of
+variables.
 """
 
-from typing import Any, Callable
+from itertools import islice
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
-from adapters.tensorflow.exchange import WorkerGroup
 from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Joined, Unsupported
+from suite.worker.contract import Group, Joined, Setup, Unsupported, chosen
+from suite.worker.meeting import Meeting, listening
+from suite.worker.rendezvous import free_port, meeting_place
 
 OWN_GROUP = 1 << 20  # a group key above those of the strategy
 FIRST_INSTANCE = 1 << 20
+JOBS = ("chief", "worker", "ps")  # in the order of their places: the first process is rank 0
+
+
+class Member:
+    """A process of a cluster with parameter servers: a coordinator (chief), a worker or a server."""
+
+    def __init__(self, job: str, number: int, counts: Sequence[int], threads: int) -> None:
+        """Wait for all processes; `counts` are the numbers of processes of each of JOBS.
+
+        A chief connects to the others' servers, and has none of its own yet. Workers without a chief are ranks, which
+        also meet each other.
+        """
+        place = sum(counts[: JOBS.index(job)]) + number
+        meeting = Meeting(place, sum(counts), meeting_place("TensorFlow's ranks"))
+        listener = listening((meeting.host, 0)) if place == 0 and job == "worker" else None
+        address = "%s:%d" % (meeting.host, free_port())
+        addresses = meeting.exchange("%s %d" % (address, listener.getsockname()[1]) if listener else address)
+        meeting.close()
+        first, _, port = addresses[0].partition(" ")
+        servers = iter([first] + addresses[1:])
+        self.spec: Dict[str, List[str]] = {
+            name: list(islice(servers, count)) for name, count in zip(JOBS, counts) if count
+        }
+        self.ranks: Optional[Meeting] = None
+        if job == "worker" and port:
+            self.ranks = Meeting(number, len(self.spec[job]), (first.rpartition(":")[0], int(port)), listener)
+        self.server: Any = None
+        if job != "chief":
+            config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2)
+            spec = tf.train.ClusterSpec(self.spec)
+            self.server = tf.distribute.Server(spec, job_name=job, task_index=number, config=config)
+
+
+class WorkerGroup(Group):
+    """The ranks of a MultiWorkerMirroredStrategy, one device each, and a meeting for what the strategy lacks."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Exchange addresses, then join TensorFlow's cluster, by the knobs `collective` and `pack_mb`."""
+        self._meeting = Meeting(setup.rank, setup.world, meeting_place("TensorFlow's ranks"))
+        workers = self._meeting.exchange("%s:%d" % (self._meeting.host, free_port()))
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        by_device = "nccl" if setup.device == "cuda" else "ring"
+        kind = kinds.NCCL if chosen(setup, "collective", default=by_device) == "nccl" else kinds.RING
+        pack = chosen(setup, "pack_mb", default=0) << 20  # 0: TensorFlow's own choice
+        self.options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack, implementation=kind)
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=setup.rank, rpc_layer="grpc"
+        )
+        self.distribution: Any = tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options)
+        (self.device,) = self.distribution.extended.worker_devices
+        self.transport = "%s over grpc" % kind.value.lower() if kind == kinds.RING else kind.value.lower()
+
+        def replica() -> Any:
+            with tf.device(self.device):
+                one = tf.constant(1.0)
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, one)
+
+        self.world = int(tf.function(lambda: self.distribution.run(replica), autograph=False)())
+
+    def maximum(self, value: float) -> float:
+        """Return the largest value, by sockets: a device's queue must not be touched."""
+        return self._meeting.maximum(value)
+
+    def close(self) -> None:
+        self._meeting.leave()
 
 
 class TensorFlowCommunicator(Communicator):

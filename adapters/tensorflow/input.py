@@ -46,39 +46,48 @@ def refusal(source: Any) -> Optional[str]:
 
 def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
     """Return the reader of a view's files or arrays that `refusal` accepts."""
-    return from_arrays(view, setup, begin) if view.source.arrays is not None else from_files(view, setup, begin)
+    source, pool = view.source, "; a pool of %d threads" % max(1, setup.readers)
+    if source.arrays is not None:
+        images, labels = tf.constant(channels_last(source.arrays[0])), tf.constant(source.arrays[1], tf.int64)
+        count = len(source.arrays[1])
 
+        def take(batch: Any) -> Tuple[Any, Any]:
+            indices = batch % count
+            return tf.gather(images, indices), tf.gather(labels, indices)
 
-def from_files(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
-    files, photographs = view.source.files, view.source.photographs
+        pipeline = mapped(take, positions(view, setup), setup.readers or None)
+        words = "tf.data: gathered from memory" + pool
+        return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)), begin)
+
+    files, photographs = source.files, source.photographs
     assert files is not None
     assert photographs is not None
     pixels = Pixels(photographs.how, photographs.crop, view.random, setup.seed)
-    paths, labels = tf.constant([path for path, _ in files]), tf.constant([label for _, label in files], tf.int64)
+    names = [path for path, _ in files]
+    paths, classes = tf.constant(names), tf.constant([label for _, label in files], tf.int64)
 
     def read(position: Any) -> Tuple[Any, Any]:
-        index = position % len(files)
-        return pixels(tf.io.read_file(paths[index]), position), labels[index]
+        index = position % len(names)
+        return pixels(tf.io.read_file(paths[index]), position), classes[index]
+
+    def culprit(batches: int, error: Exception) -> OSError:
+        """Read the batch's images again, each by Pillow, whose errors all adapters share, then by TensorFlow."""
+        for position in next(itertools.islice(batches_of_indices(view, setup), batches, None)):
+            path = names[view.index(position)]
+            try:
+                view.sample(position)
+                pixels(tf.io.read_file(path), tf.constant(position, tf.int64))
+            except OSError as found:
+                return found
+            except tf.errors.OpError as found:
+                return OSError(
+                    "cannot read the image %s: %s; replace it, or move it out of the set" % (path, found.message)
+                )
+        return OSError("cannot read a batch of %s: %s" % (view.name, error))
 
     pipeline = mapped(read, positions(view, setup).unbatch(), under_way(setup))
-    words = "tf.data: decode_and_crop_jpeg, ScaleAndTranslate; a pool of %d threads" % max(1, setup.readers)
-    explain = Culprit(view, setup, [path for path, _ in files], pixels)
-    return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, explain, begin)
-
-
-def from_arrays(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
-    found = view.source.arrays
-    assert found is not None
-    images, labels = tf.constant(channels_last(found[0])), tf.constant(found[1], tf.int64)
-    count = len(found[1])
-
-    def take(batch: Any) -> Tuple[Any, Any]:
-        indices = batch % count
-        return tf.gather(images, indices), tf.gather(labels, indices)
-
-    pipeline = mapped(take, positions(view, setup), setup.readers or None)
-    words = "tf.data: gathered from memory; a pool of %d threads" % max(1, setup.readers)
-    return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)), begin)
+    words = "tf.data: decode_and_crop_jpeg, ScaleAndTranslate" + pool
+    return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, culprit, begin)
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
@@ -89,29 +98,6 @@ def channels_last(images: np.ndarray) -> np.ndarray:
     made = room[begin : begin + len(room) - 64].view(images.dtype).reshape(shape)
     np.copyto(made, images.transpose(0, 2, 3, 1))
     return made
-
-
-class Culprit:
-    """Finds the image at which a batch failed: TensorFlow's errors do not name the file."""
-
-    def __init__(self, view: View, setup: Setup, paths: List[str], pixels: Pixels) -> None:
-        self._view, self._setup, self._paths, self._pixels = view, setup, paths, pixels
-
-    def __call__(self, batches: int, error: Exception) -> OSError:
-        """Read the batch's images again, each by Pillow, whose errors all adapters share, then by TensorFlow."""
-        batch = next(itertools.islice(batches_of_indices(self._view, self._setup), batches, None))
-        for position in batch:
-            path = self._paths[self._view.index(position)]
-            try:
-                self._view.sample(position)
-                self._pixels(tf.io.read_file(path), tf.constant(position, tf.int64))
-            except OSError as found:
-                return found
-            except tf.errors.OpError as found:
-                return OSError(
-                    "cannot read the image %s: %s; replace it, or move it out of the set" % (path, found.message)
-                )
-        return OSError("cannot read a batch of %s: %s" % (self._view.name, error))
 
 
 class TensorBatch(NamedTuple):
@@ -207,18 +193,14 @@ def write(samples: Iterator[Record], folder: str) -> None:
     """Write one part: a tf.train.Example per sample, with the feature names of TensorFlow's ImageNet scripts."""
     with tf.io.TFRecordWriter(os.path.join(folder, FILE)) as writer:
         for sample in samples:
-            writer.write(example(sample).SerializeToString())
-
-
-def example(sample: Record) -> Any:
-    values = (sample.encoded, sample.label, sample.name.encode("utf-8", "surrogateescape"))
-    features = {}
-    for name, value in zip(FEATURES, values):
-        if isinstance(value, int):
-            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-        else:
-            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    return tf.train.Example(features=tf.train.Features(feature=features))
+            name = sample.name.encode("utf-8", "surrogateescape")
+            features = {
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[sample.encoded])),
+                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[sample.label])),
+                "image/filename": tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
 
 
 def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
@@ -240,7 +222,7 @@ def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
         max(1, setup.readers),
     )
     batches = pipeline.batch(setup.batch, drop_remainder=True)
-    return TensorReader(batches, setup, words, lambda _, error: culprit(parts, pixels, error))
+    return TensorReader(batches, setup, words, lambda _, error: broken_record(parts, pixels, error))
 
 
 def shuffled(parts: List[str], setup: Setup) -> Any:
@@ -272,7 +254,7 @@ def shares(parts: List[str], setup: Setup) -> List[int]:
     return begins
 
 
-def culprit(parts: List[str], pixels: Pixels, error: Exception) -> OSError:
+def broken_record(parts: List[str], pixels: Pixels, error: Exception) -> OSError:
     """Return the error that names the file or image at which reading failed, by reading all again."""
     for part in parts:
         path, name = os.path.join(part, FILE), ""

@@ -19,15 +19,6 @@ import tensorflow as tf
 Operation = Callable[..., Any]
 
 
-def native(size: int, alpha: float, beta: float, k: float) -> Operation:
-    """Return tf.nn's operation, for NHWC float32 and odd sizes; it takes alpha / size and the window's radius."""
-
-    def normalise(x: Any) -> Any:
-        return tf.nn.local_response_normalization(x, depth_radius=size // 2, bias=k, alpha=alpha / size, beta=beta)
-
-    return normalise
-
-
 def composed(size: int, alpha: float, beta: float, k: float, axis: int, compiled: bool) -> Operation:
     """Return the formulas above, with XLA if `compiled`; `axis` is the channels'."""
 

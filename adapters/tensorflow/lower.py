@@ -112,7 +112,9 @@ class Lowering:
         style, (size, alpha, beta, k) = self._style, (self._attrs[name] for name in ("size", "alpha", "beta", "k"))
         has_kernel = style.precision == "float32" and style.layout == "NHWC" and size % 2
         if has_kernel and not style.fast:
-            return kernels.native(size, alpha, beta, k)
+            return lambda x: tf.nn.local_response_normalization(
+                x, depth_radius=size // 2, bias=k, alpha=alpha / size, beta=beta
+            )
         return kernels.composed(size, alpha, beta, k, style.channels, style.fast)
 
     def batch_norm(self) -> Operation:

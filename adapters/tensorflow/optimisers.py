@@ -9,9 +9,10 @@ from typing import Any, Callable, List
 
 import tensorflow as tf
 
+from adapters.tensorflow.lower import Tensor, Variable
 from suite.worker.contract import SGD, Adam, Optimiser
 
-Tensors = List[Any]
+Tensors = List[Any]  # tensors or variables, in the weights' order
 Rule = Callable[..., None]  # (weight, its state, gradient with the decay added, the update's factor)
 
 
@@ -36,10 +37,7 @@ def updating(
     TensorFlow's own, else spelled out; with `locking` (kernels only) a weight is updated by one at a time.
     """
     lr = optimiser.lr if rate is None else rate
-    if isinstance(optimiser, Adam):
-        rule = adam_kernel(optimiser, locking) if kernels else adam(optimiser)
-    else:
-        rule = sgd_kernel(optimiser, lr, locking) if kernels else sgd(optimiser, lr)
+    rule = adam(optimiser, kernels, locking) if isinstance(optimiser, Adam) else sgd(optimiser, lr, kernels, locking)
     decay = optimiser.weight_decay
 
     def update(gradients: Tensors) -> None:
@@ -64,22 +62,15 @@ def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:
     return run
 
 
-def sgd(optimiser: SGD, lr: Any) -> Rule:
+def sgd(optimiser: SGD, lr: Any, kernels: bool, locking: bool) -> Rule:
     """Update as Keras' SGD, with the learning rate outside the velocity."""
     momentum = optimiser.momentum
 
-    def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
+    def rule(weight: Variable, own: Tensors, gradient: Tensor, _: Any) -> None:
         (velocity,) = own
-        weight.assign_sub(lr * velocity.assign(momentum * velocity + gradient))
-
-    return rule
-
-
-def sgd_kernel(optimiser: SGD, lr: Any, locking: bool = False) -> Rule:
-    momentum = optimiser.momentum
-
-    def rule(weight: Any, own: Any, gradient: Any, _: Any) -> None:
-        (velocity,) = own
+        if not kernels:
+            weight.assign_sub(lr * velocity.assign(momentum * velocity + gradient))
+            return
         tf.raw_ops.ResourceApplyMomentum(
             var=weight.handle,
             accum=velocity.handle,
@@ -105,21 +96,16 @@ def adam_rate(optimiser: Adam, lr: Any, update: Any) -> Any:
     return number(lr, tf.float64) * tf.sqrt(grown[1]) / grown[0]
 
 
-def adam(optimiser: Adam) -> Rule:
-    def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
+def adam(optimiser: Adam, kernels: bool = False, locking: bool = False) -> Rule:
+    """Apply Adam; the kernel gets powers of zero, so that its own factor is 1: `rate` has the whole correction."""
+
+    def rule(weight: Variable, own: Tensors, gradient: Tensor, rate: Tensor) -> None:
         first, second = own
-        m = first.assign_add((gradient - first) * (1.0 - optimiser.beta1))
-        v = second.assign_add((gradient * gradient - second) * (1.0 - optimiser.beta2))
-        weight.assign_sub(m * tf.cast(rate, gradient.dtype) / (tf.sqrt(v) + optimiser.epsilon))
-
-    return rule
-
-
-def adam_kernel(optimiser: Adam, locking: bool = False) -> Rule:
-    """Apply ResourceApplyAdam with both powers zero: its own factor is then 1, and `rate` has the whole correction."""
-
-    def rule(weight: Any, own: Any, gradient: Any, rate: Any) -> None:
-        first, second = own
+        if not kernels:
+            m = first.assign_add((gradient - first) * (1.0 - optimiser.beta1))
+            v = second.assign_add((gradient * gradient - second) * (1.0 - optimiser.beta2))
+            weight.assign_sub(m * tf.cast(rate, gradient.dtype) / (tf.sqrt(v) + optimiser.epsilon))
+            return
         zero = tf.constant(0.0, gradient.dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=weight.handle,

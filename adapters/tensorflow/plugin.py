@@ -42,7 +42,7 @@ STRATEGIES = (
     ),
     Strategy(
         "multiworker_mirrored",
-        "adapters.tensorflow.strategies.multiworker_mirrored:MultiWorkerMirrored",
+        "adapters.tensorflow.strategies.mirrored:MultiWorkerMirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         changing_rate=True,
     ),

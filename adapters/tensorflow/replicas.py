@@ -11,12 +11,13 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from adapters.tensorflow.base import TensorFlowTrainer, concatenated, split
+from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated, split
 from adapters.tensorflow.lower import Images, Tensor
 from adapters.tensorflow.net import COUNT, EagerNodes, Net, compiled, compiled_if, differentiated
 from adapters.tensorflow.optimisers import Tensors, states, updating
-from suite.worker.contract import Batch, LayerTimes, Unsupported
+from suite.worker.contract import LayerTimes, Unsupported
 from suite.worker.layers import node_by_node
+from suite.worker.trainer import Arrays, Notes
 
 ONLY_FIRST = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
@@ -63,7 +64,7 @@ class Replicas(TensorFlowTrainer):
         self.averaged: Any = None
         gc.collect()
 
-    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+    def make_variables(self, weights: Arrays) -> None:
         for name, value, trainable in self.first_values(weights):
             self.variables[name] = self._variable(value, trainable)
         self.variables[COUNT] = self._variable(np.zeros((), np.int64), False, "int64")
@@ -75,40 +76,39 @@ class Replicas(TensorFlowTrainer):
         counts = self._variable(np.zeros((), np.int64), False, "int64")
         if self.setup.changing_rate:  # else a constant of the compiled functions
             self._rates = self._variable(np.asarray(self.setup.optimiser.lr), False)
-        places = range(len(self.devices))
-        self.nets, self._nets_in_use = [[self._net(index, training) for index in places] for training in (True, False)]
-        self._compile([[[own[index] for own in kind] for kind in state] for index in places], counts)
-
-    def _compile(self, state: List[List[Tensors]], counts: Tensors) -> None:
-        """Make the functions, traced at their first calls; `state` and `counts` (see `optimisers`) are by device."""
         xla, one_cluster = self.xla, self.one_cluster
         by_xla, apart = xla == "step" and one_cluster, xla == "step" and not one_cluster
-        self._differentiate = [compiled_if(apart, differentiated(net)) for net in self.nets]
         kernels = self.style.fast and xla == "off"
-        self._rules = [
-            compiled_if(xla == "update" or apart, updating(self.setup.optimiser, kernels, net.trainable, *own))
-            for net, own in zip(self.nets, zip(state, counts, self._rates or [None] * len(counts)))
-        ]
+        for index in range(len(self.devices)):
+            net = self._net(index, True)
+            moments = [[variables[index] for variables in kind] for kind in state]
+            rate = self._rates[index] if self._rates else None
+            rule = updating(self.setup.optimiser, kernels, net.trainable, moments, counts[index], rate)
+            self.nets.append(net)
+            self._nets_in_use.append(self._net(index, False))
+            self._rules.append(compiled_if(xla == "update" or apart, rule))
+        # The functions are traced at their first calls.
+        self._differentiate = [compiled_if(apart, differentiated(net)) for net in self.nets]
         self._step = compiled(lambda *tensors: self._whole_step(tensors, True), by_xla)
         self._step_alone = compiled(lambda *tensors: self._whole_step(tensors, False))
         # A function per device: TensorFlow runs the backward of a function over several devices on the first.
         self._forward = [compiled(net.loss, xla == "step") for net in self.nets]
-        self._communicate = compiled(self._average_all)
+        self._communicate = compiled(lambda gradients: self.replicate(lambda index: self.average(gradients[index])))
         self._update = compiled(self._update_all, by_xla)
         self._predict = compiled(self._predict_all)
 
     # --- training -----------------------------------------------------------
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Any) -> DeviceBatch:
         images: List[Any] = []
         labels: List[Any] = []
         for device, own in zip(self.devices, split(batch, len(self.devices))):
             with tf.device(device):
                 images.append(self.placed(own.images))
                 labels.append(tf.identity(own.labels))
-        return Batch(tuple(images), tuple(labels))
+        return DeviceBatch(tuple(images), tuple(labels))
 
-    def forward(self, batch: Batch) -> None:
+    def forward(self, batch: DeviceBatch) -> None:
         """Run the forward's function under an eager tape, which keeps what its backward reads."""
 
         def on(index: int) -> Any:
@@ -135,10 +135,10 @@ class Replicas(TensorFlowTrainer):
         self._update(self.averaged or self.local)
         self.local = self.averaged = None
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: DeviceBatch) -> None:
         self._losses = self._step(*batch.images, *batch.labels)
 
-    def step_alone(self, batch: Batch) -> None:
+    def step_alone(self, batch: DeviceBatch) -> None:
         if self.setup.world * self.setup.devices == 1:
             self.step(batch)
         else:
@@ -150,7 +150,7 @@ class Replicas(TensorFlowTrainer):
 
     # --- evidence -----------------------------------------------------------
 
-    def predict(self, batch: Batch) -> np.ndarray:
+    def predict(self, batch: DeviceBatch) -> np.ndarray:
         return concatenated(self._predict(batch.images))
 
     def native_gradients(self) -> Sequence[Any]:
@@ -158,7 +158,7 @@ class Replicas(TensorFlowTrainer):
         own: Sequence[Any] = (self.averaged or self.local)[0]
         return own
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         return self.canonical((name, own[0]) for name, own in self.variables.items() if name != COUNT)
 
     def parameter_count(self) -> int:
@@ -167,14 +167,14 @@ class Replicas(TensorFlowTrainer):
     def heads(self, images: Images) -> List[Tensor]:
         return self._net(0, True).heads(images)
 
-    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+    def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         """Time layers eagerly, on the first device."""
         if self.xla == "step":
             raise Unsupported("XLA compiles the layers as one")
         nodes = EagerNodes(self.nets[0], self.devices[0])
         return node_by_node(self, self.graph, nodes, batch.images[0], batch.labels[0])
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(super().notes(), split=SPLIT)
 
     # --- one device's part ----------------------------------------------------
@@ -204,9 +204,6 @@ class Replicas(TensorFlowTrainer):
         results = self.replicate(replica)
         self._update_all([gradients for _, gradients in results])
         return [loss for loss, _ in results]
-
-    def _average_all(self, gradients: List[Tensors]) -> List[Tensors]:
-        return self.replicate(lambda index: self.average(gradients[index]))
 
     def _update_all(self, gradients: List[Tensors]) -> None:
         for device, rule, own in zip(self.devices, self._rules, gradients):

@@ -3,16 +3,17 @@
 One stage, `communicate`: the servers' optimiser updates their weights.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from adapters.mxnet.base import Arrays, like, wait_for
+from adapters.mxnet.machine import ByDevice, like, wait_for
 from adapters.mxnet.optimisers import counting, name_of
-from adapters.mxnet.strategies.dist_sync import WorkerTrainer
+from adapters.mxnet.strategies.kvstore import WorkerTrainer
 from suite.worker.staleness import Staleness
+from suite.worker.trainer import Notes
 
 
 class DistAsync(WorkerTrainer):
@@ -59,7 +60,7 @@ class DistAsync(WorkerTrainer):
             self._update_count.exchange()
         self._pace()
 
-    def _weights(self) -> Arrays:
+    def _weights(self) -> ByDevice:
         return [parameter.list_data() for parameter in self._parameters]
 
     def waits_for_ranks(self) -> bool:
@@ -72,7 +73,7 @@ class DistAsync(WorkerTrainer):
         """Count up to the exchange before this step's, which may still be under way."""
         return None if self._update_count is None else self._update_count.updates // self.setup.world
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         copied = [array for devices in self._local() for array in devices]
         megabytes = sum(array.size * np.dtype(array.dtype).itemsize for array in copied) / 1e6
         rule = name_of(self.setup.optimiser)
@@ -110,7 +111,7 @@ class UpdateCount:
         self._store.pushpull(self._key, [self._count], out=[self._count], priority=0)
         self._pending = True
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         self._settle()
         return self._staleness.notes()
 

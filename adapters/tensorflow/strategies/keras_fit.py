@@ -20,10 +20,11 @@ from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusa
 from adapters.tensorflow.lower import Images, Labels
 from adapters.tensorflow.optimisers import adam, adam_rate
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
-from suite.worker.contract import Adam, Batch, LayerTimes, Optimiser, Setup
+from suite.worker.contract import Adam, Batch, LayerTimes, Setup
 from suite.worker.threaded import Reader
+from suite.worker.trainer import Notes
 
-Fed = Any  # a Batch on the devices, or the TensorReader whose next batch the step takes itself
+Fed = Any  # a DeviceBatch, or the TensorReader whose next batch the step takes itself
 
 
 class Model(tf.keras.Model):
@@ -185,14 +186,14 @@ class KerasFit(Mirrored):
         self._mirrored[id(parts[0])] = whole
         return parts
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(
             super().notes(), loop="Keras's model.fit", optimiser="Keras's " + type(self.setup.optimiser).__name__
         )
 
     # --- inside -------------------------------------------------------------
 
-    def _fit_on(self, batch: Any, exchange: bool) -> None:
+    def _fit_on(self, batch: Fed, exchange: bool) -> None:
         reads = isinstance(batch, TensorReader)
 
         def step(batches: Iterable[Any]) -> Dict[str, Any]:
@@ -217,7 +218,12 @@ class KerasFit(Mirrored):
         if exchange not in self._models:
             rule = self.setup.optimiser
             with self.distribution.scope():
-                optimizer = by_keras(rule, float(self._rates[0].numpy()) if self._rates else rule.lr)
+                rate = float(self._rates[0].numpy()) if self._rates else rule.lr
+                # Without weight decay, which Keras would decouple from the gradient.
+                if isinstance(rule, Adam):
+                    optimizer = PreciseAdam(rule, rate)
+                else:
+                    optimizer = tf.keras.optimizers.SGD(rate, momentum=rule.momentum)
                 optimizer.build(self._trained())
                 if not exchange:
                     optimizer._all_reduce_sum_gradients = lambda pairs: pairs
@@ -247,7 +253,7 @@ class KerasFit(Mirrored):
         placed = mapped(lambda images, labels: (self.placed(images), labels), batches, None)
         return iter(self.distribution.experimental_distribute_dataset(placed))
 
-    def _taken(self, batch: Any) -> Batch:
+    def _taken(self, batch: Fed) -> Batch:
         """Return a batch on the devices, taken from the data set if the reader represents it."""
         if not isinstance(batch, TensorReader):
             return batch
@@ -257,13 +263,6 @@ class KerasFit(Mirrored):
         return self.distribution.experimental_distribute_values_from_function(
             lambda context: tensors[context.replica_id_in_sync_group]
         )
-
-
-def by_keras(rule: Optimiser, rate: float) -> Any:
-    """Return Keras's optimiser without weight decay, which Keras would decouple from the gradient."""
-    if isinstance(rule, Adam):
-        return PreciseAdam(rule, rate)
-    return tf.keras.optimizers.SGD(rate, momentum=rule.momentum)
 
 
 class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]

@@ -1,13 +1,15 @@
-"""tf.distribute.MirroredStrategy, several devices of one process: the strategy `mirrored`."""
+"""tf.distribute's synchronous strategies: `mirrored`, several devices of one process, and `multiworker_mirrored`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
+from adapters.tensorflow.comm import WorkerGroup
 from adapters.tensorflow.optimisers import Tensors
 from adapters.tensorflow.replicas import Replicas
 from suite.worker.contract import Setup, chosen
+from suite.worker.trainer import Notes
 
 # The class that exchanges, and its transport by kind of device, by the knob `cross_device`.
 CROSS_DEVICE: Dict[str, Any] = {
@@ -52,7 +54,10 @@ class Mirrored(Replicas):
 
     def replicate(self, body: Callable[[int], Any]) -> List[Any]:
         """Call Strategy.run, and split its results by device."""
-        return on_replicas(self.distribution, body)
+        distribution = self.distribution
+        whole = distribution.run(lambda: body(replica_of(distribution)))
+        leaves = [distribution.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
+        return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
 
     def each(self, body: Callable[[int], Any]) -> List[Any]:
         """Run on a thread per device: TensorFlow releases the interpreter's lock while a function runs."""
@@ -64,15 +69,8 @@ class Mirrored(Replicas):
     def average(self, gradients: Tensors) -> Tensors:
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         return dict(super().notes(), exchange=self.transport)
-
-
-def on_replicas(distribution: Any, body: Callable[[int], Any]) -> List[Any]:
-    """Return the results of `body(device's number)` on each device of this process; inside a tf.function."""
-    whole = distribution.run(lambda: body(replica_of(distribution)))
-    leaves = [distribution.experimental_local_results(leaf) for leaf in tf.nest.flatten(whole)]
-    return [tf.nest.pack_sequence_as(whole, list(part)) for part in zip(*leaves)]
 
 
 def replica_of(distribution: Any) -> int:
@@ -80,3 +78,23 @@ def replica_of(distribution: Any) -> int:
     if len(distribution.extended.worker_devices) == 1:
         return 0
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+
+
+class MultiWorkerMirrored(Mirrored):
+    """All-reduce by a ring over gRPC, or by NCCL between GPUs."""
+
+    def join(self) -> None:
+        self.group = group = WorkerGroup(self.setup)
+        self.rank, self.world, self.transport = self.setup.rank, group.world, group.transport
+        self._options = group.options
+        self.distribute(group.distribution)
+
+    def average(self, gradients: Tensors) -> Tensors:
+        """The strategy's own all-reduce; each gradient is named on this worker's device, which it insists on."""
+        with tf.device(self.devices[0]):
+            own = [tf.identity(gradient) for gradient in gradients]
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, own, self._options)
+
+    def notes(self) -> Notes:
+        return dict(super().notes(), pack_mb=self.setup.knobs["pack_mb"])

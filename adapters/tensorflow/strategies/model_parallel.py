@@ -7,12 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import machine
-from adapters.tensorflow.base import TensorFlowTrainer, concatenated
-from adapters.tensorflow.net import COUNT
-from adapters.tensorflow.optimisers import states
-from adapters.tensorflow.pipeline import Pipeline, StageFunctions, StageNet
-from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
+from adapters.tensorflow.base import DeviceBatch, TensorFlowTrainer, concatenated
+from adapters.tensorflow.lower import Images
+from adapters.tensorflow.net import COUNT, compiled, compiled_if
+from adapters.tensorflow.optimisers import Tensors, states, updating
+from adapters.tensorflow.stages import Pipeline, StageNet, differentiated, mean
+from suite.worker.contract import LayerTimes, Setup, Unsupported
 from suite.worker.pipeline_stages import exchanged_bytes, stages
+from suite.worker.trainer import Arrays, Notes
 
 
 class ModelParallel(TensorFlowTrainer):
@@ -36,7 +38,9 @@ class ModelParallel(TensorFlowTrainer):
         """Free functions and variables, which are in reference cycles."""
         self.variables: Dict[str, Any] = {}  # by canonical name
         self._rates: List[Any] = []  # a variable per device, if the learning rate changes
-        self._functions: Any = None
+        self._step = self._mean = self._update = self._predict = None  # type: Any
+        self._forward: List[Any] = []  # a function per stage
+        self._rules: List[Any] = []
         self._stages: List[StageNet] = []
         self._runs: Dict[Tuple[int, int], Any] = {}  # by stage and microbatch: (tape, outputs, inputs)
         self._own: Dict[Tuple[int, int], Any] = {}  # gradients, by stage and microbatch
@@ -45,7 +49,7 @@ class ModelParallel(TensorFlowTrainer):
         self._idle: Dict[str, float] = {}
         gc.collect()
 
-    def make_variables(self, weights: Dict[str, np.ndarray]) -> None:
+    def make_variables(self, weights: Arrays) -> None:
         self._places = stages(self.graph, len(self.devices))
         homes = {}
         for device, place in zip(self.devices, self._places):
@@ -57,20 +61,24 @@ class ModelParallel(TensorFlowTrainer):
         self._masks = [self._variable(np.zeros((), np.int64), False, device, "int64") for device in self.devices]
         counts = [self._variable(np.zeros((), np.int64), False, device, "int64") for device in self.devices]
         self._stages, in_use = self._cut(True), self._cut(False)
-        moments = [
-            [
-                [self._variable(np.zeros(each.shape), False, stage.device) for each in stage.trainable]
-                for _ in range(states(self.setup.optimiser))
-            ]
-            for stage in self._stages
-        ]
         by_xla, kernels = self.xla == "update", self.style.fast and self.xla == "off"
         optimiser = self.setup.optimiser
         if self.setup.changing_rate:  # otherwise a constant of the compiled functions
-            rate = np.asarray(optimiser.lr)
-            self._rates = [self._variable(rate, False, device) for device in self.devices]
-        rates = self._rates or [None] * len(self.devices)
-        self._functions = StageFunctions(self._stages, in_use, moments, counts, rates, optimiser, by_xla, kernels)
+            first = np.asarray(optimiser.lr)
+            self._rates = [self._variable(first, False, device) for device in self.devices]
+        for index, stage in enumerate(self._stages):
+            moments = [
+                [self._variable(np.zeros(weight.shape), False, stage.device) for weight in stage.trainable]
+                for _ in range(states(optimiser))
+            ]
+            rate = self._rates[index] if self._rates else None
+            rule = updating(optimiser, kernels, stage.trainable, moments, counts[index], rate)
+            self._rules.append(compiled_if(by_xla, rule))
+        self._step = compiled(self._whole_step)
+        self._forward = [compiled(stage.loss if stage.last else stage.outputs) for stage in self._stages]
+        self._mean = compiled(mean)
+        self._update = compiled(self._update_all)
+        self._predict = compiled(lambda images: through(in_use, images)[-1])
 
     def close(self) -> None:
         super().close()
@@ -94,7 +102,7 @@ class ModelParallel(TensorFlowTrainer):
 
     # --- training -----------------------------------------------------------
 
-    def to_device(self, batch: Any) -> Batch:
+    def to_device(self, batch: Any) -> DeviceBatch:
         """Place the microbatches' images on the first device, their labels on the last."""
         share, rest = divmod(len(batch.labels), self._microbatches)
         if rest:
@@ -108,13 +116,13 @@ class ModelParallel(TensorFlowTrainer):
                 images.append(self.placed(batch.images[place]))
             with tf.device(self.devices[-1]):
                 labels.append(tf.identity(batch.labels[place]))
-        return Batch(tuple(images), tuple(labels))
+        return DeviceBatch(tuple(images), tuple(labels))
 
-    def forward(self, batch: Batch) -> None:
+    def forward(self, batch: DeviceBatch) -> None:
         """Run a function per stage and microbatch, under an eager tape; devices work on different microbatches."""
 
         def work(index: int, number: int, given: Any) -> Any:
-            stage, forward = self._stages[index], self._functions.forward[index]
+            stage, forward = self._stages[index], self._forward[index]
             with tf.device(stage.device), tf.GradientTape() as tape:
                 if index:
                     tape.watch(given)
@@ -146,21 +154,21 @@ class ModelParallel(TensorFlowTrainer):
         self._gradients = []
         for index, stage in enumerate(self._stages):
             with tf.device(stage.device):
-                self._gradients.append(self._functions.mean([self._own[index, number] for number in numbers]))
+                self._gradients.append(self._mean([self._own[index, number] for number in numbers]))
         self._runs, self._own = {}, {}
 
     def update(self) -> None:
-        self._functions.update(self._gradients)
+        self._update(self._gradients)
         self._gradients = []
 
     def bubble(self) -> Optional[Dict[str, float]]:
         """Return the mean of the devices' waiting seconds."""
         return self._idle if len(self.devices) > 1 else None
 
-    def step(self, batch: Batch) -> None:
-        self._losses = self._functions.step(batch.images, batch.labels)
+    def step(self, batch: DeviceBatch) -> None:
+        self._losses = self._step(batch.images, batch.labels)
 
-    def step_alone(self, batch: Batch) -> None:
+    def step_alone(self, batch: DeviceBatch) -> None:
         raise Unsupported("a network in stages exchanges activations within its forward and its backward")
 
     def _wait(self, made: Any) -> None:
@@ -169,31 +177,44 @@ class ModelParallel(TensorFlowTrainer):
             for each in tf.nest.flatten(made)[-1:]:
                 tf.reshape(each, [-1])[:1].numpy()
 
+    # --- traced ---------------------------------------------------------------
+
+    def _whole_step(self, images: Tensors, labels: Tensors) -> Tensors:
+        results = [differentiated(self._stages, *microbatch) for microbatch in zip(images, labels)]
+        averaged = []
+        for index, stage in enumerate(self._stages):
+            with tf.device(stage.device):
+                averaged.append(mean([gradients[index] for _, gradients in results]))
+        self._update_all(averaged)
+        return [loss for loss, _ in results]
+
+    def _update_all(self, gradients: List[Tensors]) -> None:
+        for stage, rule, own in zip(self._stages, self._rules, gradients):
+            with tf.device(stage.device):
+                rule(own)
+
     # --- evidence -----------------------------------------------------------
 
-    def predict(self, batch: Batch) -> np.ndarray:
+    def predict(self, batch: DeviceBatch) -> np.ndarray:
         """Predict one microbatch after the other."""
-        return concatenated([self._functions.predict(images) for images in batch.images])
+        return concatenated([self._predict(images) for images in batch.images])
 
     def native_gradients(self) -> List[Any]:
         return [each for stage in self._gradients for each in stage]
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> Arrays:
         return self.canonical(self.variables.items())
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(each.shape)) for stage in self._stages for each in stage.trainable)
 
-    def heads(self, images: Any) -> List[Any]:
-        values = [images]
-        for stage in self._stages:
-            values = stage.outputs(values)
-        return values
+    def heads(self, images: Images) -> Tensors:
+        return through(self._stages, images)
 
-    def layer_times(self, batch: Batch) -> List[LayerTimes]:
+    def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         raise Unsupported("devices hold some of the layers each, and the batch goes through them in pieces")
 
-    def notes(self) -> Dict[str, Any]:
+    def notes(self) -> Notes:
         rows, itemsize = [], np.dtype(self.setup.precision).itemsize
         for device, place in zip(self.devices, self._places):
             layers = self.graph.layers[place.begin : place.end]
@@ -204,6 +225,15 @@ class ModelParallel(TensorFlowTrainer):
         found = dict(super().notes(), stages="; ".join(rows), microbatches=self._microbatches)
         exchanged = exchanged_bytes(self.graph, self._places, self.setup.batch, itemsize)
         return dict(found, bubble=BUBBLE, split=SPLIT, exchanged_bytes=exchanged)
+
+
+def through(stages: List[StageNet], images: Images) -> Tensors:
+    """Return the heads' logits of a batch that goes through all stages."""
+    values = [images]
+    for stage in stages:
+        with tf.device(stage.device):
+            values = stage.outputs(values)
+    return values
 
 
 BUBBLE = "of forward and backward: the mean over the devices of the time in which a device had nothing to do"

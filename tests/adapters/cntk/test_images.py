@@ -249,7 +249,7 @@ def test_all_of_them_are_read_alike(trainer, tmp_path, mixed):
     ("slip", "told"),
     [
         (lambda path: path.unlink(), "No such file"),
-        (lambda path: path.write_bytes(path.read_bytes()[:900]), "it has changed since it was packed"),
+        (lambda path: path.write_bytes(path.read_bytes()[:900]), 900),
     ],
 )
 def test_an_image_that_is_not_what_was_packed_is_named(trainer, tmp_path, photographs, slip, told):

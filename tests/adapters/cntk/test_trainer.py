@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adapters.cntk.exchange import check_launcher
+from adapters.cntk.comm import check_launcher
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from adapters.mxnet.ps_lite import loopback_of, numeric
+from adapters.mxnet.server import loopback_of, numeric
 from suite.worker.contract import SGD, Adam
 from suite.worker.rendezvous import free_port
 from tests.support import processes, proofs

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.tensorflow.pipeline import Pipeline
+from adapters.tensorflow.stages import Pipeline
 from suite.worker.pipeline_stages import stages
 from tests.support import processes, proofs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters.tensorflow.parameter_store import server_of_each
+from adapters.tensorflow.strategies.parameter_server import server_of_each
 from suite.worker.contract import SGD, Adam
 from tests.support import processes, proofs
 from workloads.networks import by_name

@@ -13,10 +13,9 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from adapters.tensorflow.lower import Images, Labels, Style
-from adapters.tensorflow.net import Net, compiled, compiled_if, joint_loss
-from adapters.tensorflow.optimisers import Tensors, updating
-from suite.worker.contract import Optimiser
+from adapters.tensorflow.lower import Images, Labels, Style, Tensor
+from adapters.tensorflow.net import Net, joint_loss
+from adapters.tensorflow.optimisers import Tensors
 from suite.worker.pipeline_stages import Stage
 from workloads.graph import Graph
 
@@ -64,73 +63,28 @@ class StageNet(Net):
             return found
 
 
-class StageFunctions:
-    """The compiled functions of a network in stages: the whole step, and those of the staged iteration."""
+def differentiated(stages: Sequence[StageNet], images: Images, labels: Labels) -> Tuple[Tensor, List[Tensors]]:
+    """Return (loss, every stage's gradients) of one microbatch; inside a tf.function."""
+    runs: List[Any] = []
+    values: Any = [images]
+    for stage in stages:
+        with tf.device(stage.device), tf.GradientTape() as tape:
+            tape.watch(values)
+            given, values = values, stage.loss(values, labels)[0] if stage.last else stage.outputs(values)
+        runs.append((stage, tape, given, values))
+    loss, upstream = values, None
+    gradients: List[Tensors] = []
+    for stage, tape, given, made in reversed(runs):
+        upstream, own = stage.backward(tape, made, given, upstream)
+        gradients.insert(0, own)
+    return loss, gradients
 
-    def __init__(
-        self,
-        stages: List[StageNet],
-        in_use: List[StageNet],
-        states: List[List[Tensors]],
-        counts: Tensors,
-        rates: Tensors,
-        optimiser: Optimiser,
-        by_xla: bool,
-        kernels: bool,
-    ) -> None:
-        """`in_use` are the stages in inference; `states`, `counts` and `rates` (see `optimisers`) are by stage."""
-        self._stages, self._in_use = stages, in_use
-        self._rules = [
-            compiled_if(by_xla, updating(optimiser, kernels, stage.trainable, *own))
-            for stage, own in zip(stages, zip(states, counts, rates))
-        ]
-        self.step = compiled(self._step)
-        self.forward = [compiled(stage.loss if stage.last else stage.outputs) for stage in stages]
-        self.mean = compiled(self._mean)
-        self.update = compiled(self._update)
-        self.predict = compiled(self._predict)
 
-    def _step(self, images: Tensors, labels: Tensors) -> Tensors:
-        found = [self._differentiated(*microbatch) for microbatch in zip(images, labels)]
-        own = []
-        for index, stage in enumerate(self._stages):
-            with tf.device(stage.device):
-                own.append(self._mean([gradients[index] for _, gradients in found]))
-        self._update(own)
-        return [loss for loss, _ in found]
-
-    def _differentiated(self, images: Images, labels: Labels) -> Tuple[Any, List[Tensors]]:
-        """Return (loss, every stage's gradients) of one microbatch."""
-        run: List[Any] = []
-        values: Any = [images]
-        for stage in self._stages:
-            with tf.device(stage.device), tf.GradientTape() as tape:
-                tape.watch(values)
-                given, values = values, stage.loss(values, labels)[0] if stage.last else stage.outputs(values)
-            run.append((stage, tape, given, values))
-        loss, upstream = values, None
-        gradients: List[Tensors] = []
-        for stage, tape, given, made in reversed(run):
-            upstream, own = stage.backward(tape, made, given, upstream)
-            gradients.insert(0, own)
-        return loss, gradients
-
-    def _mean(self, microbatches: List[Tensors]) -> Tensors:
-        if len(microbatches) == 1:
-            return microbatches[0]
-        return [tf.add_n(each) / len(microbatches) for each in zip(*microbatches)]
-
-    def _update(self, gradients: List[Tensors]) -> None:
-        for stage, rule, own in zip(self._stages, self._rules, gradients):
-            with tf.device(stage.device):
-                rule(own)
-
-    def _predict(self, images: Any) -> Any:
-        values = [images]
-        for stage in self._in_use:
-            with tf.device(stage.device):
-                values = stage.outputs(values)
-        return values[-1]
+def mean(microbatches: List[Tensors]) -> Tensors:
+    """Return the mean of one stage's gradients over the microbatches."""
+    if len(microbatches) == 1:
+        return microbatches[0]
+    return [tf.add_n(each) / len(microbatches) for each in zip(*microbatches)]
 
 
 class Pipeline:
