@@ -77,6 +77,20 @@ def test_ranks_that_are_done_are_ok_and_their_messages_come_in_order(tmp_path):
     json.dumps(result.evidence)
 
 
+def test_ranks_that_are_not_where_they_should_be_end_before_they_measure(tmp_path):
+    ranks = [rank(number, "out.send(joined(world=2)); " + FOREVER) for number in (0, 1)]
+    asked = []
+
+    def misplaced(sent):
+        asked.append([[name_of(message) for message in its] for its in sent.values()])
+        return "both on one core"
+
+    working = attempt.running(ranks, 2, tmp_path, LIMITS, lambda rank, message: None, misplaced=misplaced)
+    result = attempt.in_one_go(working)
+    assert (result.outcome, result.reason) == ("crash", "both on one core")
+    assert asked == [[["hello", "joined"]] * 2]
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [

@@ -167,7 +167,7 @@ def test_our_own_path_is_not_lent(tmp_path, monkeypatch):
     (tmp_path / "no_such_framework.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="PYTHONPATH has no_such_framework, and is not handed on"):
         environments.find(NOWHERE)
 
 

@@ -65,6 +65,17 @@ def test_what_comes_before_the_first_step_is_kept(make_job, work):
     assert 0.1 <= built.seconds < joined.load_s + built.seconds
 
 
+def test_the_cores_that_a_framework_leaves_to_its_first_thread_are_kept(make_job, work):
+    _, found = work(make_job(trainer=TOY, knobs={"binds": [min(os.sched_getaffinity(0))]}))
+    assert of_type(messages.Joined, found)[0].cores == [min(os.sched_getaffinity(0))]
+
+
+def test_a_rank_alone_that_builds_for_long_shows_that_it_goes_on(make_job, work, tmp_path):
+    _, found = work(make_job(trainer=TOY, knobs={"computes": str(tmp_path / "attempt-0" / "rank-0.jsonl")}))
+    signs = [(message.name, message.phase) for message in of_type(messages.Progress, found)]
+    assert ("build", "at work, seconds") in signs
+
+
 def test_measuring_a_real_network(make_job, work):
     code, found = work(make_job())
     assert code == 0

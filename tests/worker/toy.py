@@ -2,7 +2,8 @@
 
 Oldest Python: 3.6. Its knobs: "sleep" (seconds by method), "world" (what the engine
 claims), "loss" (or by method), "raises" (method -> name of a built-in error), "tells"
-(variables that it sets to join).
+(variables that it sets to join), "binds" (cores, as a framework's library does), "computes" (a file of messages: it
+builds until a sign of life is there).
 """
 
 import builtins
@@ -16,6 +17,7 @@ import numpy as np
 
 from suite.worker.contract import Batch, Joined, LayerTimes, Unsupported
 from suite.worker.kernels import PROFILED, Activity, keep, summed
+from suite.worker.ranks import Outbox
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from workloads.catalogue import PHOTOGRAPHS
@@ -37,11 +39,18 @@ class ToyTrainer(Trainer):
     def start(self):
         self._called("start")
         os.environ.update(self.setup.knobs.get("tells", {}))
+        os.sched_setaffinity(0, self.setup.knobs.get("binds", os.sched_getaffinity(0)))
+        Outbox.LOOK_EVERY = 0.05
         os.write(1, b"the toy says hello on its standard output\n")
         return Joined(self.setup.rank, self.setup.knobs.get("world", self.setup.world), "toy", {"toy": "1"})
 
     def build(self, graph, weights):
         self._called("build")
+        path, deadline = self.setup.knobs.get("computes"), time.time() + 60
+        while path and time.time() < deadline:
+            sum(range(1 << 16))
+            with open(path) as stream:
+                path = None if "at work" in stream.read() else path
 
     def synchronize(self):
         pass
