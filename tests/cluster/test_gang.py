@@ -131,7 +131,7 @@ def test_the_driver_is_given_ranks_by_node_and_its_own_python(program, tmp_path,
     assert [[who["RANK"] + who["LOCAL_RANK"] for who in each] for each in gang["ranks"]] == [["00", "11"], ["20", "31"]]
     far = ("--lifeline=20", "--patience=1.5", "--left=1.5", f"--report={tmp_path}/engine.jsonl")
     assert gang["guard"] == [str(HERE), "-I", "-S", "-B", str(tmp_path / node.GUARD), *far]
-    assert {"PYTHON", "PMIX_", "PYSPARK_", "RAY_", "SLURM_"} < set(gang["foreign"])
+    assert {"HTTP_PROXY", "OMP_PLACES", "PYTHON", "PMIX_", "PYSPARK_", "RAY_", "SLURM_"} < set(gang["foreign"])
     handed = {key: gang[key] for key in ("command", "environ", "sidecars", "cores", "gpus", "hosts", "address")}
     assert handed == {
         "command": ["worker", "a b"],

@@ -11,7 +11,7 @@ import pytest
 from cluster import logins
 from cluster.logins import AGENT, GUARD
 from cluster.nodes import meeting_address
-from cluster.ssh import Ssh
+from cluster.ssh import ENTER, Ssh
 from suite.contracts.case import Placement
 from suite.contracts.launcher import Request
 from suite.errors import RequestError, Unavailable
@@ -96,6 +96,15 @@ def test_ranks_elsewhere_are_given_folder_variables_and_lifeline_through_the_she
     ]
     assert "LOCAL_RANK=1" in shlex.split(last.tokens[-1])
     assert [far.rank, last.rank] == [2, 3]
+
+
+def test_a_profile_s_pinning_and_proxies_end_at_the_login_and_a_case_s_own_settings_do_not(tmp_path):
+    (tmp_path / GUARD).write_text("# proof\n")
+    words = ["sh", "-c", ENTER, "stagebench", str(tmp_path), "proof", "OMP_PLACES=ours", "env"]
+    profile = {"PATH": os.defpath, "http_proxy": "theirs", "OMP_PROC_BIND": "theirs", "OMP_PLACES": "theirs"}
+    found = subprocess.check_output(words, env=profile, text=True)
+    assert "OMP_PLACES=ours\n" in found
+    assert "theirs" not in found
 
 
 def test_without_an_agent_it_is_ssh_that_never_asks(monkeypatch):
