@@ -55,11 +55,11 @@ def inherited(foreign: Iterable[str] = FOREIGN) -> dict[str, str]:
 def not_handed_on() -> list[str]:
     """Return a sentence on each kind of this process's variables that a person may miss in a rank."""
     kinds = (
-        (PINNING, "pins the threads of every rank to the same cores: binding = 'cores' gives each rank its own"),
-        (PROXIES, "names a proxy, and ranks look for each other"),
+        (PINNING, "all would begin on the same core, and binding = 'cores' gives each rank cores of its own"),
+        (PROXIES, "they look for each other, and not through a proxy"),
     )
     set_here = ((", ".join(name for name in sorted(os.environ) if name.startswith(names)), why) for names, why in kinds)
-    return [f"{names} is not handed on to ranks, because it {why}" for names, why in set_here if names]
+    return [f"ranks do not get {names}: {why}" for names, why in set_here if names]
 
 
 def ask(tokens: Sequence[str], seconds: float, foreign: Iterable[str] = FOREIGN) -> subprocess.CompletedProcess[str]:

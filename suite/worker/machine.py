@@ -6,6 +6,7 @@ import platform
 import subprocess
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from suite.worker.guard import control_groups
 from suite.worker.messages import GpuSettings, Machine
 
 CPUS, MEMORY = "/proc/cpuinfo", "/proc/meminfo"
@@ -112,7 +113,7 @@ def cores() -> int:
 
 def cpu_quota(root: str = "/") -> Optional[float]:
     """Return the cores' worth of time that this process's control groups (version 2, or 1) allow it; None: no limit."""
-    quotas = [_quota(group) for group in control_groups("cpu", root)]
+    quotas = [_quota(group) for group in folders_of_groups("cpu", root)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
@@ -126,7 +127,7 @@ class HostMemory(NamedTuple):
 def memory(root: str = "/") -> HostMemory:
     total, available = (field(root + MEMORY.strip("/"), name) for name in ("MemTotal", "MemAvailable"))
     found = HostMemory(*(float(kib.split()[0]) * 1024 if kib else float("inf") for kib in (total, available)))
-    for group in control_groups("memory", root):
+    for group in folders_of_groups("memory", root):
         most, used = (
             next((text for text in (_text(group + name).strip() for name in names) if text.isdigit()), None)
             for names in (
@@ -142,14 +143,13 @@ def memory(root: str = "/") -> HostMemory:
     return found
 
 
-def control_groups(controller: str, root: str = "/") -> List[str]:
+def folders_of_groups(controller: str, root: str = "/") -> List[str]:
     """Return the folders of this process's control groups (version 2, or 1), and of all groups around them.
 
     The least limit of them counts. A container may see its own group as the root.
     """
     found = []
-    for line in _text(root + "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
+    for number, controllers, path in control_groups(root):
         if number == "0" or controller in controllers.split(","):
             mounted = root + "sys/fs/cgroup" + ("" if number == "0" else "/" + controller)
             parts = path.strip("/").split("/")

@@ -147,7 +147,11 @@ def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
     monkeypatch.setenv(name, "x")
-    (told,) = [each for each in doctor.host_warnings(doctor.host_facts(tmp_path)) if each.startswith(f"{name} is not ")]
+    (told,) = [
+        each
+        for each in doctor.host_warnings(doctor.host_facts(tmp_path))
+        if each.startswith(f"ranks do not get {name}: ")
+    ]
     assert why in told
     assert f"{name}=x" not in query.ask(["env"], 30.0).stdout
 
