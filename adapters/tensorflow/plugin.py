@@ -195,7 +195,7 @@ class TensorFlow(Adapter):
         # processors: written down, it is the same on all.
         kernels = variables(case, "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_ONEDNN_OPTS")
         # Without a home Keras reads no keras.json, by which a person, or in /tmp another one, chooses its types.
-        # A limit of 0 is none: by another one `fit` would end after so many steps.
+        # A limit of 0 is none; by another one `fit` would end early, and steps would wait for ever.
         keras = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": os.devnull, "TF_USE_LEGACY_KERAS": "0"}
         keras.update(KERAS_MAX_EPOCHS="0", KERAS_MAX_STEPS_PER_EPOCH="0")
         return {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_ENABLE_ONEDNN_OPTS": "1", **keras, **kernels, **keep_memory(case)}
