@@ -61,7 +61,9 @@ def _inside(run: Path, name: str) -> Path:
     from suite.results.run_folder import irregular
 
     for other in irregular(run / name):
-        raise RequestError(f"{other} is a link or a pipe; what is written there leaves the run: remove it, or give -o")
+        raise RequestError(
+            f"{other} is a link or a pipe; what is written there leaves the run; give -o, or move it away"
+        )
     return run / name
 
 

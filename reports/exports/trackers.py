@@ -154,7 +154,7 @@ TRACKERS: dict[str, Callable[[RunFolder, Path], None]] = {
 def write_folder(export: Callable[[Run, Path], None], folder: Run, path: Path) -> Path:
     """Write a folder of files; RequestError if a file is in the place, since trackers add to it."""
     if path.exists():
-        raise RequestError(f"{path} is there already, and would be added to; remove it, or name another folder with -o")
+        raise RequestError(f"{path} is there already, and would be added to; name another folder with -o")
     export(folder, path)
     return path
 

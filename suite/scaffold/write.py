@@ -48,7 +48,7 @@ def write(name: str, parent: Path) -> Path:
     check(name)
     folder = parent / f"stagebench-{name}"
     if folder.exists():
-        raise RequestError(f"{folder} exists already; remove it, or name another place with -o")
+        raise RequestError(f"{folder} exists already; name another place with -o")
     with disk(f"{folder} cannot be written", "name another place with -o", RequestError):
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}-") as scratch:

@@ -64,10 +64,12 @@ def in_rgb(opened: Any) -> Any:
     from PIL import Image
 
     turbo = decoder()
-    if turbo is not None and opened.format == "JPEG" and opened.mode in ("RGB", "L"):
+    if turbo is not None and opened.format in ("JPEG", "MPO"):
+        inks = opened.mode == "CMYK"
         with suppress(ValueError):  # simplejpeg raises it for mere warnings, too: Pillow distinguishes them from errors
             opened.fp.seek(0)
-            return Image.fromarray(turbo.decode_jpeg(opened.fp.read(), "RGB"))
+            pixels = turbo.decode_jpeg(opened.fp.read(), "CMYK" if inks else "RGB")
+            return Image.fromarray(255 - pixels, "CMYK").convert("RGB") if inks else Image.fromarray(pixels)
     if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG"):  # Pillow would clip them
         return Image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)).convert("RGB")
     if opened.mode in ("I", "F"):

@@ -14,6 +14,9 @@ def encoded(size, mode="RGB", form="JPEG"):
     """A photograph of sorts: smooth in all three colours."""
     across, down = np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(0, 255, size[1]))
     pixels = np.stack([across, down, 255 - across], axis=-1).astype(np.uint8)
+    if mode == "YCCK":  # with fewer colours than pixels, as Photoshop writes it
+        inks = np.asarray(Image.fromarray(pixels).convert("CMYK"))
+        return pytest.importorskip("simplejpeg").encode_jpeg(255 - inks, 95, "CMYK", "420")
     written = BytesIO()
     Image.fromarray(pixels).convert(mode).save(written, form, quality=95)
     return written.getvalue()
@@ -26,13 +29,15 @@ def each_decoder(request, monkeypatch):
     monkeypatch.setattr(photographs, "decoder", lambda: module)
 
 
-@pytest.mark.parametrize(("mode", "form"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")])
+@pytest.mark.parametrize(
+    ("mode", "form"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("YCCK", "JPEG"), ("RGB", "PNG")]
+)
 def test_whatever_is_in_the_file_it_becomes_rgb(each_decoder, tmp_path, mode, form):
     path = tmp_path / "image"
     path.write_bytes(encoded((64, 48), mode, form))
     with Image.open(str(path)) as opened:
         found = np.asarray(photographs.in_rgb(opened), dtype=float)
-    with Image.open(BytesIO(encoded((64, 48), mode, "PNG" if mode != "CMYK" else "JPEG"))) as opened:
+    with Image.open(BytesIO(encoded((64, 48), "RGB" if mode in ("CMYK", "YCCK") else mode, "PNG"))) as opened:
         expected = np.asarray(opened.convert("RGB"), dtype=float)
     assert np.abs(found - expected).mean() < 1.5
 
