@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, below_title, folded, joined, note, table, tag
+from reports.charts.html import Body, Content, below_title, differing, folded, joined, note, table, tag
 from reports.charts.rows import Entry, Rows, linear, stack
 from reports.pages.overview import speeds_of
 from reports.pages.run import Report
@@ -185,7 +185,8 @@ def _speed(row: Row) -> Iterator[Fact]:
 def _budget(row: Row) -> Iterator[Fact]:
     if row.budget:
         for stage in STAGES:
-            yield "not explained" if stage == "other" else word(stage), milliseconds(getattr(row.budget, stage))
+            name = "not explained" if stage == "other" else word(stage)
+            yield name, joined([milliseconds(row.budget.of(stage)), differing(row.budget.intervals.get(stage))])
         yield "real step", milliseconds(row.budget.native)
         yield "staged", milliseconds(row.budget.staged)
 

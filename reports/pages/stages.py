@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, folded, joined, listing, measured, note, small, table, tag
+from reports.charts.html import Body, Content, differing, folded, joined, listing, measured, note, small, table, tag
 from reports.charts.html import Entry as Line
 from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
-from suite.analysis.budget import STAGES
+from suite.analysis.budget import OVERHEAD, STAGES
 from suite.analysis.learning import noted
 from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, for_charts
 from suite.analysis.roofline import of_row
@@ -68,8 +68,9 @@ _DEFINITIONS = (
     "iteration. Exchange is what exchanging gradients adds (native − compute only); read and copy are what input adds "
     "(native − resident). The rest is the residual, kept with its sign and never spread: below zero, the fused native "
     "step is faster than its stages one by one. Stages are those of the critical rank, whose own work takes longest; "
-    "means over steps and processes, because only means add up. Overhead of the instrumentation = staged ÷ native. A "
-    "dash: no pass could tell, or the strategy cannot tell the stage apart."
+    "means over steps and processes, because only means add up. Overhead of the instrumentation = staged ÷ native. "
+    "Small numbers: 95 % intervals over processes; a case’s page has those of every stage. A dash: no pass could tell, "
+    "or the strategy cannot tell the stage apart."
 )
 
 
@@ -177,10 +178,11 @@ def _table(report: Report, panels: Sequence[Panel], kinds: Mapping[str, str]) ->
             for stage in there:
                 bar = cell_bar(_seconds(row, stage) / longest, stage)
                 cells.append([bar, tag("span", milliseconds(getattr(b, stage)))])
-            cells += [
-                *map(milliseconds, (b.other, b.native, b.io_only, b.staged)),
-                f"{number(b.instrumentation_overhead)}×",
-            ]
+            cells.append([milliseconds(b.other), differing(b.intervals.get("other"))])
+            cells += map(milliseconds, (b.native, b.io_only, b.staged))
+            ratio = b.intervals.get(OVERHEAD)
+            ends = small(f"{number(ratio.low)} … {number(ratio.high)}") if ratio else None
+            cells.append([f"{number(b.instrumentation_overhead)}×", ends])
             lines.append(Line(cells, "unclear" if UNCLEAR in row.marks else "", row.case.adapter))
         bodies.append(Body(lines, panel.title))
     return table("Milliseconds per iteration", heads, *bodies, kind="facets")

@@ -22,8 +22,8 @@ by noise or because exchanging disturbs computing; they are not clipped.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import fmean
 from typing import Any
 
@@ -37,6 +37,7 @@ from suite.worker.pass_kinds import COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RE
 COMPUTE = ("h2d", "forward", "backward", "update")
 # In the order of the closed sum.
 STAGES = ("io", "h2d", "forward", "backward", "bubble", "communication", "update", "other")
+OVERHEAD = "instrumentation_overhead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class Budget:
     hidden_communication: Difference | None = None
     barrier: Difference | None = None  # the wait for the last rank, of the rank that waits least; None with one rank
     waits: tuple[float, ...] = ()  # for the last rank, of every rank, in the ranks' order
+    # Of STAGES and OVERHEAD over processes, each one's stages against its own native step; {} of a single process.
+    intervals: Mapping[str, Difference] = field(default_factory=dict)
 
     @property
     def other(self) -> float:
@@ -146,6 +149,11 @@ class Budget:
         if self.communication is None or self.comm_only is None:
             return None
         return self.comm_only - self.communication
+
+    def of(self, name: str) -> float | None:
+        """Return a stage's seconds, or OVERHEAD."""
+        value: float | None = getattr(self, name)
+        return value
 
     @property
     def instrumentation_overhead(self) -> float:
@@ -263,6 +271,7 @@ def budget_of(
         hidden_communication=hidden,
         barrier=min(map(mean_difference, waits), key=lambda wait: wait.value, default=None),
         waits=tuple(map(fmean, waits)),
+        intervals={},
     )
 
 
@@ -271,15 +280,22 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
     if not budgets:
         return None
     joined: dict[str, Any] = {}
-    for field in fields(Budget):
-        known = [value for budget in budgets if (value := getattr(budget, field.name)) is not None]
-        join: Callable[[list[Any]], Any] = joined_differences if "Difference" in str(field.type) else fmean
-        if field.name == "critical_rank":
-            joined[field.name] = known[0] if len(known) == len(budgets) and len(set(known)) == 1 else None
-        elif field.name == "waits":
-            joined[field.name] = tuple(map(fmean, zip(*known, strict=False)))
+    for part in fields(Budget):
+        known = [value for budget in budgets if (value := getattr(budget, part.name)) is not None]
+        join: Callable[[list[Any]], Any] = joined_differences if "Difference" in str(part.type) else fmean
+        if part.name == "intervals":
+            figures = {name: [each.of(name) for each in budgets] for name in (*STAGES, OVERHEAD)}
+            joined[part.name] = {
+                name: replace(mean_difference(values), processes=len(values))
+                for name, several in figures.items()
+                if len(values := [value for value in several if value is not None]) == len(budgets) > 1
+            }
+        elif part.name == "critical_rank":
+            joined[part.name] = known[0] if len(known) == len(budgets) and len(set(known)) == 1 else None
+        elif part.name == "waits":
+            joined[part.name] = tuple(map(fmean, zip(*known, strict=False)))
         else:
-            joined[field.name] = join(known) if known else None
+            joined[part.name] = join(known) if known else None
     return Budget(**joined)
 
 

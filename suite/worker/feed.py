@@ -16,7 +16,7 @@ from workloads.graph import Graph
 
 RESIDENT = 4  # batches in turn: a single one would be overfitted, and its gradients become subnormal
 READ_AHEAD = 17  # batches that may be ready at any setting: MXNet's queue has 16
-FILL_S = 2.0  # at most, for readers to read ahead as far as they can
+FILL_S = 10.0  # at most, for readers to read ahead as far as they can
 NAMED = 5  # unreadable samples that a note names
 
 
@@ -124,11 +124,13 @@ class StreamFeed:
     def fill(self) -> None:
         """Sleep until readers have read ahead as far as they can: they then do not work during the next steps.
 
-        The time follows from the readers' pace, up to FILL_S. A drain after it shows how many batches were ready.
+        The time follows from the readers' pace, up to FILL_S: slower readers are waited for again the next time. A
+        drain after it shows how many batches were ready.
         """
         if not self._full and self._batch_s is not None:
-            time.sleep(min(FILL_S, self._most * self._batch_s))
-            self._full = True
+            seconds = self._most * self._batch_s
+            time.sleep(min(FILL_S, seconds))
+            self._full = seconds <= FILL_S
 
     def _ahead(self) -> int:
         """Return the number of batches that may be ready."""

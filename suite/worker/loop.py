@@ -117,7 +117,7 @@ class Loop:
         trainer = self._trainer
         meter = Meter(driven(trainer.setup))  # before the warm-up: devices would cool down while it is made
         warmup, steady = self._warm_up(name, side.body)
-        size, least_s, wanted, more = self._agreed_parts(warmup, side.multiple)
+        size, least_s, wanted, more = self._agreed_parts(warmup, self._multiple(side))
         every, parts = reported_every(warmup), []  # type: int, List[Part]
         with little_to_collect():
             while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
@@ -164,7 +164,7 @@ class Loop:
         """
         # No warm-up until a trend ends: the native side is warm from its own pass, and drift hits all sides.
         warmups = [self._first(name, other) for other in others]
-        least = max(native.multiple, others[0].multiple)
+        least = self._multiple(native, others[0])
         sizes = [self._agreed_block(warmup, least if at == 0 else 1) for at, warmup in enumerate(warmups)]
         rounds = self._agreed_rounds(warmups[0], sizes[0])
         for _ in range(BLOCK_STEPS):
@@ -188,7 +188,7 @@ class Loop:
 
     def _block(self, name: str, side: Side, steps: int, every: int, done: int, of: int) -> Block:
         side.begin()
-        for _ in range(side.untimed):
+        for _ in range(max(side.untimed, 1)):  # the first step after another body would take longer
             side.body()
         found = self._timed(name, side.body, steps, every, done, of)
         side.end()
@@ -263,6 +263,13 @@ class Loop:
     def _agreed_steps(self, warmup: List[float]) -> int:
         wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
         return int(self._trainer.maximum(float(wanted)))
+
+    def _multiple(self, *sides: Side) -> int:
+        """Return the number of which the steps of a part, or of a block, are a multiple: reads and exchanges end."""
+        multiple = self._trainer.period
+        for side in sides:
+            multiple = multiple * side.multiple // math.gcd(multiple, side.multiple)
+        return multiple
 
     def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, float, int, int]:
         """Return (steps of a part, its least seconds, wanted parts, the number that may be run beyond)."""

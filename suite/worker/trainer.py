@@ -293,6 +293,7 @@ class Trainer(ABC):
         """
         return None
 
+    period = 1  # steps from one exchange to the next: parts and blocks that are timed hold whole ones
     ahead = 0  # steps that may be in flight when `step` returns: parts of the native pass then begin and end so
 
     def waits_for_ranks(self) -> bool:

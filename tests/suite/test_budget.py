@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -188,8 +190,28 @@ def test_means_over_processes_close_again():
     assert closed_sum(whole) == pytest.approx(whole.native, rel=1e-12)
     assert whole.hidden == pytest.approx(whole.comm_only - whole.communication)
     assert whole.to_dict()["instrumentation_overhead"] == whole.staged / whole.native
+    assert over_processes(budgets[:1]).intervals == {}, "one process has no scatter of processes"
     assert over_processes(budgets[:1]).exposed_communication == budgets[0].exposed_communication
     assert over_processes([]) is None
+
+
+def test_stages_the_residual_and_the_overhead_have_intervals_over_processes():
+    """Each process's stages are set against its own native step: a drift of both leaves the overhead as it is."""
+    forwards, natives = (0.3, 0.36, 0.33), (3.0, 3.6, 3.3)
+    budgets = [budget_of([rank(0, native=now, forward=own)]) for own, now in zip(forwards, natives, strict=True)]
+    found = over_processes(budgets).intervals
+    half = 4.302653 * np.std([each.forward for each in budgets], ddof=1) / 3**0.5
+    forward, residual = found["forward"], found["other"]
+    assert (forward.low, forward.high) == pytest.approx((forward.value - half, forward.value + half))
+    assert forward.value == pytest.approx(over_processes(budgets).forward)
+    assert residual.value == pytest.approx(over_processes(budgets).other)
+    others = [each.other for each in budgets]
+    assert (residual.high - residual.low) / 2 == pytest.approx(4.302653 * np.std(others, ddof=1) / 3**0.5)
+    overheads = [each.staged / each.native for each in budgets]
+    assert found["instrumentation_overhead"].value == pytest.approx(np.mean(overheads))
+    assert found["forward"].processes == 3
+    without = over_processes([*budgets, replace(budgets[0], update=None)])
+    assert "update" not in without.intervals, "a process has no figure"
 
 
 def test_several_devices_of_one_rank_do_exchange():

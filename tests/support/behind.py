@@ -32,6 +32,7 @@ class BehindTrainer:
     """
 
     ahead = 0
+    period = 1
 
     def __init__(
         self,

@@ -146,6 +146,19 @@ def test_steps_count_that_others_left_alone(beside, used, limit, kept, run):
     assert (use.seconds, use.clock_hz, use.cpu_joules) == (2.0, kept[-1], 4.0)
 
 
+def test_parts_and_blocks_hold_whole_periods_of_an_exchange(monkeypatch, sampling):
+    """Models are averaged every eighth step, and readers finish three batches at once."""
+    body, trainer = Scripted(0.01), toy.ToyTrainer(trainers.setup())
+    trainer.period = 8
+    monkeypatch.setattr("suite.worker.loop.time", body)
+    monkeypatch.setattr("suite.worker.loop.Meter", Unmetered)
+    loop = Loop(trainer, sampling._replace(warmup_steps=3, steps=5, seconds=1.0, warmup_limit=0.0), silent)
+    timed, aside, _ = loop.undisturbed("native", Side(body, multiple=3))
+    assert (len(timed.step_s), aside) == (2 * 72, [])  # two parts of 50 steps, rounded up
+    (turn,) = loop.in_turns("compute_only", Side(body), Side(body))
+    assert len(turn.timed.step_s) % (8 * len(turn.pairs)) == 0
+
+
 class Ranks:
     """Ranks in threads, each with its own clock; `maximum` sets all clocks to the latest one, as a barrier does."""
 
@@ -347,7 +360,7 @@ class TestInTurns:
 
     def test_blocks_alternate_and_both_sides_are_kept(self, turns):
         (timed, pairs), called = turns()
-        assert called == "ooo" + "nn" + "dnnnoo" + "oodnnn" + "dnnnoo" + "oodnnn"
+        assert called == "ooo" + "nn" + "dnnnooo" + "ooodnnn" + "dnnnooo" + "ooodnnn"
         assert pairs == [(pytest.approx(0.5), pytest.approx(0.3))] * 4
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
@@ -355,7 +368,7 @@ class TestInTurns:
 
     def test_a_third_side_has_blocks_of_its_own_length_in_the_same_rounds(self, turns):
         one, other, called = turns(third_s=0.04)
-        there, back = "dnnn" + "oo" + "(ttt)", "(ttt)" + "oo" + "dnnn"
+        there, back = "dnnn" + "ooo" + "(tttt)", "(tttt)" + "ooo" + "dnnn"
         assert called == "ooo" + "(ttt)" + "nn" + (there + back) * 2
         assert one.pairs == [(pytest.approx(0.5), pytest.approx(0.3))] * 4
         assert other.pairs == [(pytest.approx(0.5), pytest.approx(0.04))] * 4

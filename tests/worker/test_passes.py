@@ -104,7 +104,7 @@ def test_communication_alone_uses_real_gradients_and_leaves_none(sampling):
         if call == "communicate":
             assert before in ("backward", "communicate")
             assert after in ("communicate", "update")
-    assert calls.count("communicate") == FIRST + len(record.step_s)
+    assert calls.count("communicate") == FIRST + len(record.step_s) + ROUNDS  # one untimed a block
     assert "loss" not in record
     assert len(record.pairs_s) == ROUNDS
 
@@ -113,7 +113,7 @@ def test_the_exchange_takes_turns_with_steps_that_have_it_and_steps_that_do_not(
     found, exchange, trainer = behind("compute_only", "comm_only", world=2, alone_s=0.5, exchange_s=0.2)
     calls = [call for call in trainer.calls if call in ("step", "step_alone", "communicate")]
     del calls[: calls.index("step")]  # the first steps of the others
-    there = ["step"] * 2 + ["step_alone"] * 2 + ["communicate"] * 2
+    there = ["step"] * 3 + ["step_alone"] * 3 + ["communicate"] * 3  # the first of each is not timed
     assert calls[2:] == (there + there[::-1]) * 2
     assert (exchange.name, exchange.loss) == ("comm_only", None)
     assert [alone for _, alone in exchange.pairs_s] == pytest.approx([0.5] * ROUNDS)
@@ -142,12 +142,23 @@ def test_an_exchange_is_measured_though_the_step_cannot_leave_it_out(sampling):
     assert len(made.run("comm_only").pairs_s) == ROUNDS
 
 
+@pytest.mark.parametrize(("batch_s", "waits"), [(0.3, [5.1]), (1.0, [10.0, 10.0])])
+def test_readers_that_are_slow_are_waited_for_until_their_queue_is_full(monkeypatch, batch_s, waits):
+    slept = []
+    monkeypatch.setattr("suite.worker.feed.time.sleep", slept.append)
+    feed = streamed(toy.ToyTrainer(trainers.setup()))
+    feed._batch_s = batch_s
+    feed.fill()
+    feed.fill()  # a queue that was filled stays full
+    assert slept == pytest.approx(waits)
+
+
 def test_resident_steps_begin_when_readers_have_read_ahead(behind):
     """A queue of four batches takes 1.2 s to fill: without waiting, the readers would work beside the next 12 steps."""
     found, trainer = behind("resident", step_s=0.1, read_s=0.3, ahead=4)
     before = [tuple(trainer.calls[at - 2 : at]) for at, call in enumerate(trainer.calls) if call == "step"]
     busy = [beside for calls, beside in zip(before, trainer.beside) if calls != ("next_batch", "to_device")]
-    assert busy[FIRST:] == [0] * len(found.step_s)
+    assert busy[FIRST:] == [0] * (len(found.step_s) + ROUNDS)  # one untimed a block
 
 
 def test_records_hold_loss_and_waiting_for_input(sampling):

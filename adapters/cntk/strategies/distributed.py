@@ -89,6 +89,7 @@ class BlockMomentum(ExchangeInUpdate):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.share = 1.0 / setup.world
+        self.period = int(setup.knobs["block_steps"])
         self._updates = 0
 
     def distributed_learner(self, local: Learner) -> Learner:
@@ -96,7 +97,7 @@ class BlockMomentum(ExchangeInUpdate):
         setup, self._updates = self.setup, 0
         return C.distributed.block_momentum_distributed_learner(
             local,
-            block_size=setup.knobs["block_steps"] * setup.batch * setup.world,
+            block_size=self.period * setup.batch * setup.world,
             block_momentum_as_time_constant=None,
             use_nestrov_momentum=True,
             reset_sgd_momentum_after_aggregation=True,
@@ -115,14 +116,14 @@ class BlockMomentum(ExchangeInUpdate):
     def _forget_velocity(self) -> None:
         """Reset a velocity that CNTK does not reset: the first update of a block keeps nothing of it."""
         self._updates += 1
-        done = self._updates % self.setup.knobs["block_steps"]  # updates of the present block
+        done = self._updates % self.period  # updates of the present block
         if done < 2:
             self.local.set_kept(float(done))
 
     def gradient_bytes(self) -> Optional[int]:
         """Return the mean of a step: the parameters are sent once per block."""
         whole = super().gradient_bytes()
-        return None if whole is None else -(-whole // int(self.setup.knobs["block_steps"]))
+        return None if whole is None else -(-whole // self.period)
 
     def notes(self) -> Notes:
-        return dict(super().notes(), block_steps=self.setup.knobs["block_steps"])
+        return dict(super().notes(), block_steps=self.period)

@@ -153,7 +153,7 @@ class LocalSGD(ReplicaTrainer):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.grouped = setup.world > 1
-        self._period = int(setup.knobs["period"])
+        self.period = int(setup.knobs["period"])
 
     def step_alone(self, batch: Batch) -> None:
         averager = self._averager
@@ -164,10 +164,10 @@ class LocalSGD(ReplicaTrainer):
     def gradient_bytes(self) -> Optional[int]:
         """Return a step's mean: the parameters, once a period."""
         whole = super().gradient_bytes()
-        return None if whole is None else -(-whole // self._period)
+        return None if whole is None else -(-whole // self.period)
 
     def notes(self) -> Notes:
-        period = self._period  # the averager asks step % period, and counts from 0
+        period = self.period  # the averager asks step % period, and counts from 0
         words = "models averaged after the steps 1, %d, %d, ..." % (period + 1, 2 * period + 1)
         return dict(super().notes(), local_sgd=words)
 
@@ -179,7 +179,7 @@ class LocalSGD(ReplicaTrainer):
 
     def _wrap(self) -> None:
         if self.grouped:
-            self._averager = PeriodicModelAverager(period=self._period, warmup_steps=0)
+            self._averager = PeriodicModelAverager(period=self.period, warmup_steps=0)
 
     def _release(self) -> None:
         self._averager = None
