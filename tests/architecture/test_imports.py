@@ -26,10 +26,7 @@ BEYOND_NUMPY = {
 }
 
 # These run in the Python that has an engine's package.
-BEYOND_DEPENDENCIES = {
-    "cluster/gang/spark_driver.py": {"pyspark", "py4j"},
-    "cluster/gang/ray_driver.py": {"ray"},
-}
+BEYOND_DEPENDENCIES = {"cluster/gang/spark_driver.py": {"pyspark", "py4j"}, "cluster/gang/ray_driver.py": {"ray"}}
 
 
 def foreign(module: str, allowed: set[str]) -> bool:
@@ -66,12 +63,8 @@ def required_by(adapter: str) -> set[str]:
 
 
 def test_the_worker_half_imports_only_what_every_interpreter_has(worker_half, imports_of):
-    wrong = [
-        f"{path}: {module}"
-        for path, text in worker_half.items()
-        for module in imports_of(text)
-        if foreign(module, allowed_in(path))
-    ]
+    every = ((path, module) for path, text in worker_half.items() for module in imports_of(text))
+    wrong = [f"{path}: {module}" for path, module in every if foreign(module, allowed_in(path))]
     assert not wrong, "not in every framework's interpreter (an adapter declares its own in `requires`)"
 
 

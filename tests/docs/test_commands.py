@@ -29,19 +29,18 @@ QUICK = [line for line in SHOWN if line.startswith(RUN) or "--print-plan" in lin
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
-def test_the_readme_is_short():
+def test_the_readme_is_short_and_the_page_of_experiments_names_every_plan_that_ships():
     assert len((ROOT / "README.md").read_text().split()) <= 700
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == set(ready_made())
+    assert QUICK
+    assert any(line.startswith("pipx run tox run -m bench") for line in SHOWN)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page):
     for target, _ in LINK.findall(page.read_text()):
         assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-def test_something_is_shown():
-    assert QUICK
-    assert any(line.startswith("pipx run tox run -m bench") for line in SHOWN)
 
 
 def test_the_plan_and_the_network_that_a_page_shows_are_taken(tmp_path):
@@ -54,11 +53,6 @@ def test_the_plan_and_the_network_that_a_page_shows_are_taken(tmp_path):
     (tmp_path / "my_network.py").write_text(shown["python"])
     graph = read(tmp_path / "my_network.py").graph()
     assert (graph.name, graph.input_shape, graph.classes) == ("mine", (3, 32, 32), 10)
-
-
-def test_the_page_of_experiments_names_every_plan_that_ships():
-    page = (ROOT / "docs" / "experiments.md").read_text()
-    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == set(ready_made())
 
 
 @pytest.mark.parametrize("command", QUICK)

@@ -30,12 +30,9 @@ def check(folder: Path, script: str, **changes: object) -> dict[str, object]:
     return trust.run(trust.Check("made", "Is it so?", (str(path),), **changes), folder / "trust")
 
 
-def test_the_page_is_that_of_the_results() -> None:
+def test_the_page_is_that_of_the_results_each_of_a_check_with_a_script() -> None:
     there = (trust.DOCS / "trust.md").read_text()
     assert there == trust.page(trust.DOCS / "trust", trust.CHECKS), "python tests/validation/trust.py --page"
-
-
-def test_every_check_has_its_script_and_every_result_its_check() -> None:
     assert all((BENCHMARKS / each.words[0]).exists() for each in trust.CHECKS)
     kept = {path.stem for path in (trust.DOCS / "trust").glob("*.json")}
     assert kept <= {each.name for each in trust.CHECKS}
@@ -78,9 +75,7 @@ def test_a_check_that_says_nothing_has_failed(tmp_path: Path, script: str, why: 
         (1.0, (0.9, 1.1), {}, ""),
     ],
 )
-def test_a_bound_within_the_interval_is_not_settled(
-    tmp_path: Path, value: float, interval: tuple[float, float] | None, bounds: dict[str, float], verdict: str
-) -> None:
+def test_a_bound_within_the_interval_is_not_settled(tmp_path, value, interval, bounds, verdict):
     check(tmp_path, f"print({json.dumps({'figures': [figure('speed', value, '', interval, **bounds)]})!r})")
     page = trust.page(tmp_path / "trust", [MADE], figures=True)
     assert f"| {verdict} |\n" in page

@@ -43,15 +43,12 @@ def test_predicted_intervals_hold_what_was_measured_and_the_model_s_error_is_tha
     assert pytest.approx(student_t(0.975, len(errors)) * squares**0.5, abs=5e-4) == MODEL_ERROR
 
 
-def test_equal_runs_are_seldom_called_different():
+def test_equal_runs_are_seldom_called_different_and_slow_downs_found():
     assert COMPARING["trials"] >= 500
     false = COMPARING["equal"] | COMPARING["equal_while_runs_differ"]
     assert len(false) == 9
     assert false.pop(UNBOUNDED) > 0.05
     assert max(false.values()) <= 0.05, false
-
-
-def test_slow_downs_are_found():
     found = {what: one["found"] for what, one in COMPARING["planted"].items()}
     found |= {what: one["within_one_run"] for what, one in COMPARING["slow_downs"].items()}
     assert len(found) == 12

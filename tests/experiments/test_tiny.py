@@ -97,8 +97,6 @@ def test_all_ranks_end_early_in_the_same_epoch(experiment, tmp_path):
     """At a rate that changes nothing, no epoch is better than the first; that needs no proof."""
     (tmp_path / "standstill.toml").write_text(STANDSTILL)
     rows = summarise(experiment(str(tmp_path / "standstill.toml"), proofs=False).folder)
-    assert {row.case.adapter: [len(one.epochs) for one in row.lessons] for row in rows} == {
-        "pytorch": [3],
-        "caffempi": [3],
-    }
+    trained = {row.case.adapter: [len(one.epochs) for one in row.lessons] for row in rows}
+    assert trained == {"pytorch": [3], "caffempi": [3]}
     assert all(row.case.placement.ranks == 2 and row.outcome == "ok" for row in rows)

@@ -104,18 +104,12 @@ WHOLE: Shown = {
     },
     "model-parallel": {
         "stages.html": (
-            " on 2 devices: ",
-            " on 4 devices: ",
-            "PyTorch hybrid",
-            "PyTorch tensor_parallel",
-            "TensorFlow model_parallel",
+            *(" on 2 devices: ", " on 4 devices: "),
+            *("PyTorch hybrid", "PyTorch tensor_parallel", "TensorFlow model_parallel"),
         ),
     },
     "networks": {"input.html": READING},
-    "paper": {
-        "study.html": ("Kernels of the vendors .* oneDNN · PyTorch single googlenet",),
-        "input.html": READING,
-    },
+    "paper": {"study.html": ("Kernels of the vendors .* oneDNN · PyTorch single googlenet",), "input.html": READING},
     "stragglers": {
         "accuracy.html": (
             "With a straggler of 75%, .* is the first to reach a loss of ",

@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from reports.site.build import render
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments
+from tests.reports.made_run import MadeRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> MadeRun:
+    """A run folder in the making."""
+    return MadeRun(tmp_path / "run")
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,14 @@ def tensor_rows(name: str) -> list[dict[str, Any]]:
     return [row(4 * count) for count in sorted(set(counts))] + ways
 
 
+def exchanged(case: Case, ranks: Any = (), outcome: str = "ok", reason: str = "", **more: Any) -> Record:
+    """A record of a case, of which all else is made up."""
+    given = {"case_id": case.id, "case": case, "repeat": 0, "outcome": outcome, "reason": reason, "ranks": ranks}
+    given |= {"started": "2026-11-20T12:00:00+00:00", "seconds": 1.0, "bundle": "b"}
+    given |= {"interpreter": {"path": "/python", "origin": "here", "version": "3.11.7"}}
+    return Record(**{**given, "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)}, **more})
+
+
 def communication(path: Path, others: str = "") -> RunFolder:
     """Two operations and a network's tensors over one backend; another one crashed; a third is not here.
 
@@ -66,12 +74,7 @@ def communication(path: Path, others: str = "") -> RunFolder:
     to_and_fro = [row(size, operation="point-to-point") for size in SIZES]
     tensors = collective("wire", "all-reduce", TWO, 0.1, numbers, "mnist_small", tensors=names)
     measured: list[tuple[Case, list[dict[str, Any]], str, str]] = [
-        (
-            collective("wire", "all-reduce", TWO, 0.1, COUNTS),
-            [row(size) for size in SIZES] + [overlap(65536)],
-            "ok",
-            "",
-        ),
+        (collective("wire", "all-reduce", TWO, 0.1, COUNTS), [*map(row, SIZES), overlap(65536)], "ok", ""),
         (collective("wire", "point-to-point", TWO, 0.1, COUNTS), to_and_fro, "ok", ""),
         (tensors, tensor_rows("mnist_small"), "ok", ""),
         (collective("cut", "broadcast", TWO, 0.1), [], "crash", f"rank 1: the <wire> was cut{others}"),
@@ -82,21 +85,7 @@ def communication(path: Path, others: str = "") -> RunFolder:
         ranks = [
             {"rank": rank, "hello": hello(host=f"a{others}"), "joined": met, "exchanges": rows} for rank in range(2)
         ]
-        found.write_record(
-            Record(
-                case_id=case.id,
-                case=case,
-                repeat=0,
-                outcome=outcome,
-                reason=reason,
-                ranks=ranks,
-                started="2026-11-20T12:00:00+00:00",
-                seconds=1.0,
-                bundle="b",
-                interpreter={"path": "/python", "origin": "here", "version": "3.11.7"},
-                load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
-            )
-        )
+        found.write_record(exchanged(case, ranks, outcome, reason))
         cases.append(CaseEntry(id=case.id, case=case))
     absent = collective("absent", "broadcast", TWO, 0.1)
     cases.append(CaseEntry(id=absent.id, case=absent, outcome="unavailable", reason="tox run -e absent"))

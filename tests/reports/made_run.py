@@ -27,6 +27,7 @@ NETWORKS = {
     "mnist_large": (0.1, 0.02, 40.0, 80.0, 7.0, 6.0),
     "mnist_stated": (0.1, 0.02, 20.0, 40.0, 5.0, 4.0),
 }
+FC6 = 37_752_832  # parameters
 SPEED = {"pytorch": 1.0, "caffempi": 1.06, "reference": 8.0}
 
 
@@ -49,13 +50,8 @@ def case_of(adapter: str = "pytorch", workload: str = "alexnet", ranks: int = 1,
 
 def declared(**knob_defaults: Any) -> dict[str, Any]:
     """What an adapter with these knobs declares of a case on one device."""
-    return {
-        "knob_defaults": knob_defaults,
-        "synchronous": True,
-        "separable": [],
-        "model_parallel_size": 1,
-        "microbatches": 1,
-    }
+    plain = {"synchronous": True, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    return {**plain, "knob_defaults": knob_defaults}
 
 
 def passes_of(case: Case, repeat: int, rank: int, slower: float = 1.0) -> dict[str, Any]:
@@ -133,7 +129,7 @@ def layers_of(case: Case) -> list[dict[str, Any]] | None:
         for name, kind, scale, size in (
             ("conv1", "conv", 3, 139_776),
             ("relu1", "relu", 0.1, 0),
-            ("fc6", "dense", 5, 151_011_328),
+            ("fc6", "dense", 5, 4 * FC6),
         )
     ]
 
@@ -145,13 +141,7 @@ def kernels_of(adapter: str, others: str = "") -> dict[str, Any] | None:
     rows = [
         {"stage": stage, "name": name, "kind": kind, "calls": calls, "seconds": seconds}
         for stage, name, kind, calls, seconds in (
-            (
-                "backward",
-                "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nn_align4>(Params)",
-                "kernel",
-                2,
-                0.04,
-            ),
+            ("backward", "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128>(Params)", "kernel", 2, 0.04),
             ("forward", f"relu{others}", "kernel", 7, 0.01),
             *(("update", f"sgd_{number}", "kernel", 1.5, 0.001) for number in range(10)),
         )
@@ -298,18 +288,14 @@ def learner_of(off: float, slower: float = 1.0) -> dict[str, Any]:
         {"train_s": 1.0 * slower, "test_s": 0.0, "samples": 1000, "steps": 125, "accuracy": 0.985, "loss": 0.2},
     ]
     steps = list(range(20))
+    losses = [2.0 / (step + 1) + off for step in steps]
     return {
         "rank": 0,
         "hello": hello_json(host="bench", cores=[0]),
         "joined": joined_json(versions={"torch": "2.13.0"}),
         "passes": {},
         "layers": None,
-        "training": {
-            "epochs": epochs,
-            "loss_steps": steps,
-            "losses": [2.0 / (step + 1) + off for step in steps],
-            "loss_s": [],
-        },
+        "training": {"epochs": epochs, "loss_steps": steps, "losses": losses, "loss_s": []},
         "notes": {"tested": "digits.npz, 359 samples to test with"},
     }
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reports.charts.lines import Lines
-from reports.charts.rows import Rows
 from reports.exports.write import charts_of
 from reports.pages.epochs import _figures, over_devices
 from reports.pages.epochs import charts_of as charts_over_devices
@@ -87,13 +85,6 @@ def section(page: str, id_: str) -> str:
     return page[page.index(f'id="{id_}"') :].partition("</section>")[0]
 
 
-def test_each_worker_s_peers_are_listed(pages: dict[str, str]) -> None:
-    text = Page(pages["time_to_train"]).text
-    assert "2 0 bench 10.0.0.1 1 10.0.0.99" in text
-    assert "4 2 bench 10.0.0.3 1, 3 10.0.0.99" in text
-    assert " 1 0 bench" not in text, "a single worker has no peer"
-
-
 def after(page: str, heading: str) -> str:
     """What stands between a heading and the next one; charts have headings of their own."""
     end = r"<h2>|<h3>(?:Table|Figure \d:|Kernels|Curves)|</section>"
@@ -104,10 +95,8 @@ def after(page: str, heading: str) -> str:
 
 @pytest.mark.parametrize(("name", "heading"), TABLES)
 def test_a_table_has_the_source_s_columns(pages: dict[str, str], name: str, heading: str) -> None:
-    assert (
-        heads(after(pages[name], heading)[after(pages[name], heading).index('class="scroll"') :])
-        == TABLES[name, heading]
-    )
+    found = after(pages[name], heading)
+    assert heads(found[found.index('class="scroll"') :]) == TABLES[name, heading]
 
 
 @pytest.mark.parametrize(("name", "id_"), SECTIONS)
@@ -116,43 +105,19 @@ def test_a_section_has_the_source_s_columns(pages: dict[str, str], name: str, id
     assert heads(found[found.index('class="scroll"') :]) == SECTIONS[name, id_]
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows | Lines]:
-    """The charts of the study's tables."""
-    charts = charts_of(paper(tmp_path_factory.mktemp("study") / "run"))
-    return {name: chart for name, chart in charts if name.startswith("study-")}
-
-
-def test_figures_have_the_study_s_axes(study: dict[str, Rows | Lines]) -> None:
+def test_figures_have_the_study_s_axes_and_begin_with_one_device(tmp_path: Path) -> None:
+    study = {name: chart for name, chart in charts_of(paper(tmp_path / "run")) if name.startswith("study-")}
     over = [chart for name, chart in study.items() if "speed-up" in name]
     assert len(over) == 3 + 2  # networks within a node, and over nodes
-    assert {(chart.across, chart.up) for chart in over if isinstance(chart, Lines)} == {
-        ("devices", "speed-up over one device")
-    }
+    axes = {(chart.across, chart.up) for chart in over if isinstance(chart, Lines)}
+    assert axes == {("devices", "speed-up over one device")}
     assert len([chart for name, chart in study.items() if "seconds-per-iteration" in name]) == 3
-
-
-def test_speed_ups_begin_with_one_device_and_take_nodes_of_as_many_devices_together(
-    study: dict[str, Rows | Lines],
-) -> None:
     chart = next(chart for name, chart in study.items() if "alexnet" in name and "over-nodes" in name)
     assert isinstance(chart, Lines)
     lines = {line.name: line for line in chart.lines}
     assert lines["PyTorch ddp · 2 devices per node"].x == [1, 2, 4, 8]
     assert lines["PyTorch ddp · 2 devices per node"].y[0] == 1.0
     assert lines["PyTorch ddp · 1 device per node"].x == [1, 4]
-
-
-def test_nodes_and_links_are_drawn_as_found(pages: dict[str, str]) -> None:
-    words = Page(after(pages["paper"], "Figure 1: nodes and links")).text
-    assert words == "eth0, 10000 Mbit/s bench AMD EPYC 7B13, 2 cores GPU 0: NVIDIA H100 8.0 GT/s PCIe x16"
-
-
-def test_kernels_are_compared_with_and_without(pages: dict[str, str]) -> None:
-    table = Page(after(pages["paper"], "Kernels of the vendors")).text
-    assert "oneDNN · PyTorch single alexnet batch 8" in table
-    assert "cuDNN's autotuning · PyTorch single alexnet batch 8" in table
-    assert table.count(" faster") == 2
 
 
 def measures(page: str) -> list[str]:
@@ -236,9 +201,7 @@ DESCRIBED = ["Table 2", "Figure 1", "Table 3", "Table 4"]  # of any run that has
         ([{"placement": Placement(nodes=2)}], [*DESCRIBED, "Table 7", "Table 8"]),
     ],
 )
-def test_nothing_has_the_study_s_number_that_was_not_measured(
-    cases: list[dict[str, Any]], numbers: list[str] | None, tmp_path: Path
-) -> None:
+def test_nothing_has_the_study_s_number_that_was_not_measured(cases, numbers, tmp_path):
     run = MadeRun(tmp_path / "run", "paper")
     for workload in ("googlenet", "resnet152"):  # which nobody has measured
         run.refuse(case_of(workload=workload), None, "")
@@ -254,8 +217,18 @@ def test_the_study_s_networks_are_those_of_its_plan() -> None:
     assert list(NETWORKS) == plan["defaults"]["workload"]
 
 
-def test_a_run_of_another_plan_has_no_study(pages: dict[str, str]) -> None:
+def test_the_study_s_page_alone_has_its_nodes_kernels_and_peers(pages: dict[str, str]) -> None:
     assert [name for name, page in pages.items() if 'id="study"' in page] == ["paper"]
+    words = Page(after(pages["paper"], "Figure 1: nodes and links")).text
+    assert words == "eth0, 10000 Mbit/s bench AMD EPYC 7B13, 2 cores GPU 0: NVIDIA H100 8.0 GT/s PCIe x16"
+    table = Page(after(pages["paper"], "Kernels of the vendors")).text
+    assert "oneDNN · PyTorch single alexnet batch 8" in table
+    assert "cuDNN's autotuning · PyTorch single alexnet batch 8" in table
+    assert table.count(" faster") == 2
+    text = Page(pages["time_to_train"]).text
+    assert "2 0 bench 10.0.0.1 1 10.0.0.99" in text
+    assert "4 2 bench 10.0.0.3 1, 3 10.0.0.99" in text
+    assert " 1 0 bench" not in text, "a single worker has no peer"
 
 
 @pytest.mark.parametrize(("name", "layers"), [("alexnet", 8), ("googlenet", 22), ("resnet50", 50), ("resnet152", 152)])

@@ -49,13 +49,10 @@ def test_a_single_file_holds_all_pages(app, run, tmp_path):
     assert '<section id="stages">' in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_json_prints_rows_and_writes_nothing(app, run):
+def test_json_prints_rows_and_keeps_stdout_a_program_s(app, run, tmp_path):
     result = CliRunner().invoke(app, ["report", str(run), "--json"])
     assert json.loads(result.stdout)[0]["outcome"] == "ok"
     assert not (run / "report").exists()
-
-
-def test_json_with_a_folder_keeps_stdout_a_programs(app, run, tmp_path):
     result = CliRunner().invoke(app, ["report", str(run), "--json", "-o", str(tmp_path / "out")])
     assert json.loads(result.stdout)
     assert (tmp_path / "out" / "index.html").exists()

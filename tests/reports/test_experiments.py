@@ -111,37 +111,16 @@ def charts(tmp_path_factory):
     }
 
 
-def test_unproven_rows_are_not_in_the_chart_of_modes(charts):
+def test_charts_have_the_series_that_may_be_compared(charts):
     modes = [chart for name, chart in charts["inputs"].items() if name.startswith("input-") and len(chart.key) == 3]
     (entries,) = [chart.entries for chart in modes]
     assert "disk · files · 2 readers" in [entry.detail for entry in entries]
     assert "reference" not in {entry.of for entry in entries}
-
-
-def test_scaling_within_a_node_and_over_nodes_are_different_series(charts):
     wanted = {"PyTorch ddp", "PyTorch ddp · 1 device per node", "PyTorch ddp · 2 devices per node"}
     figures = [
         chart for name, chart in charts["paper"].items() if name.startswith("study-") and isinstance(chart, Lines)
     ]
     assert wanted <= {line.name for chart in figures for line in chart.lines}
-
-
-def test_curves_of_one_chart_take_the_same_steps(charts):
-    curves = [chart for chart in charts["batches"].values() if isinstance(chart, Lines) and chart.across == "step"]
-    assert len(curves) == 4  # batches
-    for chart in curves:
-        assert [line.name for line in chart.lines] == ["PyTorch", "Caffe-MPI style"]
-        assert len({len(line.x) for line in chart.lines}) == 1
-
-
-def test_what_never_reached_the_target_has_no_point(charts):
-    (reached,) = [chart for name, chart in charts["batches"].items() if "time-to-an-accuracy" in name]
-    assert reached.lines[0].x == [8, 32, 128, 512]
-    assert reached.lines[0].y[-1] is None
-    assert "M" in reached.html()
-
-
-def test_charts_over_devices_have_a_series_by_strategy_batch_and_size(charts):
     over = [chart for name, chart in charts["epochs"].items() if name.startswith("devices-")]
     axes = [(chart.across, chart.up) for chart in over]
     assert (
@@ -149,6 +128,18 @@ def test_charts_over_devices_have_a_series_by_strategy_batch_and_size(charts):
     )  # each size and batch; by batch; by size
     assert axes.count(("devices", "seconds of the second epoch")) == 1
     assert axes.count(("samples/s, first epoch", "samples/s, second epoch")) == 1
+
+
+def test_curves_of_one_chart_take_the_same_steps_and_what_never_reached_the_target_has_no_point(charts):
+    curves = [chart for chart in charts["batches"].values() if isinstance(chart, Lines) and chart.across == "step"]
+    assert len(curves) == 4  # batches
+    for chart in curves:
+        assert [line.name for line in chart.lines] == ["PyTorch", "Caffe-MPI style"]
+        assert len({len(line.x) for line in chart.lines}) == 1
+    (reached,) = [chart for name, chart in charts["batches"].items() if "time-to-an-accuracy" in name]
+    assert reached.lines[0].x == [8, 32, 128, 512]
+    assert reached.lines[0].y[-1] is None
+    assert "M" in reached.html()
 
 
 def test_trainings_that_did_not_time_the_opening_of_their_input_have_no_column_of_it(tmp_path):
@@ -159,8 +150,7 @@ def test_trainings_that_did_not_time_the_opening_of_their_input_have_no_column_o
     assert "Case epochs first, s second, s" in Page(render(run.folder, summarise(run.folder))).text
 
 
-def test_unproven_trainings_are_not_in_shared_charts(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_unproven_trainings_are_not_in_shared_charts(run):
     proven, unproven = made_experiments.learner("pytorch", 1), made_experiments.learner("caffempi", 1)
     run.proven(proven, repeats=1, ranks=made_experiments.taught(proven))
     run.add(unproven, repeats=1, ranks=made_experiments.taught(unproven))
@@ -169,17 +159,13 @@ def test_unproven_trainings_are_not_in_shared_charts(tmp_path):
     assert "not shown (no proof): caffempi/single" in Page(render(run.folder, summarise(run.folder))).text
 
 
-def test_the_best_are_a_plan_beside_the_page(tmp_path):
-    folder = made_experiments.autotune(tmp_path / "run")
+def test_the_best_are_a_plan_beside_the_page_where_there_was_a_sweep(tmp_path, run):
+    folder = made_experiments.autotune(tmp_path / "tuned")
     page = write_single(folder, tmp_path / "page")
     assert sorted(path.name for path in page.parent.iterdir()) == ["best.toml", "index.html"]
     assert "best.toml" in Page(page.read_text()).addresses
-
-
-def test_a_run_without_a_sweep_has_no_such_plan(tmp_path):
-    run = MadeRun(tmp_path / "run")
     run.proven(case_of())
-    assert not (write(run.folder, tmp_path / "page").parent / "best.toml").exists()
+    assert not (write(run.folder, tmp_path / "plain").parent / "best.toml").exists()
 
 
 def test_the_articles_numbers_stand_on_no_page_of_another_experiment(pages):

@@ -49,23 +49,18 @@ def test_csv_and_json_hold_every_case_with_plain_numbers(folder: RunFolder, tmp_
             assert isinstance(value, tuple(types[kind] for kind in described["properties"][name]["type"])), name
 
 
-def test_json_is_what_its_schema_says(folder: RunFolder, tmp_path: Path) -> None:
+def test_json_is_what_its_published_schema_says(folder: RunFolder, tmp_path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     lines, schema = (json.loads(write(folder, name, tmp_path).read_text()) for name in ("json", "schema"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(lines, schema)
-
-
-def test_the_published_schema_is_that_of_the_export(folder: RunFolder, tmp_path: Path) -> None:
     published = Path(__file__).parents[2] / "docs" / "export.schema.json"
-    assert published.read_text() == write(folder, "schema", tmp_path).read_text(), (
-        "stagebench export RUN schema -o docs"
-    )
+    described = write(folder, "schema", tmp_path).read_text()
+    assert published.read_text() == described, "stagebench export RUN schema -o docs"
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t"])
-def test_cells_of_csv_cannot_be_formulas(tmp_path: Path, begin: str) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_cells_of_csv_cannot_be_formulas(run: MadeRun, tmp_path: Path, begin: str) -> None:
     run.proven(case_of(data=f"{begin}1+1"))
     with write(run.folder, "csv", tmp_path).open(newline="") as stream:
         (line,) = csv.DictReader(stream)
@@ -91,15 +86,12 @@ def test_parquet_is_read_with_its_types(folder: RunFolder, tmp_path: Path) -> No
     assert read.to_dict() == {id_: rate for id_, rate in rates(folder).items() if rate}
 
 
-def test_junit_counts_what_failed_and_what_was_skipped(folder: RunFolder, tmp_path: Path) -> None:
+def test_junit_and_tables_for_papers_count_every_case(folder: RunFolder, tmp_path: Path) -> None:
     suite = ElementTree.parse(write(folder, "junit", tmp_path)).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("22", "2", "2")
     said = [failure.get("message") for failure in suite.iter("failure")]
     assert "crash: rank 0 ended with signal 9 in the native pass" in said
     assert "gradient of conv1.weight is off by 0.04 (allowed 1e-05)" in said
-
-
-def test_tables_for_papers_have_one_line_a_measured_case(folder: RunFolder, tmp_path: Path) -> None:
     measured = sum(rate is not None for rate in rates(folder).values())
     markdown = write(folder, "markdown", tmp_path).read_text().splitlines()
     assert sum(line.startswith("| ") for line in markdown) == measured + 2
@@ -110,17 +102,14 @@ def test_tables_for_papers_have_one_line_a_measured_case(folder: RunFolder, tmp_
     assert r"mnist\_small" in latex
 
 
-def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_what_a_plan_brings_is_text_in_every_format(run: MadeRun, tmp_path: Path) -> None:
     bad = r"a|b <i>\input{x} & \x1b[31m"
     run.proven(case_of(knobs={"note": bad}))
     run.proven(case_of(knobs={"note": "\x1b[31mred\x00"}))
     run.refuse(case_of("caffempi"), "unavailable", f"\x1b[31m{bad}")
     assert "\\|b \\<i\\>" in write(run.folder, "markdown", tmp_path).read_text()
-    assert (
-        r"a\textbar{}b \textless{}i\textgreater{}\textbackslash{}input\{x\} \&"
-        in write(run.folder, "latex", tmp_path).read_text()
-    )
+    latex = write(run.folder, "latex", tmp_path).read_text()
+    assert r"a\textbar{}b \textless{}i\textgreater{}\textbackslash{}input\{x\} \&" in latex
     for name in ("csv", "json", "schema", "markdown", "latex", "junit", "trace"):
         assert "\x1b" not in write(run.folder, name, tmp_path).read_text(), name
     assert json.loads((tmp_path / "results.json").read_text())[-1]["reason"] == bad
@@ -129,8 +118,7 @@ def test_what_a_plan_brings_is_text_in_every_format(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "junit.xml")
 
 
-def test_a_trace_has_a_process_a_rank_on_one_clock(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_trace_has_a_process_a_rank_on_one_clock(run: MadeRun, tmp_path: Path) -> None:
     cases = [run.proven(case_of(ranks=2)), run.proven(case_of(workload="resnet50", ranks=2))]
     agreed, unknown = sorted(cases, key=lambda case: case.id)  # the order of records
     begins, seconds = (100.5, 100.002), []
@@ -174,8 +162,7 @@ PAPER = r"""\documentclass{article}
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex on the path (Debian: texlive-latex-base)")
-def test_a_paper_s_table_is_set_by_latex_whatever_its_words(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_paper_s_table_is_set_by_latex_whatever_its_words(run: MadeRun, tmp_path: Path) -> None:
     run.proven(case_of(ranks=2))
     run.proven(case_of(knobs={"note": "".join(map(chr, range(32, 127))) + "é × · − … µ"}))  # noqa: RUF001
     write(run.folder, "latex", tmp_path)
@@ -186,8 +173,7 @@ def test_a_paper_s_table_is_set_by_latex_whatever_its_words(tmp_path: Path) -> N
     assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_paper_s_table_has_no_column_that_nothing_fills(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_paper_s_table_has_no_column_that_nothing_fills(run: MadeRun, tmp_path: Path) -> None:
     run.proven(case_of(data="synthetic", passes=("native",)))
     head = next(line for line in write(run.folder, "latex", tmp_path).read_text().splitlines() if "case &" in line)
     assert head == r"case & network & samples/s & 95 \% interval & ms per iteration \\"
@@ -240,9 +226,8 @@ def test_a_trace_is_what_its_format_says(folder: RunFolder, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore")  # its own
-def test_perfetto_s_trace_processor_finds_every_stage(tmp_path: Path) -> None:
+def test_perfetto_s_trace_processor_finds_every_stage(run: MadeRun, tmp_path: Path) -> None:
     processor = pytest.importorskip("perfetto.trace_processor", reason="perfetto is not installed")
-    run = MadeRun(tmp_path / "run")
     run.proven(case_of(ranks=2))
     path = write(run.folder, "trace", tmp_path)
     written = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]

@@ -42,20 +42,13 @@ def article(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "framework", "label", "rate"),
     [
-        (
-            "pytorch_results.txt",
-            None,
-            "pytorch/data-parallel mnist_small 4 devices batch 128 mnist",
-            6967.539,
-        ),
+        ("pytorch_results.txt", None, "pytorch/data-parallel mnist_small 4 devices batch 128 mnist", 6967.539),
         ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 1 rank batch 32 imagenet (synthetic)", 300.1),
         ("tf_cnn_benchmarks.log", None, "tensorflow/horovod resnet50 2 ranks batch 32 imagenet (synthetic)", 541.0),
         ("horovod.log", "pytorch", "pytorch/horovod resnet50 4 ranks batch 32 synthetic", 400.0),
     ],
 )
-def test_a_speed_is_read_with_what_the_output_says_of_it(
-    name: str, framework: str | None, label: str, rate: float
-) -> None:
+def test_a_speed_is_read_with_what_the_output_says_of_it(name, framework, label, rate):
     rates = [one.samples_per_second for one in of(name, framework) if one.case.label == label]
     assert rates[0] == pytest.approx(rate, rel=1e-6)
     assert {one.case.precision for one in of(name, framework)} == {"unknown"}
@@ -98,10 +91,8 @@ def test_frameworks_that_may_not_be_compared_have_charts_of_their_own(tmp_path: 
     several = [one for framework in ("pytorch", "tensorflow") for one in of("pytorch_results.txt", framework)]
     write(several, tmp_path / "both", ())
     panels = for_charts(by_network(summarise(RunFolder.open(tmp_path / "both", None))))
-    assert {frozenset(row.case.adapter for row in panel.rows) for panel in panels} == {
-        frozenset({"pytorch"}),
-        frozenset({"tensorflow"}),
-    }
+    adapters = {frozenset(row.case.adapter for row in panel.rows) for panel in panels}
+    assert adapters == {frozenset({"pytorch"}), frozenset({"tensorflow"})}
     assert {panel.warning for panel in panels} == {"not compared: foreign"}
 
 
@@ -144,11 +135,7 @@ def test_a_single_value_has_no_interval_anywhere(tmp_path: Path) -> None:
     assert "2 devices 541 1.80 90.1 %" in pages["scaling.html"]
     assert "Foreign and unproven, and compared with nothing" in pages["index.html"]
     (first, _) = json.loads((tmp_path / "exports" / "results.json").read_text())
-    assert (first["samples_per_second"], first["samples_per_second_low"], first["samples_per_second_high"]) == (
-        300.1,
-        None,
-        None,
-    )
+    assert [first[f"samples_per_second{end}"] for end in ("", "_low", "_high")] == [300.1, None, None]
     assert 'class="whisker"' not in (tmp_path / "site" / "one" / "speed.html").read_text()
 
 
@@ -175,9 +162,7 @@ FIGURES = [  # the setting of the article's figure here, what a series is, and (
 
 
 @pytest.mark.parametrize(("setting", "value", "series"), FIGURES, ids=["5a", "5b", "5c", "5d", "5e"])
-def test_the_article_s_figures_are_redrawn_from_its_lines(
-    article: Path, setting: str, value: str, series: list[tuple[str, int, int]]
-) -> None:
+def test_the_article_s_figures_are_redrawn_from_its_lines(article, setting, value, series):
     found = over_devices(summarise(RunFolder.open(article, None)))
     assert found
     (chart,) = [one for one in _figures(found).values() if one.setting == setting]
@@ -261,7 +246,7 @@ def test_damaged_output_is_refused_by_the_file_s_name(text: str, tmp_path: Path)
     assert len(str(refused.value)) < 6000
 
 
-def test_no_line_takes_minutes_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_lines_without_times_or_of_minutes_and_pipes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text(f"Model: a{' ' * 10**6}b\n{'Rank 1 on a ' * 10**5}\n")
     with pytest.raises(RequestError, match="no result was found"):
         read(tmp_path / "out.log", None)
@@ -269,9 +254,6 @@ def test_no_line_takes_minutes_and_a_pipe_is_not_waited_for(tmp_path: Path) -> N
     for place in (tmp_path / "pipe.log", tmp_path):
         with pytest.raises(RequestError, match="is no file; name what a benchmark printed"):
             read(place, None)
-
-
-def test_a_line_of_the_article_without_its_times_is_named(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text('{"n_dataset_repeat": 1, "batch_size": 8, "n_gpus": 1}')
     with pytest.raises(RequestError, match="line 1 is no result"):
         read(tmp_path / "out.log", "pytorch")
@@ -284,9 +266,7 @@ def test_folders_are_new_and_of_one_kind(article: Path, tmp_path: Path) -> None:
         import_([PRINTED / "horovod.log", PRINTED / "all_reduce_perf.txt"], tmp_path / "mixed", None)
 
 
-def test_a_terminal_shows_them_with_their_mark(
-    article: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_shows_them_with_their_mark(article, tmp_path, capsys):
     import_([PRINTED / "tf_cnn_benchmarks.log"], tmp_path / "one", None)
     import_([PRINTED / "all_reduce_perf.txt"], tmp_path / "nccl", None)
     capsys.readouterr()

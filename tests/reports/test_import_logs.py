@@ -128,11 +128,8 @@ TIMES = st.one_of(
 def nccl_logs(draw: st.DrawFn) -> Log:
     program = draw(st.sampled_from([f"{name}_perf" for name in (*OPERATIONS, *OTHERS)]))
     ranks = draw(st.sampled_from([(2,), (8,), (1, 1), (4, 4), (1, 1, 1)]))
-    keys = st.tuples(
-        st.sampled_from([*TYPES, "double", "int8"]),
-        st.sampled_from(["sum", "max"]),
-        st.sampled_from([8, 1024, 1 << 30]),
-    )
+    types, reductions = st.sampled_from([*TYPES, "double", "int8"]), st.sampled_from(["sum", "max"])
+    keys = st.tuples(types, reductions, st.sampled_from([8, 1024, 1 << 30]))
     rows = draw(st.lists(keys, min_size=1, max_size=6, unique=True).map(sorted))
     return nccl(program, ranks, tuple((*row, draw(TIMES)) for row in rows))
 
@@ -231,9 +228,8 @@ def test_what_is_wrong_or_cannot_be_told_is_refused_by_its_line(text: str, says:
 def test_a_file_s_name_says_which_program_ran_where_no_line_does(tmp_path: Path) -> None:
     text = nccl(named=False).text.replace("# Collective test concluded: all_reduce_perf", "")
     (tmp_path / "all_gather_perf.2.txt").write_text(text)
-    assert {one.case.collective.operation for one in read(tmp_path / "all_gather_perf.2.txt", None).results} == {
-        "all-gather"
-    }
+    found = read(tmp_path / "all_gather_perf.2.txt", None).results
+    assert {one.case.collective.operation for one in found} == {"all-gather"}
     both = text + nccl("broadcast_perf").text
     assert "nothing says which" in refused(tmp_path, both, "all_gather_perf.txt"), "the file has several programs"
 
@@ -251,19 +247,16 @@ def test_the_same_program_twice_is_two_links(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_text(nccl().text + nccl(rows=(("float", "sum", 1024, "99.00"),)).text)
     import_([tmp_path / "out.log"], tmp_path / "run", None)
     found = list(links(RunFolder.open(tmp_path / "run", None)))
-    assert [[point.seconds for point in link.points] for link in found] == [
-        [pytest.approx(20e-6)],
-        [pytest.approx(99e-6)],
-    ]
+    seconds = [[point.seconds for point in link.points] for link in found]
+    assert seconds == [[pytest.approx(20e-6)], [pytest.approx(99e-6)]]
     report([tmp_path / "run"], None, False, False)
     page = (tmp_path / "run" / "report" / "index.html").read_text()
     assert "imported: nccl-tests, out.log line 12 · imported: nccl-tests, out.log line 28" in page
 
 
 def test_messages_that_were_rounded_down_to_nothing_are_no_exchange(tmp_path: Path) -> None:
-    (tmp_path / "out.log").write_text(
-        nccl(rows=(*(("float", "sum", 0, "0.10"),) * 2, ("float", "sum", 64, "9.00"))).text
-    )
+    rows = (*(("float", "sum", 0, "0.10"),) * 2, ("float", "sum", 64, "9.00"))
+    (tmp_path / "out.log").write_text(nccl(rows=rows).text)
     assert [one.bytes for one in read(tmp_path / "out.log", None).results] == [64]
 
 

@@ -55,9 +55,7 @@ def test_every_run_has_a_permanent_address_a_badge_and_an_entry_in_the_feed(resu
 
 
 @pytest.mark.parametrize("created", ["2026-11-22T10:00:00+00:00", "2020-11-22T10:00:00+00:00"])
-def test_a_run_takes_no_other_one_s_address_nor_leaves_its_own_to_another(
-    results: Path, tmp_path: Path, created: str
-) -> None:
+def test_a_run_takes_no_other_one_s_address_nor_leaves_its_own_to_another(results, tmp_path, created):
     before = {entry.folder: entry.created for entry in publish(results, tmp_path / "site")}
     new = MadeRun(results / "0" / "quick")
     new.refuse(case_of(), None, "")
@@ -183,14 +181,9 @@ def test_a_site_does_not_stand_in_the_documentation_that_is_copied_into_it(resul
     assert not (tmp_path / "site").exists()
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+def test_folders_without_runs_or_more_than_a_repository_has_are_refused(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(RequestError, match="holds no run folder"):
         runs_in(tmp_path)
-
-
-def test_more_folders_than_a_results_repository_has_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     MadeRun(tmp_path / "a")
     for name in "bcd":
         (tmp_path / name).mkdir()
@@ -201,8 +194,7 @@ def test_more_folders_than_a_results_repository_has_are_refused(
         runs_in(tmp_path)
 
 
-def test_a_run_that_has_just_begun_is_waited_for(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_run_that_has_just_begun_is_waited_for(run: MadeRun, tmp_path: Path) -> None:
     with server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
@@ -216,8 +208,7 @@ def test_a_run_that_has_just_begun_is_waited_for(tmp_path: Path) -> None:
         running.shutdown()
 
 
-def test_a_served_run_shows_what_was_measured_meanwhile(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_served_run_shows_what_was_measured_meanwhile(run: MadeRun, tmp_path: Path) -> None:
     run.proven(case_of())
     with server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()

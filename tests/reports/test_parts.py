@@ -60,8 +60,7 @@ def test_one_process_says_which_was_faster_and_that_it_is_no_verdict(tmp_path: P
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_without_the_other_kind_there_is_nothing_to_compare(split: bool, tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_without_the_other_kind_there_is_nothing_to_compare(split: bool, run: MadeRun) -> None:
     for strategy in ("ddp", "hybrid"):
         run.proven(case_of(ranks=2, strategy=strategy), declared={**declared(), "model_parallel_size": 1 + split})
     assert answers(run) == []

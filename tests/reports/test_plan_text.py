@@ -12,7 +12,6 @@ from suite.plan import load, resolve
 from suite.plan.text import Block, plan_text, value_text
 from suite.plugins import adapters, launchers, workloads
 from suite.worker.case_parts import Input, Sampling, Training
-from tests.reports.made_run import MadeRun
 from workloads.networks import by_name
 
 PLAN = """
@@ -83,8 +82,7 @@ def test_a_plan_of_more_cases_than_are_usual_says_that_it_means_them(beyond, pla
     assert found.get("most_cases") == (len(plan) if beyond else None)
 
 
-def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_the_best_plan_holds_the_winners_and_what_they_were_compared_with(plan, run, tmp_path):
     for one in plan:
         if one.outcome is None:
             run.proven(one.case, repeats=2, slower=8 / one.case.batch / one.case.placement.threads)
@@ -123,11 +121,8 @@ def test_values_come_back(given):
     assert tomllib.loads(f"x = {value_text(given)}")["x"] == given
 
 
-def test_letters_stay_letters():
+def test_letters_stay_letters_and_what_a_plan_cannot_hold_is_refused():
     assert value_text("é") == '"é"'
-
-
-def test_what_a_plan_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="None cannot be written"):
         value_text(None)
 

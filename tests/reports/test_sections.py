@@ -69,15 +69,13 @@ def title_of(run):
         ((1.0, 1.5, 2.0), 1, "No verdict yet"),
     ],
 )
-def test_the_title_is_the_verdict_of_one_comparison(tmp_path, slower, repeats, title):
-    run = MadeRun(tmp_path / "run")
+def test_the_title_is_the_verdict_of_one_comparison(run, slower, repeats, title):
     for adapter, factor in zip(ADAPTERS, slower, strict=True):
         run.proven(case_of(adapter), repeats=repeats, slower=factor)
     assert title_of(run).startswith(title)
 
 
-def test_the_title_counts_the_comparisons_that_somebody_leads(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_the_title_counts_the_comparisons_that_somebody_leads(run):
     for workload, slower in (("alexnet", 2.0), ("resnet50", 2.0), ("googlenet", 0.1)):
         run.proven(case_of("pytorch", workload))
         run.proven(case_of("caffempi", workload), slower=slower)
@@ -125,7 +123,7 @@ def test_titles_of_stages_and_scaling_leave_out_what_is_not_known(folder):
     assert scaled_headline(slow)[0] == "No case gains from 4 devices"
 
 
-def test_places_lie_on_their_tracks():
+def test_places_lie_on_their_tracks_and_no_wide_interval_hides_others():
     scale = linear(7.3)
     assert scale.ticks[0] == 0
     assert [scale.at(value) for value in (-1.0, 0.0, 100.0)] == [0.0, 0.0, 100.0]
@@ -136,9 +134,6 @@ def test_places_lie_on_their_tracks():
     drawn = str(stack(Scale(0, 10, ()), {"forward": 4.0, "backward": 3.0, "io": -1.0}, 6.0))
     assert [float(width) for width in re.findall(r'width="([\d.]+)%"', drawn)] == [40.0, 30.0, 10.0]
     assert 'class="saved' in drawn, "beyond the real step"
-
-
-def test_an_interval_that_knows_nothing_hides_no_others():
     sure, lost = Interval(100.0, 90.0, 110.0, 3), Interval(80.0, 0.5, 90_000.0, 2)
     assert top([sure, sure]) == 110.0
     assert top([sure, lost]) == 160.0
@@ -154,15 +149,15 @@ def test_names_at_the_ends_of_twenty_lines_do_not_touch():
     assert chart.html().count('<th scope="row">series') == 20, "for a reader who does not see the lines"
 
 
-def test_every_chart_is_a_file_that_needs_no_style_sheet(charts):
+def test_charts_need_no_style_sheet_and_draw_outliers_and_ideals(charts):
     assert len(charts) > 20
     for chart in charts.values():
         drawn = chart.svg()
         assert drawn.startswith("<svg")
         assert "var(" not in drawn
-
-
-def test_a_series_has_its_ideal_and_its_prediction(charts):
+    boxes = [entry.track for name, chart in charts.items() if name.startswith("steps-") for entry in chart.entries]
+    assert len(boxes) >= 12
+    assert all('class="dot"' in track for track in boxes), "a hiccup in every simulated process"
     multiples = [chart for name, chart in charts.items() if name.startswith("scaling-") and isinstance(chart, Lines)]
     ideals = [line for chart in multiples for line in chart.lines if line.kind == "ideal"]
     assert all(list(line.x) == [1, 2, 4] for line in ideals)
@@ -171,33 +166,31 @@ def test_a_series_has_its_ideal_and_its_prediction(charts):
     assert {tuple(line.x) for line in predicted} == {(2, 4)}
 
 
-def test_strong_scaling_has_its_own_baseline(tmp_path):
-    made = MadeRun(tmp_path / "run")
+def test_strong_scaling_has_its_own_baseline(run):
     for ranks in (1, 2, 4):
-        made.proven(case_of(ranks=ranks, batch=8 // ranks, scaling="strong"))
-    (chart,) = [chart for name, chart in charts_of(made.folder) if name.startswith("scaling-")]
+        run.proven(case_of(ranks=ranks, batch=8 // ranks, scaling="strong"))
+    (chart,) = [chart for name, chart in charts_of(run.folder) if name.startswith("scaling-")]
     (ideal,) = [line for line in chart.lines if line.kind == "ideal"]
     (measured,) = [line for line in chart.lines if line.kind == "lead"]
     assert list(ideal.y) == pytest.approx([measured.y[0] * devices for devices in (1, 2, 4)])
 
 
-def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(tmp_path):
-    made = MadeRun(tmp_path / "run")
+def test_a_model_that_is_wrong_says_so_and_one_that_nothing_tests_says_that(run):
     resnet = partial(case_of, "pytorch", "resnet50", graph_digest=resnet50().digest)
 
     def text():
-        return Page(render(made.folder, summarise(made.folder))).text
+        return Page(render(run.folder, summarise(run.folder))).text
 
-    made.proven(resnet())
-    made.proven(resnet(2))
+    run.proven(resnet())
+    run.proven(resnet(2))
     assert "nothing says how good its predictions are" in text()
-    made.proven(resnet(4))
+    run.proven(resnet(4))
     assert "The model is wrong here" not in text()
-    made.changed(resnet(4), taking_twice_as_long)
+    run.changed(resnet(4), taking_twice_as_long)
     assert text().count("The model is wrong here: 1 of 1 predictions is more than 10 % away") == 2, "on Scaling, too"
-    lines = [line for _, chart in charts_of(made.folder) if isinstance(chart, Lines) for line in chart.lines]
+    lines = [line for _, chart in charts_of(run.folder) if isinstance(chart, Lines) for line in chart.lines]
     assert [line.kind for line in lines if line.kind.startswith("predicted")] == ["predicted bad"]
-    made.changed(resnet(2), lambda record: [rank["passes"].pop("comm_only") for rank in record["ranks"]])
+    run.changed(resnet(2), lambda record: [rank["passes"].pop("comm_only") for rank in record["ranks"]])
     assert "nothing says how fast the link of pytorch/ddp resnet50" in text()
 
 
@@ -224,29 +217,26 @@ def test_a_run_that_ended_when_its_time_was_up_is_no_broken_one(tmp_path, option
     assert (found or "") in text
 
 
-def test_a_large_group_shows_its_fastest_rows_and_folds_the_others(tmp_path):
-    made = MadeRun(tmp_path / "run")
+def test_a_large_group_shows_its_fastest_rows_and_folds_the_others(run):
     for seed in range(12):
-        made.proven(case_of(seed=seed), repeats=2, slower=1 + seed)
-    chart = next(chart for name, chart in charts_of(made.folder) if name.startswith("overview-"))
+        run.proven(case_of(seed=seed), repeats=2, slower=1 + seed)
+    chart = next(chart for name, chart in charts_of(run.folder) if name.startswith("overview-"))
     assert len(chart.entries) == 12
     assert ">4 more</summary>" in chart.html()
 
 
-def test_rows_of_one_strategy_are_named_by_what_differs(tmp_path):
-    made = MadeRun(tmp_path / "run")
+def test_rows_of_one_strategy_are_named_by_what_differs(run):
     for kernels in ("on", "off"):
-        made.proven(case_of(knobs={"onednn": kernels}), repeats=2)
-    (group,) = report_of(made).groups
+        run.proven(case_of(knobs={"onednn": kernels}), repeats=2)
+    (group,) = report_of(run).groups
     assert {name.detail for name in group.names} == {"onednn=on", "onednn=off"}
 
 
-def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(tmp_path):
+def test_a_run_of_one_process_a_case_says_why_nobody_leads_and_what_to_do(run):
     sampling = Sampling(quick=True, steps=20, seconds=2.0, processes=1)
-    made = MadeRun(tmp_path / "run")
     for adapter in ("pytorch", "caffempi"):
-        made.proven(case_of(adapter, sampling=sampling), repeats=1)
-    source = render(made.folder, summarise(made.folder))
+        run.proven(case_of(adapter, sampling=sampling), repeats=1)
+    source = render(run.folder, summarise(run.folder))
     assert "add rounds with --until 3%" in Page(source).text
     assert 'class="lead"' not in source, "nothing is blue"
     assert "bubble</span>" not in source, "a key of what no chart shows"
@@ -279,22 +269,11 @@ def with_wide_hidden(process):
     return replace(process, budget=replace(budget, hidden_communication=wide))
 
 
-def test_an_interval_of_one_process_says_what_it_comes_from(tmp_path):
-    made = MadeRun(tmp_path / "run")
-    made.proven(case_of(ranks=2), repeats=1)
-    text = Page(render(made.folder, summarise(made.folder))).text
+def test_an_interval_of_one_process_says_what_it_comes_from(run):
+    run.proven(case_of(ranks=2), repeats=1)
+    text = Page(render(run.folder, summarise(run.folder))).text
     assert text.count("(rounds of one process)") == 2, "exposed and hidden communication"
     assert text.count("(steps of one process)") == 1, "waiting for the last rank"
-
-
-def test_scaling_says_speed_up_efficiency_and_what_exchanging_adds(page, folder):
-    scaled = [row for row in summarise(folder) if row.scaling]
-    assert len(scaled) == 8
-    for row in scaled:
-        found = row.scaling.efficiency
-        ends = f"{share(found.low)} … {share(found.high)}"
-        speed_up = number(found.value * row.case.placement.device_count)
-        assert f"{speed_up} {share(found.value)} {ends} {share(row.budget.exposed_share)}" in page.text
 
 
 def test_nothing_is_fetched(page, source):
@@ -337,7 +316,7 @@ def test_a_reader_finds(page, words):
     assert words in page.text
 
 
-def test_tables_hold_what_the_charts_draw(page, folder):
+def test_tables_hold_what_the_charts_draw_and_what_exchanging_adds(page, folder):
     for row in summarise(folder):
         if row.rate:
             assert f"{row.rate.value:.3g}" in page.text
@@ -345,6 +324,13 @@ def test_tables_hold_what_the_charts_draw(page, folder):
             assert all(
                 number(1000 * getattr(row.budget, stage)) in page.text for stage in STAGES if getattr(row.budget, stage)
             )
+    scaled = [row for row in summarise(folder) if row.scaling]
+    assert len(scaled) == 8
+    for row in scaled:
+        found = row.scaling.efficiency
+        ends = f"{share(found.low)} … {share(found.high)}"
+        speed_up = number(found.value * row.case.placement.device_count)
+        assert f"{speed_up} {share(found.value)} {ends} {share(row.budget.exposed_share)}" in page.text
 
 
 def test_unproven_rows_are_in_no_chart_and_say_why(page, charts):
@@ -368,22 +354,14 @@ def test_layers_that_matter_have_a_line_and_the_longest_is_the_darkest(source):
     assert depths.index(45) > depths.index(min(depths))
 
 
-def test_outliers_are_drawn(charts):
-    boxes = [entry.track for name, chart in charts.items() if name.startswith("steps-") for entry in chart.entries]
-    assert len(boxes) >= 12
-    assert all('class="dot"' in track for track in boxes), "a hiccup in every simulated process"
-
-
-def test_names_from_a_plan_cannot_become_markup(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_names_from_a_plan_cannot_become_markup(run):
     run.proven(case_of(data='/x/</script><img src="http://e.example/x">'))
     run.proven(case_of("caffempi", knobs={"note": "<b>x"}, data='/x/</script><img src="http://e.example/x">'))
     page = Page(render(run.folder, summarise(run.folder)))
     assert all(address.startswith("#") for address in page.addresses)
 
 
-def test_an_empty_run_still_has_a_page(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_an_empty_run_still_has_a_page(run, tmp_path):
     run.refuse(case_of(), None, "")
     (run.folder.path / "plan.toml").unlink()
     (run.folder.path / "hosts" / "bench.json").unlink()
@@ -393,8 +371,7 @@ def test_an_empty_run_still_has_a_page(tmp_path):
     assert "lost its plan.toml" in page.text
 
 
-def test_a_reason_that_several_cases_share_is_there_once(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_a_reason_that_several_cases_share_is_there_once(run):
     for ranks in (2, 4):
         run.refuse(case_of(ranks=ranks), "unavailable", "there is no mpiexec; install it")
     page = Page(render(run.folder, summarise(run.folder)))
@@ -402,8 +379,7 @@ def test_a_reason_that_several_cases_share_is_there_once(tmp_path):
     assert "unavailable: pytorch (2 cases)" in page.text
 
 
-def test_passes_left_out_leave_no_stages(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_passes_left_out_leave_no_stages(run):
     case = run.proven(case_of(ranks=2))
 
     def native_alone(record):
@@ -416,9 +392,8 @@ def test_passes_left_out_leave_no_stages(tmp_path):
     assert "samples/s" in page.text
 
 
-def test_the_bubble_of_a_network_in_parts_has_a_column(page, tmp_path):
+def test_the_bubble_of_a_network_in_parts_has_a_column(page, run):
     assert "backward exchange update" in page.text, "no column where every device holds a whole network"
-    run = MadeRun(tmp_path / "run")
     case = run.proven(case_of(ranks=2, strategy="pipeline"))
 
     def bubbling(record):

@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -28,9 +26,7 @@ def sections(html: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_last_cases_of_a_long_plan_are_on_the_page_like_the_first(
-    name: str, rendered: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_the_last_cases_of_a_long_plan_are_on_the_page_like_the_first(name, rendered, tmp_path):
     folder = getattr(made_experiments, name)(tmp_path / "run")
     behind_others(folder, names.SHOWN)
     alone, behind = sections(rendered(name)), sections(render(folder, summarise(folder)))
@@ -65,9 +61,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return run.folder
 
 
-def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs(
-    long: RunFolder, tmp_path: Path
-) -> None:
+def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs(long, tmp_path):
     site = write(long, tmp_path / "site").parent
     over = Page(sections((site / "scaling.html").read_text())["devices"]).text
     assert over.count("MXNet kvstore_local") >= 3 * 2
@@ -84,9 +78,7 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
 SHORTENED = ("overview", "speed", "stages", "scaling", "communication", "inputs", "learning", "evidence", "run")
 
 
-def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, monkeypatch):
     folder = everything(tmp_path / "run")
     for module in SHORTENED:
         monkeypatch.setattr(f"reports.pages.{module}.SHOWN", 2)
@@ -101,9 +93,7 @@ def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(
     assert found["study"] == whole["study"]
 
 
-def test_an_exchange_behind_many_others_has_its_table_and_says_that_it_has_no_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exchange_behind_many_others_has_its_table_and_says_that_it_has_no_curves(tmp_path, monkeypatch):
     folder = made_experiments.epochs(tmp_path / "run")
     monkeypatch.setattr("reports.pages.communication.SHOWN", 4)  # two strategies each
     assert render(folder, summarise(folder)).count("Without curves: ") == 2

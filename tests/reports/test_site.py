@@ -43,13 +43,15 @@ def content(script: str) -> dict:
     return json.loads(script[script.index("(") + 1 : script.rindex(")")])
 
 
-def test_the_pages_hold_the_numbers_of_the_single_one(folder: RunFolder, site: Path) -> None:
+def test_the_pages_hold_the_numbers_of_the_single_one_and_need_nothing_but_themselves(
+    folder: RunFolder, site: Path
+) -> None:
     pages = [Cells((site / file).read_text()) for file in FILES]
     whole = Cells(render(folder, summarise(folder)))
     assert [row for page in pages for row in page.rows] == whole.rows
-
-
-def test_every_address_is_a_place_on_the_site(site: Path) -> None:
+    assert {path.suffix for path in site.rglob("*.*")} <= {".html", ".js", ".svg", ".toml"}
+    assert not [path for path in site.rglob("*.js") if path.parent.name != "data"]
+    assert (site / "index.html").stat().st_size < 80_000
     pages = {path.name: Page(path.read_text()) for path in site.glob("*.html")}
     for name, page in pages.items():
         for address in page.addresses:
@@ -59,14 +61,7 @@ def test_every_address_is_a_place_on_the_site(site: Path) -> None:
                 assert place in pages[file or name].ids, address
 
 
-def test_a_page_needs_nothing_but_itself_and_the_first_one_is_small(site: Path) -> None:
-    assert {path.suffix for path in site.rglob("*.*")} <= {".html", ".js", ".svg", ".toml"}
-    assert not [path for path in site.rglob("*.js") if path.parent.name != "data"]
-    assert (site / "index.html").stat().st_size < 80_000
-
-
-def test_a_page_without_content_is_not_there(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_page_without_content_is_not_there(run: MadeRun, tmp_path: Path) -> None:
     run.proven(case_of())
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "accuracy.html").write_text("of an earlier report")
@@ -75,9 +70,7 @@ def test_a_page_without_content_is_not_there(tmp_path: Path) -> None:
     assert "accuracy.html" not in Page((site / "index.html").read_text()).addresses
 
 
-def test_every_case_is_listed_and_described_in_its_piece(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, site: Path
-) -> None:
+def test_every_case_is_listed_and_described_in_its_piece(folder, monkeypatch, site):
     rows = summarise(folder)
     monkeypatch.setattr(overview, "SHOWN", 10)
     monkeypatch.setattr(overview, "PIECE", 7)
@@ -103,8 +96,7 @@ def only(folder: RunFolder) -> str:
     return Page(case["html"]).text
 
 
-def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(run: MadeRun) -> None:
     case = run.proven(case_of(), repeats=3)
     run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels_of("pytorch")), [1, 2])
     (profile,) = [run.only().kernels]
@@ -119,8 +111,7 @@ def test_a_case_shows_each_stage_beside_its_kernels_and_the_longest_of_them(tmp_
     assert "sgd_8" not in text, "ten rows"
 
 
-def test_kernels_without_a_staged_pass_are_shown_alone(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_kernels_without_a_staged_pass_are_shown_alone(run: MadeRun) -> None:
     case = run.proven(case_of(passes=("kernels",)), repeats=1)
     kernels = {**(kernels_of("pytorch") or {}), "trace": ""}
     run.changed(case, lambda record: record["ranks"][0].update(kernels=kernels), [0])
@@ -129,8 +120,7 @@ def test_kernels_without_a_staged_pass_are_shown_alone(tmp_path: Path) -> None:
     assert "All that it saw" not in text
 
 
-def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_process_shows_its_memory_and_its_clock(run: MadeRun) -> None:
     case = run.proven(case_of(), repeats=1)
     use = {"seconds": 100.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
     noise = {"reference_before_s": [0.1], "reference_after_s": [0.1], "native": {**use, "clock_hz": 3.1e9}}
@@ -149,14 +139,12 @@ def test_a_process_shows_its_memory_and_its_clock(tmp_path: Path) -> None:
     assert any("native steps of 1 of 1 processes were set aside" in line for line in noise_of(summarise(run.folder)))
 
 
-def test_a_process_says_what_each_of_its_passes_ran(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_process_says_what_each_of_its_passes_ran(run: MadeRun) -> None:
     run.proven(case_of(ranks=2), repeats=1)
     assert f"pass compute_only, {BY_NAME[COMPUTE_ONLY].runs} " in only(run.folder)
 
 
-def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_a_case_shows_what_its_gpus_did(run: MadeRun) -> None:
     case = run.proven(case_of(), repeats=1)
     use = {"seconds": 100.0, "busy_cpu_s": 1.0, "steal_cpu_s": 0.0, "cores": 2}
     whole = {
@@ -186,8 +174,7 @@ def test_a_case_shows_what_its_gpus_did(tmp_path: Path) -> None:
     assert f"bench unknown GPU-2 {' '.join([UNKNOWN] * 6)} nothing" in text
 
 
-def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(run: MadeRun, tmp_path: Path) -> None:
     run.folder.keep_network(by_name()["mnist_small"].graph())
     run.proven(case_of(workload="mnist_small"), repeats=1)
     write(run.folder, tmp_path / "site")
@@ -199,9 +186,8 @@ def test_the_plan_of_a_case_names_the_network_that_the_run_keeps(tmp_path: Path)
     assert "beside run.json, which has the network" in text
 
 
-def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(tmp_path: Path) -> None:
+def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(run: MadeRun, tmp_path: Path) -> None:
     graph = Graph.from_dict({**by_name()["mnist_small"].graph().to_dict(), "name": "replayed"})
-    run = MadeRun(tmp_path / "run")
     run.folder.keep_network(graph)
 
     def case_in(plan: str) -> Case:
@@ -220,21 +206,16 @@ def test_the_plan_of_a_case_with_one_s_own_network_is_the_same_case(tmp_path: Pa
     assert case_in(unescape(plan[1])) == case
 
 
-def test_what_failed_shows_its_last_lines(folder: RunFolder) -> None:
+def test_what_failed_shows_its_last_lines_and_what_went_well_those_there_are(folder: RunFolder, run: MadeRun) -> None:
     (crashed,) = [row for row in summarise(folder) if row.outcome == "crash"]
     assert "Last lines, process 0: rank-0.log step 12 Killed" in Page(described(folder)[crashed.id]["html"]).text
-
-
-def test_what_went_well_shows_the_logs_that_have_lines(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
     run.add(case_of(), repeats=1, evidence={"logs": {"rank-0.log": [], "launcher-0.log": ["a warning"]}})
     text = only(run.folder)
     assert "Last lines, process 0: launcher-0.log a warning" in text
     assert "rank-0.log" not in text
 
 
-def test_processes_are_one_table_and_what_they_share_is_folded(tmp_path: Path) -> None:
-    run = MadeRun(tmp_path / "run")
+def test_processes_are_one_table_and_what_they_share_is_folded(run: MadeRun) -> None:
     run.proven(case_of(), repeats=3)
     text = only(run.folder)
     assert "Processes process 0 process 1 process 2 samples/s" in text

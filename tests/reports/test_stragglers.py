@@ -22,9 +22,7 @@ TRIED = "(0%, 50% and 75%)"
         (FREER, (1,), "at 50% and 75% alone, of 0%, 50% and 75%; a single seed has no interval."),
     ],
 )  # fmt: skip
-def test_where_a_strategy_that_does_not_wait_is_sooner(
-    freer: tuple[float, ...], seeds: tuple[int, ...], words: str, tmp_path: Path
-) -> None:
+def test_where_a_strategy_that_does_not_wait_is_sooner(freer, seeds, words, tmp_path):
     (found,) = slowed_of(summarise(stragglers(tmp_path / "run", freer, seeds)))
     assert found.answers[-1].startswith(f"PyTorch dist_async is sooner than PyTorch ddp {words}")
 

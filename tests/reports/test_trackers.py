@@ -25,7 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return run.folder
 
 
-def test_what_stands_is_not_added_to(folder: RunFolder, tmp_path: Path) -> None:
+def test_what_stands_is_not_added_to_and_without_an_accuracy_there_is_no_mlperf_log(folder, tmp_path):
+    with pytest.raises(RequestError, match="run the plan `learning`"):
+        write(folder, "mlperf", tmp_path)
     for name in (*TRACKERS, "charts"):
         (tmp_path / name).mkdir()
         with pytest.raises(RequestError, match="is there already"):
@@ -83,10 +85,9 @@ def test_tensorboard_reads_what_a_training_learnt(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the client's own
-def test_mlflow_finds_what_a_training_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_finds_what_a_training_learnt(run: MadeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
-    run = MadeRun(tmp_path / "run")
     case = learner("pytorch", 1, training=Training(epochs=3, target=0.97))
     run.proven(case, repeats=1, ranks=taught(case))
     client = mlflow.MlflowClient(write(run.folder, "mlflow", tmp_path).as_uri())
@@ -94,11 +95,6 @@ def test_mlflow_finds_what_a_training_learnt(tmp_path: Path, monkeypatch: pytest
     (found,) = client.search_runs([experiment.experiment_id])
     for tag, values in learnt(summarise(run.folder)[0]).items():
         assert [one.value for one in client.get_metric_history(found.info.run_id, f"{tag}/r0")] == values
-
-
-def test_a_run_that_trains_to_no_accuracy_has_no_mlperf_log(folder: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="run the plan `learning`"):
-        write(folder, "mlperf", tmp_path)
 
 
 def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> None:
@@ -117,9 +113,8 @@ def test_the_mlperf_package_parses_every_line_of_a_training(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("rules", ["1.0.0", "2.1.0", "3.1.0", "4.0.0"])  # the last that have the benchmark
-def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(tmp_path: Path, rules: str) -> None:
+def test_the_mlperf_checker_accepts_a_benchmark_of_mlperf_s(run: MadeRun, tmp_path: Path, rules: str) -> None:
     checker = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
-    run = MadeRun(tmp_path / "run")
     for ranks, target in ((1, 0.5), (2, 0.999)):  # reached, and missed
         training = Training(epochs=4, target=target)
         case = case_of(workload="resnet50", ranks=ranks, data=DIGITS, passes=("train",), training=training)
@@ -139,9 +134,7 @@ def test_the_charts_of_all_pages_are_found_by_name(tmp_path: Path) -> None:
     assert any(name.startswith("speeds-alexnet-1-device-batch-8-tuned") for name in found)
 
 
-def test_every_chart_is_a_picture_without_a_browser(
-    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_chart_is_a_picture_without_a_browser(folder, tmp_path, monkeypatch):
     monkeypatch.delenv("STAGEBENCH_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     path = write(folder, "charts", tmp_path)
@@ -153,9 +146,7 @@ def test_every_chart_is_a_picture_without_a_browser(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path; STAGEBENCH_CHROMIUM may name one")
-def test_every_chart_is_a_png_too_where_there_is_one(
-    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_chart_is_a_png_too_where_there_is_one(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_CHROMIUM", CHROMIUM or "")
     path = write(folder, "charts", tmp_path)
     for each in path.glob("*.svg"):

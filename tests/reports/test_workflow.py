@@ -115,9 +115,7 @@ def test_an_expression_within_a_word_is_only_its_signs() -> None:
     assert shlex.split(quoted("a", "x${{ y }}${{z")) == ["a", "x${{ y }}${{z"]
 
 
-def test_a_workflow_is_written_once_and_refused_before_the_site(
-    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_workflow_is_written_once_and_refused_before_the_site(repository, tmp_path, capsys):
     MadeRun(repository / "results; id" / "run").proven(case_of())
     publish(repository / "results; id", tmp_path / "site", workflow=True)
     assert f"Workflow: {repository / PLACE}\n" in capsys.readouterr().out

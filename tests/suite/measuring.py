@@ -11,6 +11,24 @@ from workloads.networks import by_name
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
 SETTINGS = Settings(proofs=False)
 
+PLAN = """\
+name = "tiny"
+[sampling]
+quick = true
+warmup_steps = 3
+warmup_limit = 0.1
+steps = 2
+seconds = 0.01
+processes = 1
+[[cases]]
+adapter = "reference"
+strategy = "single"
+workload = "mnist_small"
+precision = "float64"
+batch = 2
+passes = ["native"]
+"""
+
 
 def case(**changes) -> Case:
     graph = by_name()["mnist_small"].graph()

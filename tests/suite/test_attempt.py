@@ -94,10 +94,7 @@ def test_ranks_that_are_not_where_they_should_be_end_before_they_measure(tmp_pat
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        (
-            "os.write(log, b'it hurts\\n'); os._exit(3)",
-            "rank 1 ended with exit code 3 after 'hello'; its last lines: it hurts",
-        ),
+        ("os.write(log, b'it hurts\\n'); os._exit(3)", "rank 1 ended with exit code 3 after 'hello'; its last lines: "),
         ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was ended by SIGKILL after 'hello'"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "rank 1 was ended by SIGSEGV"),
         ("raise ValueError('no such layer')", "rank 1 ended with exit code 1 after 'hello'; its last lines: "),
@@ -124,9 +121,7 @@ def test_the_first_failure_decides_and_the_others_are_still_received(tmp_path, k
     assert result.evidence["stopped"] is None
 
 
-OUT = (
-    "os.write(log, b'W0000 bfc_allocator.cc:501] Allocator (mklcpu) ran out of memory trying to allocate 98.00MiB\\n');"
-)
+OUT = "os.write(log, b'W0000 bfc_allocator.cc:501] Allocator (mklcpu) ran out of memory trying to allocate\\n');"
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 ABORTS = "os.write(log, b\"terminate called after throwing an instance of 'std::bad_alloc'\\n\"); os.abort()"
 
@@ -159,33 +154,29 @@ def test_what_the_kernel_of_the_rank_s_own_host_killed_is_oom(tmp_path, host, ou
     assert ("the kernel ended 2 process(es)" in result.reason) is (outcome == "oom")
 
 
-def test_a_silent_death_before_a_loud_one_is_blamed(tmp_path):
-    dies = "open('reported', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
-    complains = "wait_for('reported'); out.send(failed('peer closed the connection')); os._exit(1)"
-    result = run(tmp_path, complains, dies)
+REPORTED = "open('reported', 'w').close();"
+
+
+@pytest.mark.parametrize(
+    ("complains", "dies", "number"),
+    [
+        ("wait_for('reported'); out.send(failed('peer hung up')); os._exit(1)", REPORTED, "SIGKILL"),
+        # Reported before it was noticed; by a signal that might be an answer, where the other names the rank.
+        (f"out.send(failed('peer hung up')); {REPORTED} time.sleep(5)", "wait_for('reported');", "SIGKILL"),
+        (f"out.send(failed('rank 1 hung up')); {REPORTED} time.sleep(5)", "wait_for('reported');", "SIGTERM"),
+    ],
+)
+def test_a_silent_death_is_blamed_before_who_complains_of_it(tmp_path, complains, dies, number):
+    result = run(tmp_path, complains, f"{dies} os.kill(os.getpid(), signal.{number})")
     assert result.outcome == "crash"
-    assert result.reason.startswith("rank 1 was ended by SIGKILL")
-
-
-def test_a_silent_death_is_blamed_though_another_reported_it_before_it_was_noticed(tmp_path):
-    complains = "out.send(failed('peer hung up')); open('reported', 'w').close(); time.sleep(5)"
-    dies = "wait_for('reported'); os.kill(os.getpid(), signal.SIGKILL)"
-    result = run(tmp_path, complains, dies)
-    assert result.reason.startswith("rank 1 was ended by SIGKILL")
-
-
-def test_so_is_one_by_a_signal_that_might_be_an_answer_where_the_other_names_the_rank(tmp_path):
-    complains = "out.send(failed('rank 1 hung up (closed)')); open('reported', 'w').close(); time.sleep(5)"
-    dies = "wait_for('reported'); os.kill(os.getpid(), signal.SIGTERM)"
-    assert run(tmp_path, complains, dies).reason.startswith("rank 1 was ended by SIGTERM")
+    assert result.reason.startswith(f"rank 1 was ended by {number}")
 
 
 def test_a_silent_rank_is_a_timeout_and_one_that_is_done_may_be_silent(tmp_path):
     hangs = "out.send(Phase('build'));" + FOREVER
     result = run(tmp_path, DONE + ";" + FOREVER, hangs, limits=Limits(total_s=20, silence_s=1))
-    assert result.outcome == "timeout"
+    assert (result.outcome, result.seconds < 4) == ("timeout", True)
     assert result.reason == "rank 1 sent no message for 1 s (silence limit) in build"
-    assert result.seconds < 4
 
 
 def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
@@ -193,10 +184,8 @@ def test_who_has_not_joined_may_have_less_patience_than_who_compiles(tmp_path):
     compiles = "out.send(joined()); time.sleep(2);" + DONE
     assert run(tmp_path / "a", compiles, limits=limits).outcome == "ok"
     result = run(tmp_path / "b", compiles, FOREVER, limits=limits)
-    assert (result.outcome, result.reason) == (
-        "timeout",
-        "rank 1 sent no message for 1 s (silence limit) after 'hello'",
-    )
+    assert result.outcome == "timeout"
+    assert result.reason == "rank 1 sent no message for 1 s (silence limit) after 'hello'"
 
 
 def test_ranks_that_are_done_and_do_not_leave_are_a_timeout(tmp_path):
@@ -214,9 +203,8 @@ def test_the_time_limit_ends_a_rank_that_talks_and_names_its_step(tmp_path):
 
 
 def test_a_rank_that_ignores_sigterm_is_killed(tmp_path):
-    result = run(
-        tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER, limits=Limits(total_s=1, silence_s=20)
-    )
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" + FOREVER
+    result = run(tmp_path, body, limits=Limits(total_s=1, silence_s=20))
     assert result.evidence["exit_codes"] == {"rank 0": -signal.SIGKILL}
     assert result.outcome == "timeout"
     assert result.seconds < 6
@@ -255,10 +243,8 @@ def test_the_kernel_kills_a_rank_rather_than_the_controller(tmp_path):
 def test_a_child_that_others_started_is_left_alone(tmp_path):
     """Several attempts and probes run side by side: the doctor asks many interpreters at once."""
     started = []
-    starting = threading.Timer(
-        0.2, lambda: started.append(subprocess.Popen(["/bin/sleep", "9"], start_new_session=True))
-    )
-    starting.start()
+    start = lambda: started.append(subprocess.Popen(["/bin/sleep", "9"], start_new_session=True))  # noqa: E731
+    threading.Timer(0.2, start).start()
     try:
         run(tmp_path, f"time.sleep(1);{DONE}")
         (other,) = started
@@ -269,8 +255,7 @@ def test_a_child_that_others_started_is_left_alone(tmp_path):
 
 
 def test_a_person_s_interrupt_ends_the_group_and_goes_on(tmp_path):
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, FOREVER, FOREVER)
     assert running_in(tmp_path) == []
@@ -352,13 +337,17 @@ print([(child.name(), child.status()) for child in psutil.Process().children()])
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_program_that_cannot_be_started_says_so(tmp_path):
+def test_a_program_that_cannot_be_started_says_so(tmp_path, short_grace):
     result = attempt.run([Process(("no-such-mpiexec",))], 2, tmp_path, LIMITS, print)
     assert result.outcome == "crash"
     assert result.reason == (
         "no-such-mpiexec ended with exit code 127; "
         "its last lines: cannot start no-such-mpiexec: No such file or directory"
     )
+    refused = Process((sys.executable, "-c", ""), {"TOO_LONG": "x" * (1 << 20)}, 1)
+    result = attempt.run([rank(0, FOREVER), refused], 2, tmp_path, LIMITS, lambda rank, message: None)
+    assert result.outcome == "crash"
+    assert f"cannot start {sys.executable}: Argument list too long" in result.reason
 
 
 def test_what_an_engine_said_is_not_taken_for_the_rank_s_words(tmp_path):
@@ -366,25 +355,13 @@ def test_what_an_engine_said_is_not_taken_for_the_rank_s_words(tmp_path):
     engine = Process((sys.executable, "-c", "import time; print('Abort is in progress', flush=True); time.sleep(99)"))
     result = attempt.run([engine], 1, tmp_path, Limits(total_s=20, silence_s=1), lambda rank, message: None)
     said = re.escape(f"the last lines of {Path(sys.executable).name}: Abort is in progress")
-    assert re.fullmatch(
-        rf"rank 0 sent no message for 1 s \(silence limit\) before its first message; {said}", result.reason
-    )
+    assert re.fullmatch(rf"rank 0 sent no message for 1 s \(silence limit\) before its first .*; {said}", result.reason)
 
 
-def test_a_program_that_the_system_refuses_to_start_says_so(tmp_path, short_grace):
-    refused = Process((sys.executable, "-c", ""), {"TOO_LONG": "x" * (1 << 20)}, 1)
-    result = attempt.run([rank(0, FOREVER), refused], 2, tmp_path, LIMITS, lambda rank, message: None)
-    assert result.outcome == "crash"
-    assert f"cannot start {sys.executable}: Argument list too long" in result.reason
-
-
-def test_missing_ranks_are_a_crash_though_every_exit_code_is_0(tmp_path):
+def test_ranks_that_are_missing_or_leave_without_being_done_are_a_crash_though_every_exit_code_is_0(tmp_path):
     result = attempt.run([rank(0, DONE)], 2, tmp_path, LIMITS, lambda rank, message: None)
     assert result.outcome == "crash"
     assert "rank 1 of 2 never reported that it started" in result.reason
-
-
-def test_a_rank_that_leaves_without_being_done_is_a_crash(tmp_path):
     result = run(tmp_path, "out.send(Phase('native'))", DONE)
     assert result.outcome == "crash"
     assert "rank 0 of 2 ended without being done" in result.reason

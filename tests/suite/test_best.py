@@ -62,9 +62,8 @@ def test_no_detectable_difference_is_a_verdict(run):
 
 def test_a_margin_holds_for_every_configuration_that_might_have_won(run):
     for format_ in ("contiguous", "channels_last", "a", "b", "c", "d"):
-        run.proven(
-            case_of(**{**PLAIN, "knobs": {"memory_format": format_}}), slower=0.9 + 0.1 * (format_ == "contiguous")
-        )
+        case = case_of(**{**PLAIN, "knobs": {"memory_format": format_}})
+        run.proven(case, slower=0.9 + 0.1 * (format_ == "contiguous"))
     best = only(run)
     alone = ratio(best.row.rates, best.default.rates)
     assert best.margin.low <= alone.low < alone.high <= best.margin.high

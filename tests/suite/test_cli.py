@@ -27,23 +27,17 @@ ROOT = Path(suite.__file__).parent.parent
 Run = Callable[..., SimpleNamespace]
 
 
-def test_list_adapters(stagebench: Run) -> None:
+def test_list_what_plugins_bring(stagebench: Run) -> None:
     told = stagebench("list", "adapters")
     assert told.code == 0
     assert [line.split()[0] for line in told.out.splitlines()] == ["name", "alpha", "beta"]
     (alpha, _) = json.loads(stagebench("list", "adapters", "--json").out)
     assert alpha["knobs"]["bucket"] == {"values": "int", "default": 25, "help": "MB of a bucket"}
     assert alpha["strategies"] == ["single", "ddp", "mirror", "free", "pipe"]
-
-
-def test_list_workloads_with_their_arithmetic(stagebench: Run) -> None:
     rows = {row["name"]: row for row in json.loads(stagebench("list", "workloads", "--json").out)}
     assert rows["alexnet"]["parameters"] == 60_965_224
     assert rows["alexnet"]["gradient_bytes"] == 4 * 60_965_224
     assert "25,557,032" in stagebench("list", "workloads").out
-
-
-def test_list_strategies_launchers_and_plans(stagebench: Run) -> None:
     rows = json.loads(stagebench("list", "strategies", "--json").out)
     assert [(row["adapter"], row["strategy"]) for row in rows] == [
         ("alpha", "single"),
@@ -161,9 +155,7 @@ def test_wrong_requests_are_refused(stagebench: Run, arguments: tuple[str, ...],
     assert told in str(error)
 
 
-def test_a_python_that_does_not_work_is_refused_before_anything_starts(
-    stagebench: Run, plan_file: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_python_that_does_not_work_is_refused_before_anything_starts(stagebench, plan_file, tmp_path):
     plan = plan_file('name = "x"\n[[cases]]\nadapter = "beta"\nstrategy = "single"\nworkload = "mnist_small"\n')
     for command in (("run", str(plan), "-o", str(tmp_path / "out")), ("verify", "--adapter", "beta")):
         error = stagebench(*command, "--python", "alpha=/no-such-python").error
@@ -192,9 +184,7 @@ def read_nothing() -> None:
     ],
     ids=["request", "interrupted", "out of reach", "memory", "disk"],
 )
-def test_an_expected_error_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], build: Any, code: int, words: str
-) -> None:
+def test_an_expected_error_is_one_message(monkeypatch, capsys, build, code, words):
     monkeypatch.setattr(app, "build", build)
     assert main() == code
     told = capsys.readouterr().err
@@ -304,9 +294,7 @@ HOOK = "from suite.contracts.hooks import hookimpl\n@hookimpl\n"
         (f"{HOOK}def stagebench_adapters(): return [1 / 0]\n", ["the plugin 'toy'", "toy_plugin.py, line 3"]),
     ],
 )
-def test_a_plugin_that_is_broken_is_one_message_with_its_place(
-    shell: Shell, tmp_path: Path, body: str, words: list[str]
-) -> None:
+def test_a_plugin_that_is_broken_is_one_message_with_its_place(shell, tmp_path, body, words):
     (tmp_path / "site" / "toy_plugin.py").write_text(body)
     told = shell("doctor")
     assert told.returncode == 2

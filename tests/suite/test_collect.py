@@ -77,10 +77,8 @@ def test_networks_of_one_s_own_come_along_and_the_plan_names_their_files(tmp_pat
     assert [entry.case.batch for entry in joined.cases] == [8, 16]
     assert all(network_of(joined.path, entry.case) for entry in joined.cases)
     blocks = tomllib.loads((joined.path / "plan.toml").read_text())["cases"]
-    assert [(block["workload"], block["batch"]) for block in blocks] == [
-        ("networks/own.json", 8),
-        ("networks/own.json", 16),
-    ]
+    named = [(block["workload"], block["batch"]) for block in blocks]
+    assert named == [("networks/own.json", 8), ("networks/own.json", 16)]
 
 
 def test_different_networks_of_one_name_cannot_stand_in_one_run(tmp_path):
@@ -94,37 +92,28 @@ def unlike(first, second, why):
     return f"^{re.escape(f'{first} and {second} {why}; they cannot be one run: leave one of them out')}$"
 
 
-def test_a_folder_that_is_a_run_already_is_left_alone(runs, tmp_path):
+def test_a_place_that_is_a_run_or_cannot_be_written_is_refused_by_name(runs, tmp_path):
     (first, _), (second, _) = runs
     with pytest.raises(RequestError, match="folder already"):
         collect([first], second)
-
-
-def test_a_place_that_cannot_be_written_is_named(runs, tmp_path):
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "all"
     with pytest.raises(StoreError, match=rf"^cannot write {place}: .*; free some space, or name an empty place with"):
         collect([runs[0][0]], place)
 
 
-def test_the_same_case_twice_is_refused(runs, tmp_path):
+def test_a_case_twice_other_rules_code_or_versions_are_refused(runs, tmp_path):
     first, case = runs[0]
     twin = MadeRun(tmp_path / "twin")
     twin.proven(case, repeats=1)
     with pytest.raises(RequestError, match=rf"pytorch/single .*\({case.id}\)"):
         collect([first, twin.folder.path], tmp_path / "all")
     assert not (tmp_path / "all").exists()
-
-
-def test_what_was_measured_otherwise_is_refused(runs, tmp_path):
     other = MadeRun(tmp_path / "other")
     other.proven(case_of(sampling=Sampling(steps=8)), repeats=1)
     why = "were measured by different rules ([sampling])"
     with pytest.raises(RequestError, match=unlike(runs[0][0], other.folder.path, why)):
         collect([runs[0][0], other.folder.path], tmp_path / "all")
-
-
-def test_other_code_or_another_version_is_refused(runs, tmp_path):
     (first, _), (second, _) = runs
     for path, text in ((first, "one"), (second, "two")):
         (path / "bundles" / "pytorch").mkdir()
@@ -145,11 +134,6 @@ def test_figures_of_another_method_are_refused(runs, tmp_path):
     why = f"give figures of different methods ({METHOD} and {METHOD + 1})"
     with pytest.raises(RequestError, match=unlike(first, second, why)):
         collect([first, second], tmp_path / "all")
-
-
-def plain(record):
-    """As any run has it."""
-    return record.but(digest="", run="", plan="")
 
 
 def test_a_run_with_an_invalid_record_is_not_collected(runs, tmp_path):

@@ -37,15 +37,7 @@ def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Simple
     startable.adapters["alpha"].backends = (
         *(Backend(name, "text over TCP", f"wires:{kind}", "ddp") for name, kind in kinds.items()),
         Backend("narrow", "one operation", "wires:Wire", "ddp", ("broadcast",)),
-        Backend(
-            "elsewhere",
-            "not here",
-            "wires:Wire",
-            "ddp",
-            environment="nowhere",
-            programs=("mpiexec",),
-            remedy="tox run -e nowhere",
-        ),
+        Backend("elsewhere", "", "wires:Wire", "ddp", environment="nowhere", remedy="tox run -e nowhere"),
     )
     return startable
 
@@ -85,13 +77,8 @@ def test_what_is_no_size_is_named(option: str, words: str) -> None:
 
 
 def test_sizes_are_written_as_people_read_them() -> None:
-    assert [written(size) for size in (4, 1024, 1536, 1 << 26, 1 << 30)] == [
-        "4 B",
-        "1 KiB",
-        "1.5 KiB",
-        "64 MiB",
-        "1 GiB",
-    ]
+    sizes = (4, 1024, 1536, 1 << 26, 1 << 30)
+    assert [written(size) for size in sizes] == ["4 B", "1 KiB", "1.5 KiB", "64 MiB", "1 GiB"]
 
 
 @pytest.mark.parametrize("name", sorted(by_name()))
@@ -186,10 +173,16 @@ def slower(row: Times) -> Times:
     return row._replace(sample_s=[1e6 * each for each in row.sample_s]) if hasattr(row, "sample_s") else row
 
 
-def test_each_rank_s_record_says_how_quiet_its_host_was(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_a_record_says_how_quiet_its_host_was_and_its_run_what_the_command_was_without_a_cache(
+    stagebench, wired, tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "file" / "below"))
+    monkeypatch.setattr("sys.argv", ["/usr/bin/stagebench", "comm", "-o", str(Path("~/there").expanduser())])
     told = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
     assert told.code == 0, told.out
     folder = RunFolder.open(tmp_path / "run", COMM)
+    assert folder.about.command == ("stagebench", "comm", "-o", "~/there")
     (record,) = (folder.record(entry.id, 0) for entry in folder.cases)
     for rank in record.ranks:
         assert min(rank.noise.reference_before_s + rank.noise.reference_after_s) > 0
@@ -221,20 +214,6 @@ def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: 
     assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
 
 
-def test_the_command_line_is_kept_without_the_home_folder(
-    stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["/usr/bin/stagebench", "comm", "-o", str(Path("~/there").expanduser())])
-    assert stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run")).code == 0
-    assert RunFolder(tmp_path / "run").about.command == ("stagebench", "comm", "-o", "~/there")
-
-
-def test_it_needs_no_cache(stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "file" / "below"))
-    assert stagebench("comm", *FAST, "--backend", "wire", "--op", "broadcast", "-o", str(tmp_path / "run")).code == 0
-
-
 def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:
     command = ("comm", "--backend", "wire", "--op", "broadcast", "--op", "all-gather", *FAST, "-o", str(tmp_path))
     assert stagebench(*command).code == 0
@@ -250,9 +229,7 @@ def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object,
     assert "was begun with another plan" in str(other.error)
 
 
-def test_an_interrupted_run_says_how_far_it_came(
-    stagebench: Run, wired: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_says_how_far_it_came(stagebench, wired, tmp_path, monkeypatch):
     def interrupt(self: object, case: Case, record: object) -> None:
         raise KeyboardInterrupt
 
@@ -262,9 +239,7 @@ def test_an_interrupted_run_says_how_far_it_came(
     assert "stopped; 1 of 6 records" in str(told.error)
 
 
-def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(
-    stagebench: Run, wired: object, tmp_path: Path
-) -> None:
+def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, wired, tmp_path):
     everything = stagebench("comm", "--backend", "narrow", *FAST, "-o", str(tmp_path / "a"), "--json")
     assert everything.code == 0
     assert json.loads(everything.out)["outcomes"] == {"ok": 1}
@@ -282,6 +257,9 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
     told = stagebench("comm", "--backend", "elsewhere", *FAST, "-o", str(tmp_path))
     assert isinstance(told.error, Unavailable)
     assert "tox run -e nowhere" in str(told.error)
+    told = stagebench("comm", "--backend", "wire", "--launcher", "many", *EVERY, *FAST, "-o", str(tmp_path))
+    assert isinstance(told.error, Unavailable)
+    assert "no manyexec" in str(told.error)
 
 
 @pytest.mark.parametrize(
@@ -299,21 +277,11 @@ def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired:
         (("--ranks", "1", "--hosts", "a"), "one rank altogether"),
     ],
 )
-def test_slips_are_answered_before_anything_starts(
-    stagebench: Run, wired: object, tmp_path: Path, arguments: tuple[str, ...], words: str
-) -> None:
+def test_slips_are_answered_before_anything_starts(stagebench, wired, tmp_path, arguments, words):
     told = stagebench("comm", *arguments, "-o", str(tmp_path / "run"))
     assert isinstance(told.error, RequestError)
     assert words in str(told.error)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_launcher_that_is_not_here_is_unavailable_with_the_remedy(
-    stagebench: Run, wired: object, tmp_path: Path
-) -> None:
-    told = stagebench("comm", "--backend", "wire", "--launcher", "many", *EVERY, *FAST, "-o", str(tmp_path))
-    assert isinstance(told.error, Unavailable)
-    assert "no manyexec" in str(told.error)
 
 
 def test_list_backends(stagebench: Run, wired: object) -> None:
@@ -324,9 +292,7 @@ def test_list_backends(stagebench: Run, wired: object) -> None:
     assert "tox run -e nowhere" in rows["elsewhere"]["problem"]
 
 
-def test_sizes_for_which_the_budget_does_not_last_are_named(
-    stagebench: Run, wired: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_sizes_for_which_the_budget_does_not_last_are_named(stagebench, wired, tmp_path):
     asked = ("--op", "broadcast", "--sizes", "4:64", "--seconds", "0.01", "--budget", "0.001")
     told = stagebench("comm", "--backend", "wire", *asked, "-o", str(tmp_path / "run"))
     assert told.code == 0, told.err

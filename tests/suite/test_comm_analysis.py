@@ -7,9 +7,8 @@ import pytest
 
 from suite.analysis.links import factor, fitted, link, overlap, point
 from suite.contracts.case import Placement
-from suite.results.records import Record
 from suite.worker.messages import ExchangeTimes, OverlapTimes
-from tests.reports.made_comm import collective
+from tests.reports.made_comm import collective, exchanged
 from tests.support.sent import hello, joined
 
 SIZES = [4**power for power in range(1, 14)]
@@ -36,12 +35,14 @@ def test_an_operation_without_a_bus_factor_is_named():
         factor("scan", 2)
 
 
-def test_without_noise_the_fit_is_exact():
+def test_the_fit_is_exact_without_noise_and_small_messages_count_as_much_as_large_ones():
     found = fitted(SIZES, [ALPHA + BETA * size for size in SIZES])
     assert found.alpha == pytest.approx(ALPHA, rel=1e-9)
     assert found.beta == pytest.approx(BETA, rel=1e-9)
     assert found.error < 1e-9
     assert found.seconds(1e6) == pytest.approx(ALPHA + BETA * 1e6)
+    seconds = [(ALPHA + BETA * size) * (0.8 if size > 1e6 else 1.0) for size in SIZES]
+    assert fitted(SIZES, seconds).alpha == pytest.approx(ALPHA, rel=0.1)
 
 
 def test_with_noise_the_truth_lies_within_the_errors_as_often_as_they_say():
@@ -54,13 +55,7 @@ def test_with_noise_the_truth_lies_within_the_errors_as_often_as_they_say():
     assert 0.85 < inside / draws < 0.97  # two of them, at 95 % each
 
 
-def test_small_messages_count_as_much_as_large_ones():
-    """Large ones that are off by a fifth must not move alpha; unweighted they would make it negative."""
-    seconds = [(ALPHA + BETA * size) * (0.8 if size > 1e6 else 1.0) for size in SIZES]
-    assert fitted(SIZES, seconds).alpha == pytest.approx(ALPHA, rel=0.1)
-
-
-def test_neither_parameter_is_negative():
+def test_neither_parameter_is_negative_and_the_errors_are_those_of_the_free_fit():
     falling = fitted([4, 64, 1024], [3e-6, 2e-6, 1e-6])
     assert falling.beta == 0.0
     assert falling.alpha > 0
@@ -68,21 +63,6 @@ def test_neither_parameter_is_negative():
     steep = fitted([4, 64, 1024], [1e-9, 64e-9, 1024e-9])
     assert steep.alpha == 0.0
     assert steep.beta > 0
-
-
-def test_large_messages_alone_do_not_tell_latency_and_the_error_says_so():
-    """Of 1 to 16 MB on a 1 Gbit/s wire a start-up of 12 us is a thousandth: noise of 3 % hides it."""
-    noise, large, zeros = np.random.RandomState(1), [1 << 20, 1 << 22, 1 << 24], 0
-    for _ in range(50):
-        found = fitted(large, [(ALPHA + BETA * size) * math.exp(noise.normal(0, 0.03)) for size in large])
-        zeros += found.alpha == 0.0
-        assert found.alpha_error > 0
-        if found.alpha == 0.0:
-            assert not found.tells_latency
-    assert zeros > 5, "the case that this is about did not come up"
-
-
-def test_the_errors_are_those_of_the_free_fit_also_where_a_parameter_is_0():
     sizes, seconds = np.array([4.0, 64.0, 1024.0, 4096.0]), np.array([3.0e-6, 2.9e-6, 2.7e-6, 1.0e-6])
     found = fitted(sizes, seconds)
     assert found.beta == 0.0
@@ -94,7 +74,16 @@ def test_the_errors_are_those_of_the_free_fit_also_where_a_parameter_is_0():
     assert found.error > 2 * np.sqrt(np.mean(residuals**2)), "what is shown fits worse: that would be another spread"
 
 
-def test_a_latency_that_small_messages_show_is_told():
+def test_large_messages_alone_do_not_tell_latency_and_small_ones_do():
+    """Of 1 to 16 MB on a 1 Gbit/s wire a start-up of 12 us is a thousandth: noise of 3 % hides it."""
+    noise, large, zeros = np.random.RandomState(1), [1 << 20, 1 << 22, 1 << 24], 0
+    for _ in range(50):
+        found = fitted(large, [(ALPHA + BETA * size) * math.exp(noise.normal(0, 0.03)) for size in large])
+        zeros += found.alpha == 0.0
+        assert found.alpha_error > 0
+        if found.alpha == 0.0:
+            assert not found.tells_latency
+    assert zeros > 5, "the case that this is about did not come up"
     noise = np.random.RandomState(2)
     found = fitted(SIZES, [(ALPHA + BETA * size) * math.exp(noise.normal(0, 0.05)) for size in SIZES])
     assert found.tells_latency
@@ -109,41 +98,36 @@ def row(seconds, waits=(), kind="single", operation="all-reduce", size=1000):
     return ExchangeTimes(kind=kind, operation=operation, bytes=size, messages=1, sample_s=seconds)
 
 
-def record_of(ranks, outcome, reason, case=None):
-    """What of a record does not matter here is made up."""
-    return Record(
-        case=case or collective("wire", "all-reduce", Placement(), 0.1, (1, 4)),
-        case_id="x",
-        repeat=0,
-        outcome=outcome,
-        reason=reason,
-        ranks=ranks,
-        started="",
-        seconds=1.0,
-        interpreter={"path": "", "origin": "", "version": ""},
-        bundle="",
-        load={"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
-    )
+LINK = collective("wire", "all-reduce", Placement(), 0.1, (1, 4))
 
 
-def test_the_slowest_rank_counts():
+def test_the_slowest_rank_counts_and_there_and_back_the_first():
     found = point([row([1e-3, 3e-3, 2e-3]), row([2e-3, 1e-3, 2e-3])])
     assert found.seconds == 2e-3  # the median of 2, 3, 2
     assert found.algorithm_bandwidth == pytest.approx(500e3)
     assert found.bus_bandwidth == found.algorithm_bandwidth
     assert found.samples == 3
+    found = point([row([1e-3] * 3, operation="point-to-point"), row([5e-3] * 3, operation="point-to-point")])
+    assert found.seconds == 1e-3
 
 
 def scheduled(seconds, late, error=1e-6):
     return row(seconds)._replace(late_s=late, clock_error_s=error)
 
 
-def test_what_a_rank_began_late_is_left_out_and_counted():
+def test_a_rank_that_began_late_counts_apart_and_a_message_without_a_figure_is_left_out():
     late = [scheduled([1e-3, 9e-3, *[1e-3] * 4], [0.0, 8e-3, *[1e-7] * 4]), scheduled([2e-3] * 6, [0.0] * 6)]
     found = point(late)
     assert (found.high, found.samples, found.late, found.clock_error) == (2e-3, 5, 1, 1e-6)
     unsure = point([scheduled([1e-3] * 5, [0.0, 5e-4, 0.0, 0.0, 0.0], error=1e-3)])
     assert (unsure.samples, unsure.late) == (5, 0), "the clock cannot tell"
+    late = {4**6: 1.0}
+    rows = [scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5)._replace(bytes=size) for size in (4, 16, 64, 4**6)]
+    found = link(exchanged(LINK, [{"rank": 0, "hello": hello(), "exchanges": rows}]))
+    assert [each.seconds is None for each in found.singles] == [False, False, False, True]
+    assert [each.bytes for each in found.without_figure] == [4**6]
+    assert found.fit.beta == pytest.approx(1e-6)
+    assert found.to_dict()["points"][-1]["late"] == 5
 
 
 @pytest.mark.parametrize("in_time", range(6))
@@ -153,30 +137,10 @@ def test_fewer_than_five_samples_in_time_give_no_figure(in_time):
     assert (found.samples, found.late) == (in_time, 100 - in_time)
     told = (found.seconds, found.low, found.high, found.algorithm_bandwidth, found.bus_bandwidth)
     assert all(value is None for value in told) is (in_time < 5)
-    times = {
-        "exchange_s": [1e-3] * 100,
-        "compute_s": [1e-3] * 100,
-        "both_s": [1e-3] * 100,
-        "progressed_s": [1e-3] * 100,
-    }
+    times = {f"{name}_s": [1e-3] * 100 for name in ("exchange", "compute", "both", "progressed")}
     row = OverlapTimes(operation="all-reduce", bytes=8, slices=1, **times, late_s=late, clock_error_s=1e-6)
     hidden = overlap([row])
     assert all(value is None for value in (hidden.comm, hidden.hidden, hidden.hidden_with_progress)) is (in_time < 5)
-
-
-def test_a_message_without_a_figure_is_left_out_of_the_fit():
-    late = {4**6: 1.0}
-    rows = [scheduled([1e-6 * size] * 5, [late.get(size, 0.0)] * 5)._replace(bytes=size) for size in (4, 16, 64, 4**6)]
-    found = link(record_of([{"rank": 0, "hello": hello(), "exchanges": rows}], "ok", ""))
-    assert [each.seconds is None for each in found.singles] == [False, False, False, True]
-    assert [each.bytes for each in found.without_figure] == [4**6]
-    assert found.fit.beta == pytest.approx(1e-6)
-    assert found.to_dict()["points"][-1]["late"] == 5
-
-
-def test_there_and_back_is_the_first_rank_s_time():
-    found = point([row([1e-3] * 3, operation="point-to-point"), row([5e-3] * 3, operation="point-to-point")])
-    assert found.seconds == 1e-3
 
 
 def shares(comm, comp, both, progressed):
@@ -185,13 +149,9 @@ def shares(comm, comp, both, progressed):
     return found.hidden, found.hidden_with_progress
 
 
-def test_hidden_is_what_the_shorter_one_does_not_cost():
+def test_hidden_is_what_the_shorter_one_does_not_cost_where_it_is_determined():
     assert shares([2.0] * 3, [1.0] * 3, [2.5] * 3, [2.0] * 3) == pytest.approx((0.5, 1.0))
     assert shares([2.0] * 3, [1.0] * 3, [3.0] * 3, [2.4, 2.6, 2.5]) == pytest.approx((0.0, 0.5))
-
-
-def test_a_hidden_share_that_noise_made_is_not_told():
-    """More than everything, less than nothing, and one whose turns disagree."""
     assert shares([2.0] * 3, [1.0] * 3, [4.0] * 3, [0.5] * 3) == (None, None)
     assert shares([2.0, 2.9, 1.4], [1.0] * 3, [2.5, 2.4, 2.6], [2.5] * 3)[0] is None
     found, _ = shares([2.0] * 30, [1.0] * 30, [2.98, 3.03] * 15, [2.5] * 30)
@@ -211,7 +171,7 @@ def test_a_fit_that_is_as_wrong_as_it_is_large_tells_nothing(noise, least, most)
 
 def test_what_is_not_determined_is_no_limit_either():
     rows = [row([seconds] * 3, size=size) for size, seconds in ((4, 1e-6), (64, 9e-6), (256, 1e-6), (1024, 9e-6))]
-    found = link(record_of([{"rank": 0, "hello": hello(), "exchanges": rows}], "ok", ""))
+    found = link(exchanged(LINK, [{"rank": 0, "hello": hello(), "exchanges": rows}]))
     assert (found.fit.describes, found.bus_limit) == (False, None)
     told = found.to_dict()["fit"]
     assert (told["alpha_determined"], told["beta_determined"], told["bus_bandwidth"]) == (False, False, None)
@@ -224,7 +184,7 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
         {"rank": 1, "hello": hello(host="b"), "joined": None, "exchanges": rows[:3]},
     ]
     case = collective("wire", "all-reduce", Placement(ranks_per_node=2), 0.1, (1, 4, 16, 64))
-    found = link(record_of(said, "crash", "rank 1 died", case))
+    found = link(exchanged(case, said, "crash", "rank 1 died"))
     assert [each.bytes for each in found.singles] == [4, 16, 64]
     assert found.fit.beta == pytest.approx(1e-6)
     assert found.bus_limit == pytest.approx(1e6)
@@ -243,6 +203,6 @@ def test_a_rank_that_failed_leaves_the_sizes_that_all_had_finished():
 )
 def test_settings_are_those_of_the_rank_that_has_joined(begun, met, expected):
     never = {"rank": 0, "hello": (begun is not None and hello(settings=begun)) or None}
-    assert link(record_of([never], "crash", "")).settings == (begun or {})
+    assert link(exchanged(LINK, [never], "crash")).settings == (begun or {})
     both = {**never, "joined": None if met is None else joined(world=2, settings=met)}
-    assert link(record_of([both], "ok", "")).settings == expected
+    assert link(exchanged(LINK, [both])).settings == expected

@@ -230,23 +230,13 @@ def within(host, **changes):
     return host.but(machine={**host.machine._asdict(), **changes})
 
 
-def of_method(run, method, *cases):
-    """Let a run be measured by another method."""
-    run.folder.write_about(run.folder.about.but(method=method))
-    for case in cases:
-        run.changed(case, lambda record: record.update(method=method))
-
-
 def drifting(record):
     """Every step is measured later than the one before, and is 0.4 % quicker."""
     native = record["ranks"][0]["passes"]["native"]
     native["step_s"] = [seconds * 0.996**step for step, seconds in enumerate(native["step_s"])]
 
 
-@pytest.mark.parametrize(
-    ("repeats", "marks"),
-    [((0, 1, 2), ["trend"]), ((0, 1), [])],
-)
+@pytest.mark.parametrize(("repeats", "marks"), [((0, 1, 2), ["trend"]), ((0, 1), [])])
 def test_a_row_whose_processes_all_drift_is_marked(run, repeats, marks):
     case = run.proven(case_of(sampling=FULL))
     run.changed(case, drifting, repeats)
@@ -254,7 +244,10 @@ def test_a_row_whose_processes_all_drift_is_marked(run, repeats, marks):
 
 
 def test_a_run_of_an_older_method_is_compared_within_itself(run):
-    of_method(run, 1, run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0))
+    cases = run.proven(case_of()), run.proven(case_of("caffempi"), slower=2.0)
+    run.folder.write_about(run.folder.about.but(method=1))
+    for case in cases:
+        run.changed(case, put(1, "method"))
     assert [row.against.verdict for row in summarise(run.folder)] == ["leads", "slower"]
 
 

@@ -28,28 +28,18 @@ def test_ranks_that_share_a_connection_know_each_other() -> None:
     )
 
 
-def test_a_connection_of_a_rank_with_itself_says_nothing() -> None:
-    ranks = [rank(0, "a", ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:2", "127.0.0.1:1")), rank(1, "a")]
-    assert [(one.addresses, one.peers, one.others) for one in workers_of(ranks)] == [((), (), ())] * 2
-
-
-def test_one_rank_and_ranks_without_connections_are_nobody_s_peers() -> None:
+def test_a_rank_s_own_connection_one_rank_and_ranks_without_any_are_nobody_s_peers() -> None:
     assert workers_of([rank(0, "a", ("10.0.0.1:50", "10.0.0.2:70"))]) == ()
     assert workers_of([rank(0, "a"), rank(1, "b")]) == ()
+    ranks = [rank(0, "a", ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:2", "127.0.0.1:1")), rank(1, "a")]
+    assert [(one.addresses, one.peers, one.others) for one in workers_of(ranks)] == [((), (), ())] * 2
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        "10.0.0.1",
-        "lab1:80",
-        "10.0.0.1:http",
-        "10.0.0.1:65536",
-        "::1:80",
-        "[::1%a]:80",
-        "10.0.0.1: 8_0",
-        "]]10.0.0.1[[:80",
-        "x" * 5000,
+        *("10.0.0.1", "lab1:80", "10.0.0.1:http", "10.0.0.1:65536", "::1:80"),
+        *("[::1%a]:80", "10.0.0.1: 8_0", "]]10.0.0.1[[:80", "x" * 5000),
     ],
 )
 def test_an_end_without_address_and_port_breaks_a_record(end: str) -> None:

@@ -12,10 +12,13 @@ from suite.plugin_errors import blamed
 from suite.processes import interpreters as find
 
 
-def test_every_version_says_what_it_changed():
+def test_every_version_says_what_it_changed_and_an_older_import_is_named_with_its_new_place():
     assert sorted(CHANGES) == list(range(2, CONTRACT + 1))
     assert changes_since(CONTRACT) == ""
     assert "Knob from suite.contracts.knobs" in changes_since(1)
+    now = pytest.raises(RequestError, match=r"older contract: suite.adapter is suite.contracts.adapter now")
+    with now, blamed("the plugin 'lumen'"):
+        importlib.import_module("suite.adapter")
 
 
 @pytest.mark.parametrize(("was", "now"), sorted(MOVED.items()))
@@ -38,12 +41,6 @@ def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys: SimpleNam
     toys.adapters["alpha"].contract = CONTRACT + 1
     with pytest.raises(RequestError, match="newer stagebench"):
         plugins.adapters()
-
-
-def test_an_import_of_the_older_contract_is_named_with_its_new_place() -> None:
-    now = pytest.raises(RequestError, match=r"older contract: suite.adapter is suite.contracts.adapter now")
-    with now, blamed("the plugin 'lumen'"):
-        importlib.import_module("suite.adapter")
 
 
 def test_the_checkout_s_own_environments_are_looked_for_beside_its_tox_file() -> None:

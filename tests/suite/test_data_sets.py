@@ -28,9 +28,8 @@ WORKLOADS = by_name()
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.jpg")
-    }
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.jpg")}
+    return {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
 
 
 def small(folder: Path, **changes: int) -> Photographs:
@@ -50,13 +49,12 @@ def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
     assert {header(path) for path in found} == {(120, 90)}
     assert len(set(hashes(folder).values())) == 6, "every crop is another one"
     assert list(problems(found)) == [None] * 6
-
-
-def test_the_worker_reads_what_was_made(folder: Path) -> None:
     source = open_source(DataSet("folder", str(folder)), (3, 64, 64), 1000)
     image, label = source.sample(5)
     assert (image.shape, label, len(source)) == ((3, 64, 64), 2, 6)
     assert image.std() > 0.1, "a photograph is not flat"
+    recipe = Recipe(3, 2, 120, 90, 1, 97)
+    assert marker_of(folder) == Marker("stagebench data make imagenet-like", recipe, complete=True)
 
 
 def test_typical_size_is_that_of_imagenet(tmp_path: Path) -> None:
@@ -71,23 +69,17 @@ def test_the_same_seed_gives_the_same_files_and_another_does_not(folder: Path, t
     assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder).values())
 
 
-def test_an_interrupted_making_continues(folder: Path, data_home: Path) -> None:
+def test_an_interrupted_making_continues_and_what_is_empty_is_made_again(folder: Path, data_home: Path) -> None:
     unfinished = data_home / "imagenet-like"
     list(islice(photographs(small(unfinished)), 3))
     assert made("imagenet-like") is None, "an incomplete set is not offered"
-    kept = {path: path.stat().st_mtime_ns for path in images_so_far(unfinished)}
+    empty, *whole = images_so_far(unfinished)
+    empty.write_bytes(b"")  # as a power failure leaves one
+    kept = {path: path.stat().st_mtime_ns for path in whole}
     list(photographs(small(unfinished)))
     assert made("imagenet-like") == unfinished
     assert hashes(unfinished) == hashes(folder)
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items()), "what was there is not made again"
-
-
-def test_an_image_that_a_power_failure_left_empty_is_made_again(folder: Path, data_home: Path) -> None:
-    unfinished = data_home / "imagenet-like"
-    list(islice(photographs(small(unfinished)), 3))
-    images_so_far(unfinished)[0].write_bytes(b"")
-    list(photographs(small(unfinished)))
-    assert hashes(unfinished) == hashes(folder)
 
 
 def images_so_far(folder: Path) -> list[Path]:
@@ -174,12 +166,6 @@ def test_unreadable_images_are_found(tmp_path: Path) -> None:
     assert "text.png: not an image whose format is known" in text
 
 
-def test_the_marker_says_how_it_was_made(folder: Path) -> None:
-    assert marker_of(folder) == Marker(
-        "stagebench data make imagenet-like", Recipe(3, 2, 120, 90, 1, 97), complete=True
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -215,13 +201,10 @@ def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
     assert fit(str(data_home / "mnist"), "digits", graph, data_home).outcome is None
 
 
-def test_mnist_that_is_not_there_says_where_it_belongs(data_home: Path) -> None:
+def test_mnist_that_is_not_there_or_whose_labels_do_not_match_is_told_before_anything_starts(data_home: Path) -> None:
     found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
     assert found.outcome == "unavailable"
     assert found.reason.endswith(f"get it: put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}")
-
-
-def test_labels_that_do_not_match_their_images_are_told_before_anything_starts(data_home: Path) -> None:
     put_mnist(data_home / "mnist", images=5, labels=4)
     found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
     assert found.outcome == "wrong"

@@ -67,18 +67,12 @@ def case(strategy: str, ranks: int = 4, device: str = "cpu", launcher: str = "to
     return Case("toy", strategy, "mnist_small", placement, batch, knobs=knobs.values(KNOBS, asked))
 
 
-def test_devices_hold_a_network_together_as_the_strategy_says():
+def test_a_strategy_s_sizes_synchrony_and_wire_share_follow():
     found = [Toy().model_parallel_size(case(name, held=2)) for name in ("ddp", "pipeline", "hybrid")]
     assert found == [1, 4, 2]
     assert [Toy().microbatches(case(name, pieces=3)) for name in ("ddp", "pipeline")] == [1, 3]
-
-
-def test_a_value_of_a_knob_takes_synchrony_away():
     assert [Toy().synchronous(case("ddp", rounding=value)) for value in ("none", "half")] == [True, False]
     assert not Toy().synchronous(case("blocks"))
-
-
-def test_who_meets_seldom_or_holds_a_part_need_not_use_the_wire():
     found = [Toy().wire_share(case(name)) for name in ("ddp", "pipeline", "blocks")]
     assert found == [1 / 64, 0.0, 0.0]
 

@@ -23,7 +23,7 @@ from suite.text import counted
 from suite.worker import messages
 from suite.worker.case_parts import Sampling
 from suite.worker.messages import ExchangeTimes, Pass
-from tests.reports.made_comm import collective
+from tests.reports.made_comm import collective, exchanged
 from tests.support.sent import hello
 
 SAMPLING = Sampling(processes=2)
@@ -36,21 +36,15 @@ def timed(name: str, wall_s: float, samples: int = 40, loss: float | None = None
     return Pass(name=name, wall_s=wall_s, samples=samples, loss=loss, step_s=steps, warmup_s=steps, steady=True)
 
 
+WALLS = {"native": 2.0, "staged": 2.5}
+
+
 def record(case: Case, outcome: str = "ok", **changes: Any) -> Record:
     ranks = [
-        Rank(
-            rank=rank,
-            passes={
-                "native": timed("native", 2.0 + rank, loss=6.0 + rank),
-                "staged": timed("staged", 2.5 + rank, loss=6.0 + rank),
-            },
-        )
+        Rank(rank=rank, passes={name: timed(name, wall + rank, loss=6.0 + rank) for name, wall in WALLS.items()})
         for rank in range(case.placement.ranks)
     ]
-    given = {"case_id": case.id, "case": case, "repeat": 0, "outcome": outcome, "started": "", "seconds": 12.0}
-    where = {"interpreter": {"path": "/python", "origin": "here", "version": "3.11.7"}, "bundle": ""}
-    load = {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)}
-    return Record.model_validate({**given, **where, "load": load, "proof": "k1", "ranks": ranks, **changes})
+    return exchanged(case, outcome=outcome, **{"seconds": 12.0, "proof": "k1", "ranks": ranks, **changes})
 
 
 def proof(key: str, passed: bool, reason: str = "") -> Proof:
@@ -193,33 +187,18 @@ def test_collectives_are_shown_by_the_same_display(live: bool) -> None:
     terminal, stream = Terminal(80), io.StringIO()
     display = terminal.display if live else plain(stream)
     case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1024,))
-    rows = [
-        {
-            "kind": "single",
-            "operation": "broadcast",
-            "bytes": 4096,
-            "messages": 1,
-            "sample_s": [2e-3] * 5,
-            "late_s": [0.0] * 5,
-        }
-    ]
-    given = {"case_id": case.id, "case": case, "repeat": 0, "outcome": "ok", "started": "", "seconds": 2.0}
-    where = {"interpreter": {"path": "/python", "origin": "here", "version": "3.11.7"}, "bundle": ""}
-    load = {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)}
+    rows = [ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5)]
     ranks = [{"rank": rank, "exchanges": rows} for rank in range(2)]
     display.begin([entry(case)], 1, 0)
     display.started(case, 0)
-    display.message(case, 0, ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5))
-    assert displays.rank_state(ExchangeTimes("single", "broadcast", 4096, 1, [2e-3] * 5, [0.0] * 5)) == (
-        "broadcast of 4 KiB: 2,000 µs"
-    )
-    display.finished(case, Record.model_validate({**given, **where, "load": load, "ranks": ranks}))
+    display.message(case, 0, rows[0])
+    assert displays.rank_state(rows[0]) == "broadcast of 4 KiB: 2,000 µs"
+    display.finished(case, exchanged(case, ranks))
     display.end()
     lines = terminal.lines if live else stream.getvalue().splitlines()
     assert any("wire broadcast, 2 ranks" in line for line in lines)
-    assert [line.split() for line in lines if "4 KiB" in line] == [
-        ["4", "KiB", "1", "2,000", "2,000", "2,000", "2.05", "2.05", "5", "0"]
-    ]
+    (row,) = [line.split() for line in lines if "4 KiB" in line]
+    assert row == ["4", "KiB", "1", "2,000", "2,000", "2,000", "2.05", "2.05", "5", "0"]
     assert lines[-1] == "1 of 1 process measured in 0:00"
 
 
@@ -255,14 +234,11 @@ def test_a_log_on_a_full_disk_ends_no_run(refused: int, ends: bool) -> None:
         plain(Full()).note("the time is up")
 
 
-def test_one_is_not_many() -> None:
+def test_one_is_not_many_and_ranks_in_the_same_state_are_told_together() -> None:
     assert (counted(1, "case"), counted(2, "case")) == ("1 case", "2 cases")
     stream = io.StringIO()
     plain(stream).begin([entry(ONE)], 1, 0)
     assert stream.getvalue() == "1 case, 1 process\n"
-
-
-def test_ranks_in_the_same_state_are_told_together() -> None:
     assert by_state(dict.fromkeys(range(4), "native")) == ["ranks 0-3  native"]
     assert by_state({0: "a", 1: "b", 2: "a"}) == ["2 ranks  a", "rank 1  b"]
 
@@ -280,13 +256,8 @@ def test_the_rate_is_global_and_needs_every_rank() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (19.34, "19.3"),
-        (3.4, "3.40"),
-        (1234.5, "1,234"),
-        (0.0312, "0.031"),
-        (2e-7, "2e-07"),
-        (0.0, "0"),
-        (-6.5, "-6.50"),
+        *((19.34, "19.3"), (3.4, "3.40"), (1234.5, "1,234"), (0.0312, "0.031")),
+        *((2e-7, "2e-07"), (0.0, "0"), (-6.5, "-6.50")),
     ],
 )
 def test_three_digits_that_matter(value: float, told: str) -> None:

@@ -35,16 +35,13 @@ def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable:
     assert found["host"]["cores"] >= 1
 
 
-def test_doctor_is_content_with_one_framework(stagebench: Run, startable: SimpleNamespace) -> None:
+def test_doctor_is_content_with_one_framework_and_uses_the_real_finders(stagebench, startable):
     found = json.loads(stagebench("doctor", "--json").out)
     alpha = found["adapters"][0]
     assert found["ready"]
     assert isinstance(alpha["python"], str)
     assert Path(alpha["interpreter"]).exists()
     assert stagebench("doctor").code == 0
-
-
-def test_doctor_uses_the_real_finders(startable: SimpleNamespace) -> None:
     state = doctor.adapter_state(startable.adapters["beta"], [])
     assert state["versions"] == {"toy": "1"}
     assert state["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -79,9 +76,7 @@ def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stage
         ("raise NotImplementedError('a stub still')", None),  # the adapter's own fault: what is installed is good
     ],
 )
-def test_doctor_makes_a_damaged_environment_anew(
-    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, remedy: str | None
-) -> None:
+def test_doctor_makes_a_damaged_environment_anew(startable, tmp_path, monkeypatch, body, remedy):
     alpha = startable.adapters["alpha"]
     (tmp_path / "damaged.py").write_text(body + "\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -126,18 +121,13 @@ def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: Simp
         ("4:memory:/", "", "1\n", False),
     ],
 )
-def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(
-    tmp_path: Path, group: str, at: str, value: str, warned: bool
-) -> None:
+def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(tmp_path, group, at, value, warned):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(group + "\n")
     (tmp_path / "sys/fs/cgroup" / at).mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup" / at / "memory.oom.group").write_text(value)
-    told = [
-        warning
-        for warning in doctor.host_warnings(doctor.host_facts(tmp_path, tmp_path))
-        if "memory.oom.group" in warning
-    ]
+    warnings = doctor.host_warnings(doctor.host_facts(tmp_path, tmp_path))
+    told = [warning for warning in warnings if "memory.oom.group" in warning]
     assert len(told) == warned
     assert all("give cases a `memory_limit`, or write 0 there" in warning for warning in told)
 
@@ -171,9 +161,7 @@ def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> N
     assert doctor.adapter_state(alpha, ["GPU 0: NVIDIA H200"])["devices"] == ["cpu", "cuda"]
 
 
-def test_doctor_tells_of_a_setting_that_does_not_work_and_goes_on(
-    stagebench: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tells_of_a_setting_that_does_not_work_and_goes_on(stagebench, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", "/no-such-python")
     told = stagebench("doctor")
     assert told.code == 1

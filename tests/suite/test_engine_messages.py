@@ -31,13 +31,10 @@ def engine(folder: Path, program: str, limit: float = 20, **more: Any) -> Attemp
     return run([process], 1, folder, Limits(limit, limit), lambda rank, message: None)
 
 
-def test_the_limits_do_not_count_in_the_queue(tmp_path: Path) -> None:
+def test_the_limits_count_from_the_end_of_the_queue(tmp_path: Path) -> None:
     found = engine(tmp_path, "time.sleep(2); report(Path(), Begun('7'));" + DONE, limit=1, queues=True)
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.evidence["engine"] == [Begun("7")]
-
-
-def test_they_count_from_its_end(tmp_path: Path) -> None:
     found = engine(tmp_path, "time.sleep(1); report(Path(), Begun()); time.sleep(30)", limit=1, queues=True)
     assert found.outcome == "timeout"
     assert 2 <= found.seconds < 10
@@ -47,9 +44,7 @@ def test_they_count_from_its_end(tmp_path: Path) -> None:
     ("certain", "outcome", "reason"),
     [(True, "timeout", "job 7 was out of time"), (False, "crash", "rank 0: the others have gone")],
 )
-def test_what_it_is_certain_of_explains_the_ranks_reports(
-    tmp_path: Path, certain: bool, outcome: str, reason: str
-) -> None:
+def test_what_it_is_certain_of_explains_the_ranks_reports(tmp_path, certain, outcome, reason):
     reports = f"report(Path(), EngineFailed('timeout', 'job 7 was out of time', time.time(), {certain}));"
     found = engine(tmp_path, DIED + reports + "sys.exit(1)")
     assert (found.outcome, found.reason) == (outcome, reason)
@@ -65,9 +60,8 @@ def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path: Path, 
 
 
 def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "engine.jsonl").write_text(
-        '{"type": "engine failed", "kind": "crash", "message": "old", "time_s": 1.0}\n'
-    )
+    old = '{"type": "engine failed", "kind": "crash", "message": "old", "time_s": 1.0}\n'
+    (tmp_path / "engine.jsonl").write_text(old)
     assert engine(tmp_path, DONE).outcome == "ok"
 
 

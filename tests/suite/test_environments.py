@@ -13,7 +13,6 @@ import pytest
 from suite.contracts.adapter import Adapter
 from suite.errors import RequestError, Unavailable
 from suite.processes import interpreters as environments
-from suite.processes import interpreters as interpreter
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -40,7 +39,7 @@ def alone(tmp_path, monkeypatch):
     """No environments but the test's own."""
     monkeypatch.setenv(environments.TOX_DIR, str(tmp_path / "tox"))
     monkeypatch.delenv("STAGEBENCH_PYTHON_WANTING", raising=False)
-    interpreter.examine.cache_clear()
+    environments.examine.cache_clear()
 
 
 @pytest.fixture
@@ -68,11 +67,14 @@ def test_the_running_interpreter_is_taken_when_it_has_all(tmp_path):
     assert re.fullmatch(r"\d+\.\d+.*", found.packages["pluggy"])
 
 
-def test_the_tox_environment_comes_first_and_keeps_its_own_path(tox_environment):
+def test_the_tox_environment_comes_first_and_the_survey_tells_of_every_place(tox_environment):
     found = environments.find(NOWHERE)
     assert (found.path, found.origin) == (tox_environment, "tox environment wanting")
     assert found.path.is_symlink()  # resolved, it would be another environment's
     assert found.packages == {"numpy": "", "no_such_framework": ""}
+    (tox, problem), (running, other) = environments.survey(NOWHERE)
+    assert (tox.path, problem) == (tox_environment, None)
+    assert (running.origin, other) == ("the running interpreter", "has no no_such_framework")
 
 
 def test_a_tox_environment_that_lacks_something_is_told_when_nothing_else_has_it(tox_environment):
@@ -86,9 +88,11 @@ def test_a_tox_environment_that_lacks_something_is_told_when_nothing_else_has_it
     )
 
 
-def test_a_remark_on_the_remedy_stands_outside_the_command():
+def test_remedies_are_told_with_their_remarks():
     found = environments.remedy(SimpleNamespace(name="slow", remedy="tox run -e slow  # takes: ten minutes"))
     assert found.startswith("Make its environment with `tox run -e slow` (takes: ten minutes), or name one with")
+    with pytest.raises(environments.MissingRequirement, match=r"^wanting: no libbanana.so .*; apt install libbanana$"):
+        environments.find(Libraryless("pluggy"))
 
 
 def test_a_setting_goes_before_a_variable_and_that_before_tox(tox_environment, monkeypatch):
@@ -113,16 +117,16 @@ def test_a_setting_goes_before_a_variable_and_that_before_tox(tox_environment, m
 def test_an_explicit_setting_that_does_not_work_is_never_passed_over(
     tox_environment, tmp_path, monkeypatch, text, problem
 ):
-    monkeypatch.setattr(interpreter, "SECONDS", 0.4 if text == "sleep 60" else 30)
+    monkeypatch.setattr(environments, "SECONDS", 0.4 if text == "sleep 60" else 30)
     path = tmp_path / "python" if text is None else script(tmp_path / "python", text)
     with pytest.raises(RequestError, match=re.escape(f"wanting: --python wanting is {path}, which {problem}")):
         environments.find(NOWHERE, {"wanting": str(path)})
 
 
 def test_an_interpreter_that_does_not_answer_leaves_nothing_running(tmp_path, monkeypatch):
-    monkeypatch.setattr(interpreter, "SECONDS", 0.5)
+    monkeypatch.setattr(environments, "SECONDS", 0.5)
     path = script(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/pid; wait")
-    assert interpreter.examine(path, ()) == "did not answer within 0.5 s"
+    assert environments.examine(path, ()) == "did not answer within 0.5 s"
     assert not lasts(lambda: runs(int((tmp_path / "pid").read_text())))
 
 
@@ -151,33 +155,19 @@ def runs(pid):
         return False
 
 
-def test_what_start_up_files_print_is_passed_over(tmp_path):
-    path = script(tmp_path / "python", f'echo "module loaded"; exec {sys.executable} "$@"')
-    assert environments.find(HERE, {"wanting": str(path)}).path == path
-
-
-def test_an_interpreter_is_asked_once(tmp_path):
-    path = script(tmp_path / "python", f'echo asked >> {tmp_path}/count; exec {sys.executable} "$@"')
+def test_an_interpreter_is_asked_once_and_what_its_start_up_files_print_is_passed_over(tmp_path):
+    path = script(tmp_path / "python", f'echo loaded; echo asked >> {tmp_path}/count; exec {sys.executable} "$@"')
     for _ in range(3):
-        environments.find(HERE, {"wanting": str(path)})
+        assert environments.find(HERE, {"wanting": str(path)}).path == path
     assert (tmp_path / "count").read_text() == "asked\n"
 
 
-def test_our_own_path_is_not_lent(tmp_path, monkeypatch):
+def test_our_own_path_is_not_lent_and_environments_are_looked_for_here_and_in_the_checkout(tmp_path, monkeypatch):
     (tmp_path / "no_such_framework.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Unavailable, match="PYTHONPATH has no_such_framework, and is not handed on"):
         environments.find(NOWHERE)
-
-
-def test_the_survey_tells_of_every_place(tox_environment):
-    (tox, problem), (running, other) = environments.survey(NOWHERE)
-    assert (tox.path, problem) == (tox_environment, None)
-    assert (running.origin, other) == ("the running interpreter", "has no no_such_framework")
-
-
-def test_a_working_directory_s_and_the_checkout_s_environments_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.delenv(environments.TOX_DIR)
     monkeypatch.chdir(tmp_path)
     assert environments.tox_folders() == [tmp_path / ".tox", environments.CHECKOUT / ".tox"]
@@ -188,17 +178,12 @@ def test_old_interpreters_answer_too(version):
     old = next(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), None)
     if old is None:
         pytest.skip(f"no Python {version} among pyenv's")
-    probe = interpreter.examine(old, ("json", "no_such_framework"))
+    probe = environments.examine(old, ("json", "no_such_framework"))
     assert probe.version.startswith(version)
     assert (list(probe.packages), probe.missing) == (["json"], ("no_such_framework",))
-    assert re.match(r"\d+\.", interpreter.examine(old, ("pip",)).packages["pip"])
+    assert re.match(r"\d+\.", environments.examine(old, ("pip",)).packages["pip"])
 
 
 class Libraryless(Wanting):
     def missing(self, interpreter):
         return f"no libbanana.so for {interpreter.name}; apt install libbanana"
-
-
-def test_what_no_interpreter_brings_is_told_with_its_remedy():
-    with pytest.raises(environments.MissingRequirement, match=r"^wanting: no libbanana.so .*; apt install libbanana$"):
-        environments.find(Libraryless("pluggy"))

@@ -9,23 +9,19 @@ from suite.analysis.summary import summarise
 from suite.results.rank_report import Rank
 from tests.reports.made_experiments import exchanges as made
 from tests.reports.made_experiments import learner, taught
-from tests.reports.made_run import MadeRun
 
 
-def test_a_curve_counts_the_samples_of_all_ranks():
+def test_a_curve_counts_the_samples_of_all_ranks_and_is_smoothed_by_the_window_that_ends_at_a_point():
     found = curve(Learnt((), (0, 1, 9), (3.0, 2.0, 1.0), 0.9, (0.1, 0.2, 1.0)), 16)
     assert found.by(seconds=False) == (16.0, 32.0, 160.0)
     assert found.by(seconds=True) == (0.1, 0.2, 1.0)
-
-
-def test_smoothing_takes_the_window_that_ends_at_a_point():
     assert smoothed([1, 2, 3, 10], [4.0, 2.0, 0.0, 8.0], 2) == [4.0, 3.0, 1.0, 8.0]
     assert smoothed([1, 2], [4.0, None], 5) == [4.0, None]  # a loss that was no number is not smoothed away
     assert reached([1, 2, 3, 10], [4.0, 2.0, 0.0, 8.0], 3, 2) == 1.0
     assert reached([1, 2, 3], [4.0, 2.0, 0.0], 9, 2) is None
 
 
-def test_staleness_is_of_all_steps_of_all_ranks():
+def test_staleness_is_of_all_steps_of_all_ranks_and_a_spread_of_the_known():
     def noted(*notes):
         return [Rank(rank=rank, notes=each) for rank, each in enumerate(notes)]
 
@@ -35,9 +31,6 @@ def test_staleness_is_of_all_steps_of_all_ranks():
     assert staleness_of(ranks) == Staleness(1.5, 7.0, 40)
     assert staleness_of(noted({}, {"staleness": {"mean": 0.0, "max": 0, "steps": 0}})) is None
     assert joined_staleness([]) is None
-
-
-def test_a_spread_knows_the_known():
     assert spread([3.0, None, 1.0, 2.0]).__dict__ == {"value": 2.0, "low": 1.0, "high": 3.0, "of": 3}
     assert spread([None]) is None
     assert spread([1.0, 2.0]).overlaps(spread([2.0, 3.0]))
@@ -50,23 +43,17 @@ def found(tmp_path):
     return {variant.case.strategy: variant for variant in exchange.variants}, exchange
 
 
-def test_all_variants_of_a_training_stand_side_by_side(found):
+def test_equal_samples_and_equal_time_are_two_questions_of_all_variants(found):
     variants, exchange = found
     assert list(variants) == ["ddp", "dist_sync", "dist_async"]
     assert all(len(variant.curves) == 2 for variant in variants.values())  # two seeds
     assert exchange.samples == 90 * 16 * 4  # 1438 / 16 steps an epoch
     assert exchange.seconds == min(curve.seconds[-1] for variant in variants.values() for curve in variant.curves)
-
-
-def test_equal_samples_and_equal_time_are_two_questions(found):
     variants, _ = found
     losses = {name: (variant.after_samples.value, variant.after_seconds.value) for name, variant in variants.items()}
     assert losses["ddp"][0] == losses["dist_sync"][0] < losses["dist_async"][0]  # the same steps, and stale ones
     assert losses["ddp"][1] < losses["dist_sync"][1]  # which is slower
     assert variants["dist_async"].seen.value > variants["ddp"].seen.value > variants["dist_sync"].seen.value
-
-
-def test_the_smoothed_loss_is_nearer_the_truth_than_a_batchs(found):
     variants, exchange = found
     one = variants["ddp"].curves[0]
     truth = 2.3 * 2.718281828 ** (-(exchange.samples / 16) * (16 / 216) / 12) + 0.1
@@ -83,15 +70,13 @@ def test_speeds_are_those_of_the_native_pass(found):
     assert (variants["dist_async"].staleness.mean, variants["ddp"].staleness) == (pytest.approx(1.4), None)
 
 
-def test_one_strategy_or_another_training_is_no_comparison(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_one_strategy_or_another_training_is_no_comparison(run):
     for case in (learner("pytorch", 2), learner("caffempi", 2, lr=0.5), learner("caffempi", 1), learner("pytorch", 1)):
         run.proven(case, repeats=1, ranks=taught(case))
     assert exchanges(summarise(run.folder)) == []
 
 
-def test_a_knob_may_make_the_variant(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_a_knob_may_make_the_variant(run):
     for knob in ("layerwise", "merged"):
         case = learner("caffempi", 2, knobs={"overlap": knob})
         run.proven(case, repeats=1, ranks=taught(case))
@@ -99,8 +84,7 @@ def test_a_knob_may_make_the_variant(tmp_path):
     assert [variant.case.knobs["overlap"] for variant in exchange.variants] == ["layerwise", "merged"]
 
 
-def test_records_without_seconds_are_compared_by_samples_alone(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_records_without_seconds_are_compared_by_samples_alone(run):
     for adapter in ("pytorch", "caffempi"):
         case = learner(adapter, 2)
         ranks = taught(case)

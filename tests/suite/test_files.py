@@ -26,14 +26,11 @@ def test_a_name_of_foreign_words_stays_in_its_folder(words: tuple[str, ...], nam
     assert file_name(*words) == name
 
 
-def test_what_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) -> None:
+def test_what_a_folder_refuses_is_named(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "record.json"
     with pytest.raises(StoreError) as caught:
         write_whole(path, "{}")
     assert str(caught.value) == f"cannot write {path}: No such file or directory; {ROOM}"
-
-
-def test_only_folders_are_flushed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         flush_folder(tmp_path / "file")

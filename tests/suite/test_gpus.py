@@ -44,19 +44,18 @@ def test_what_ranks_of_a_host_share_is_reported_once(run, name):
         throttled_by=["power cap", "thermal"],
     )
     (process,) = run.only().processes
-    assert process.gpus == (
-        Gpu("a", "NVIDIA H100", shared),
-        Gpu("b", "NVIDIA H100", GpuUse(uuid="GPU-1", watts=300.0)),
-    )
+    other = GpuUse(uuid="GPU-1", watts=300.0)
+    assert process.gpus == (Gpu("a", "NVIDIA H100", shared), Gpu("b", "NVIDIA H100", other))
     assert run.only().to_dict()["processes"][0]["gpus"][0]["use"]["celsius"] == 70
 
 
-def test_processes_that_ran_on_the_same_gpu_are_one_row(run):
+def test_the_words_are_those_that_ranks_write_and_processes_on_the_same_gpu_are_one_row(run):
     case = run.add(case_of())
     for repeat, watts in enumerate((100.0, 200.0, 300.0)):
         run.changed(case, during("native", ("a", [{"uuid": "GPU-1", "watts": watts}])), [repeat])
     (found,) = run.only().gpus
     assert found.use == GpuUse(uuid="GPU-1", watts=200.0)
+    assert set(gpu_watch.REASONS.values()) > FAULTS
 
 
 @pytest.mark.parametrize(
@@ -76,10 +75,6 @@ def test_what_should_not_slow_a_gpu_down_is_a_mark_that_excludes_nothing(run, re
     assert ("GPU throttled" in row.marks) is marked
     assert row.comparable
     assert "GPU throttled" in NOTED
-
-
-def test_the_words_are_those_that_ranks_write():
-    assert set(gpu_watch.REASONS.values()) > FAULTS
 
 
 def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):

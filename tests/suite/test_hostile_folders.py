@@ -19,6 +19,7 @@ from suite.cli import app, main
 from suite.errors import StagebenchError
 from suite.results.run_folder import RunFolder
 from suite.results.stored import sealed
+from tests.suite.measuring import PLAN
 from tests.support.errors import raising
 from workloads.networks import by_name
 
@@ -27,23 +28,6 @@ RUNS = max(FIXTURES.iterdir())  # of the newest format
 WRONG = (b"", b"[]", b"{}", b"null", b"NaN", b'"x"', b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe\x00\x01")
 FILES = ("run.json", "cases.json", "plan.toml", "hosts", "proofs", "records", "networks")
 REMEDY = re.compile(r"; (?=\w)|should |did you mean|known: |cannot be a run folder: ")  # what precedes what is right
-PLAN = """\
-name = "tiny"
-[sampling]
-quick = true
-warmup_steps = 3
-warmup_limit = 0.1
-steps = 2
-seconds = 0.01
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = "mnist_small"
-precision = "float64"
-batch = 2
-passes = ["native"]
-"""
 
 
 def ends_well(*arguments: str | Path, named: str = "") -> str:
@@ -256,9 +240,7 @@ def test_byte_code_that_came_with_a_run_is_not_run(measured: SimpleNamespace, un
         ("attempts/*/job.json", "1 ok"),
     ],
 )
-def test_a_run_is_not_measured_through_links(
-    measured: SimpleNamespace, unmeasured: Path, tmp_path: Path, place: str, told: str
-) -> None:
+def test_a_run_is_not_measured_through_links(measured, unmeasured, tmp_path, place, told):
     (link,) = unmeasured.glob(place)
     elsewhere = link.rename(tmp_path / "elsewhere")
     for path in elsewhere.rglob("*") if elsewhere.is_dir() else [elsewhere]:
@@ -342,13 +324,7 @@ LONG = "x" * 5000
     ids=lambda arguments: " ".join(str(each)[:12] for each in arguments),
 )
 @pytest.mark.parametrize("long", [LONG, "a b " * 5000], ids=["a word", "many words"])
-def test_a_name_that_is_too_long_is_one_short_message(
-    arguments: tuple[str | Path, ...],
-    long: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_name_that_is_too_long_is_one_short_message(arguments, long, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["stagebench", *(str(each).replace(LONG, long) for each in arguments)])
     assert main() in (1, 2)

@@ -20,7 +20,6 @@ from suite.analysis.compare_runs import compare
 from suite.analysis.runs import MeasuredRun
 from suite.cli import app, data, measuring
 from suite.cli.display import Display
-from suite.contracts.case import Placement
 from suite.errors import RequestError
 from suite.text import command_line
 from suite.worker import messages
@@ -53,9 +52,7 @@ def pasted(printed: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_the_next_command_names_the_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_next_command_names_the_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     MadeRun(Path("run")).proven(case_of())
     foreign = Path(__file__).parents[1] / "fixtures" / "foreign" / "all_reduce_perf.txt"
@@ -81,10 +78,14 @@ def test_commands_that_a_message_names_quote_their_folders(tmp_path: Path, capsy
         compare(MeasuredRun.read(place / "a"), MeasuredRun.read(place / "b"), 0.03)
 
 
-def test_a_data_set_s_place_is_a_value_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path('/data/a "set"\\ of\nmine')
     data._say_how_to_use(path, path)
     assert tomllib.loads(capsys.readouterr().out.removeprefix("in a plan: ")) == {"data": str(path)}
+    left = SimpleNamespace(samples=1, which=[f"{NAME}.jpg: not an image"])
+    marker: Any = SimpleNamespace(samples=1, skipped=left, parts=[1], adapter=NAME)
+    data._show_packed(Path(f"/data/{NAME}"), marker)
+    clean(capsys.readouterr().out)
 
 
 def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: Path) -> None:
@@ -97,13 +98,6 @@ def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: P
     clean(told.out)
 
 
-def test_data_convert_names_what_it_skipped_without_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    left = SimpleNamespace(samples=1, which=[f"{NAME}.jpg: not an image"])
-    marker: Any = SimpleNamespace(samples=1, skipped=left, parts=[1], adapter=NAME)
-    data._show_packed(Path(f"/data/{NAME}"), marker)
-    clean(capsys.readouterr().out)
-
-
 def test_layers_of_a_file_are_printed_without_codes(stagebench: Run, tmp_path: Path) -> None:
     layer = {"layer": NAME, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4_000_000}
     (tmp_path / "layers.json").write_text(json.dumps([layer]))
@@ -114,8 +108,11 @@ def test_layers_of_a_file_are_printed_without_codes(stagebench: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_session_is_shown_without_codes(live: bool) -> None:
-    case, stream = ONE.on(data=f"/data/{NAME}"), io.StringIO()
+@pytest.mark.parametrize(
+    "case", [ONE.on(data=f"/data/{NAME}"), collective(NAME, "broadcast")], ids=["training", "comm"]
+)
+def test_a_session_is_shown_without_codes(live, case):
+    stream = io.StringIO()
     console = Console(file=stream, width=300, force_terminal=live, color_system=None)
     display = Display(console)
     display.begin([entry(case, "unavailable", f"a {NAME}"), entry(case)], 1, 0)
@@ -130,18 +127,3 @@ def test_a_session_is_shown_without_codes(live: bool) -> None:
     text = OF_RICH.sub("", stream.getvalue()) if live else stream.getvalue()
     clean(text)
     assert text.count("name") >= 6
-
-
-@pytest.mark.parametrize("live", [False, True])
-def test_communication_is_shown_without_codes(live: bool) -> None:
-    case = collective(NAME, "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1,))
-    ended = record(case, "crash", reason=f"no {NAME}", ranks=[], proof=None)
-    stream = io.StringIO()
-    display = Display(Console(file=stream, width=300, force_terminal=live, color_system=None))
-    display.begin([entry(case, "unavailable", f"a {NAME}"), entry(case)], 1, 0)
-    display.started(case, 0)
-    display.finished(case, ended)
-    display.end()
-    text = OF_RICH.sub("", stream.getvalue()) if live else stream.getvalue()
-    clean(text)
-    assert text.count("name") >= 4

@@ -29,19 +29,13 @@ def timed(name, steps):
     return {"name": name, "samples": 8, "steady": True, "warmup_s": steps, "step_s": steps, "wall_s": sum(steps)}
 
 
-def test_native_less_resident_tells_the_wait_and_the_slowest_reader_what_it_gives_alone():
+def test_native_less_resident_tells_the_wait_and_the_reader_what_it_gives_alone():
     found = input_wait([rank([1.0] * 4, [0.1] * 4, [0.2] * 3), rank([1.5] * 4, [0.6, 1.0, 0.6, 1.0], [0.5] * 3)])
     assert found.waited == pytest.approx(0.6)  # of each pair the slowest rank: 1.5 less 0.9, which is rank 0's
     assert found.share == pytest.approx(0.4)
     assert found.alone == pytest.approx([0.5] * 3)
-
-
-def test_without_resident_steps_only_the_reader_is_known():
     found = input_wait([rank([1.0] * 4, [], [0.2] * 3)])
     assert (found.waited, found.share, len(found.alone)) == (None, None, 3)
-
-
-def test_a_reader_that_has_a_batch_ready_takes_no_time_that_a_clock_sees():
     found = input_wait([rank([1.0] * 2, [0.0] * 2, [0.0, 0.0, 0.3])])
     assert np.all(found.alone > 0)
     assert found.alone.sum() == pytest.approx(0.3)
@@ -127,12 +121,7 @@ def uneven(run, case, waits):
     [
         ((0.0, 0.2, 0.0, 0.2), None, "open", "waiting is not determined: whether reading holds the network up is not"),
         ((0.09, 0.11, 0.09, 0.11), None, "reader", "10.0 % of an iteration is waiting: reading holds the network up"),
-        (
-            (0.03, 0.09, 0.03, 0.09),
-            None,
-            "open",
-            "6.0 % of an iteration is waiting: whether reading holds the network up",
-        ),
+        ((0.03, 0.09, 0.03, 0.09), None, "open", "6.0 % of an iteration is waiting: whether reading holds"),
         ((0.0, 0.2, 0.0, 0.2), 0.1, "open", "what holds it up is not determined"),
     ],
 )

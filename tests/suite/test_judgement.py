@@ -45,11 +45,14 @@ def changed(path, value, proof=GOOD):
     return from_json(Proof, content, "proof")
 
 
-def test_what_agrees_passes_and_names_its_worst_tensor():
+def test_what_agrees_passes_and_the_global_loss_is_the_mean_over_ranks():
     verdict = judge(attempt(GOOD, GOOD), WORKLOAD, FLOAT32)
     assert verdict.passed
     assert verdict.worst.what == "gradient"
     assert verdict.reason == ""
+    low, high = changed(("losses", "native", 0), 2.2), changed(("losses", "native", 0), 2.4)
+    assert judge(attempt(low, high), WORKLOAD, FLOAT32).passed
+    assert not judge(attempt(low, low), WORKLOAD, FLOAT32).passed
 
 
 @pytest.mark.parametrize(
@@ -91,9 +94,8 @@ def test_a_shape_comes_first_then_what_the_forward_left_then_gradients():
 
 def failing(*kinds, tensors=1):
     named = {f"{number}.weight": 0.5 for number in range(tensors)}
-    return judge(
-        attempt(GOOD._replace(errors={**GOOD.errors, **dict.fromkeys(kinds, named)})), WORKLOAD, FLOAT32
-    ).reason
+    proof = GOOD._replace(errors={**GOOD.errors, **dict.fromkeys(kinds, named)})
+    return judge(attempt(proof), WORKLOAD, FLOAT32).reason
 
 
 @pytest.mark.parametrize(
@@ -111,35 +113,36 @@ def test_a_failed_proof_says_where_to_look(kinds, place):
     assert place not in failing("logits", *kinds)
 
 
-def test_what_is_not_listed_is_counted():
+def test_what_is_not_listed_is_counted_and_a_multiple_is_named():
     reason = failing("logits", tensors=14).split("; ")
     assert len(reason) == 6
     assert reason[-1] == "and 9 more"
-
-
-def test_a_multiple_of_the_right_tensor_is_named():
     multiple = changed(("errors", "gradient", "fc1.weight"), 7.0)._replace(factors={"gradient of fc1.weight": 8.0})
     assert "(allowed 1e-05): it is 8 times the right one; " in judge(attempt(multiple), WORKLOAD, FLOAT32).reason
 
 
-def test_the_worst_rank_decides():
+def test_the_worst_rank_decides_and_counts_are_every_rank_s():
     verdict = judge(attempt(GOOD, changed(("errors", "gradient", "fc1.weight"), 1.0)), WORKLOAD, FLOAT32)
     assert not verdict.passed
+    verdict = judge(attempt(GOOD, changed(("macs",), 1)), WORKLOAD, FLOAT32)
+    assert not verdict.passed
+    assert verdict.reason == "macs is 1, the workload has 627840"
 
 
-def test_the_global_loss_is_the_mean_over_ranks():
-    low, high = changed(("losses", "native", 0), 2.2), changed(("losses", "native", 0), 2.4)
-    assert judge(attempt(low, high), WORKLOAD, FLOAT32).passed
-    assert not judge(attempt(low, low), WORKLOAD, FLOAT32).passed
-
-
-def test_a_proof_that_did_not_run_has_not_passed():
+def test_what_did_not_run_or_fails_in_float64_has_not_passed():
     verdict = judge(attempt(outcome="crash", reason="rank 1 died"), WORKLOAD, FLOAT32)
     reason = "the proof could not be run: crash, rank 1 died"
     assert verdict == Verdict(passed=False, outcome="crash", reason=reason)
+    measured = judge(attempt(GOOD), WORKLOAD, FLOAT32)
+    exact = judge(attempt(changed(("errors", "gradient", "fc1.weight"), 3e-6)), WORKLOAD, tolerance("float64"))
+    refuted, identity = joined(measured, exact)
+    assert not refuted.passed
+    assert refuted.reason.startswith("in float64: gradient of fc1.weight")
+    assert not identity.passed
+    assert joined(measured, None) == (measured, None)
 
 
-def test_bounds_are_widened_by_what_rounding_alone_does_to_the_network():
+def test_every_kind_of_finding_has_a_bound_which_rounding_widens():
     far = changed(("errors", "gradient", "fc1.weight"), 3e-2)
     rounded = changed(("errors", "gradient", "conv1.weight"), 2e-2)
     assert not judge(attempt(far), WORKLOAD, FLOAT32).passed
@@ -148,9 +151,6 @@ def test_bounds_are_widened_by_what_rounding_alone_does_to_the_network():
     assert (widened.gradient, widened.parameter, widened.logits) == (4e-2, FLOAT32.parameter, FLOAT32.logits)
     lost = changed(("errors", "gradient", "conv1.weight"), 1.4)
     assert FLOAT32.widened(distances(lost)).gradient == 0.8  # a tensor that has lost its direction is never allowed
-
-
-def test_every_kind_of_finding_has_a_bound():
     losses = ProofLosses(staged=[2.0, 2.0, 2.0], native=[2.0, 2.0, 2.0], oracle=[2.0, 2.1, 2.2])
     errors = {
         "logits": {"logits": 0.01},
@@ -162,22 +162,6 @@ def test_every_kind_of_finding_has_a_bound():
     far = distances(GOOD._replace(losses=losses, errors=errors))
     assert [far.of(kind) for kind in errors] == [0.02, 0.02, 0.03, 0.04, 0.05]
     assert (far.loss, far.later_loss) == (0.0, pytest.approx(0.2 / 2.2))
-
-
-def test_a_proof_fails_whose_float64_fails():
-    measured = judge(attempt(GOOD), WORKLOAD, FLOAT32)
-    exact = judge(attempt(changed(("errors", "gradient", "fc1.weight"), 3e-6)), WORKLOAD, tolerance("float64"))
-    refuted, identity = joined(measured, exact)
-    assert not refuted.passed
-    assert refuted.reason.startswith("in float64: gradient of fc1.weight")
-    assert not identity.passed
-    assert joined(measured, None) == (measured, None)
-
-
-def test_counts_are_every_rank_s():
-    verdict = judge(attempt(GOOD, changed(("macs",), 1)), WORKLOAD, FLOAT32)
-    assert not verdict.passed
-    assert verdict.reason == "macs is 1, the workload has 627840"
 
 
 def test_a_line_that_is_no_login_is_passed_over(tmp_path):

@@ -193,11 +193,8 @@ def test_looking_after_every_round_makes_no_false_verdicts():
 
 def test_a_noisy_row_leaves_the_pairs_of_the_others_as_they_are():
     """Measured in a quick run: one row's rounds were 12.4, 20.5 and 13.1."""
-    quiet = {
-        "a": rounds(26.5, 26.0, 26.2, 26.6),
-        "b": rounds(21.2, 20.9, 21.0, 21.3),
-        "c": rounds(24.1, 23.7, 23.9, 24.2),
-    }
+    quiet = {"a": rounds(26.5, 26.0, 26.2, 26.6), "b": rounds(21.2, 20.9, 21.0, 21.3)}
+    quiet["c"] = rounds(24.1, 23.7, 23.9, 24.2)
     noisy = {**quiet, "wild": rounds(12.4, 20.5, 13.1, 16.0)}
     assert verdicts(quiet)["b"].verdict == verdicts(noisy)["b"].verdict == "slower"
 

@@ -14,26 +14,20 @@ def rank(seconds, accuracies, losses, samples=100):
     return Training(epochs, list(range(len(losses))), losses, [])
 
 
-def test_an_epoch_lasts_as_long_as_on_its_slowest_rank():
+def test_an_epoch_and_an_opening_last_as_long_as_on_the_slowest_rank_and_a_target_may_be_missed():
     both = learnt([rank([2.0, 1.0], [0.5, 0.9], [2.0, 1.0]), rank([3.0, 0.5], [0.5, 0.9], [1.0, 0.0])], 0.9)
     assert [epoch.seconds for epoch in both.epochs] == [3.0, 1.0]
     assert both.epochs[0].rate == pytest.approx(200 / 3)
     assert both.losses == (1.5, 0.5)
     assert (both.best, both.seconds) == (0.9, 4.0)
     assert (both.target_epoch, both.target_seconds) == (2, 4.0)
-
-
-def test_an_input_is_opened_when_it_is_on_every_rank():
+    found = learnt([rank([1.0], [0.5], [2.0])], 0.9)
+    assert (found.target_epoch, found.target_seconds) == (None, None)
     ranks = [rank([1.0], [0.5], [2.0])._replace(open_s=seconds) for seconds in (0.5, 3.0, None)]
     assert learnt(ranks[:2], 0.9).opening_seconds == 3.0
     assert learnt(ranks, 0.9).opening_seconds is None, "a rank did not keep it"
     staggered = [one._replace(loss_steps=[at]) for at, one in enumerate(ranks[:2])]
     assert learnt(staggered, 0.9).opening_seconds == 3.0
-
-
-def test_a_target_that_is_never_reached_has_no_time():
-    found = learnt([rank([1.0], [0.5], [2.0])], 0.9)
-    assert (found.target_epoch, found.target_seconds) == (None, None)
 
 
 def test_energy_is_counted_until_the_target_is_reached():
@@ -44,16 +38,13 @@ def test_energy_is_counted_until_the_target_is_reached():
     assert learnt(ranks, 0.9).target_joules is None
 
 
-def test_curves_are_compared_over_the_first_steps_and_only_where_they_can_be():
+def test_curves_are_compared_over_the_first_steps_and_laid_out_as_their_losses_came():
     one = learnt([rank([1.0], [0.5], [2.0] * 60)], 0.9)
     other = learnt([rank([1.0], [0.5], [2.0] * 49 + [2.5] + [9.0] * 10)], 0.9)
     assert one.distance(other) == pytest.approx(0.5)
     broken = learnt([rank([1.0], [0.5], [2.0, None])], 0.9)
     assert one.distance(broken) is None
     assert broken.losses == (2.0, None)
-
-
-def test_losses_of_workers_that_wait_for_nobody_are_laid_out_as_they_came():
     fast, slow = rank([3.0], [0.5], [2.0, 1.0, 0.5]), rank([3.0], [0.5], [1.8])
     fast, slow = (
         each._replace(loss_steps=steps, loss_s=seconds)

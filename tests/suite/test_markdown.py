@@ -1,8 +1,6 @@
 """Whatever a label, a path or a reason holds, Markdown shows it as text."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 
 import pytest
 from markdown_it import MarkdownIt  # rich brings it
@@ -25,17 +23,8 @@ HOSTILE = (
     "&lt;b&gt; &copy;",
     "# $\\alpha$ <!-- x",
 )
-MARKUP = {
-    "html_inline",
-    "html_block",
-    "link_open",
-    "image",
-    "strong_open",
-    "em_open",
-    "s_open",
-    "heading_open",
-    "fence",
-}
+TEXT = {"strong_open", "em_open", "s_open", "heading_open", "fence"}
+MARKUP = {"html_inline", "html_block", "link_open", "image", *TEXT}
 
 
 def inline(source: str) -> Iterator[Token]:
@@ -57,20 +46,15 @@ def test_it_reads_as_it_was_given(given: str) -> None:
     assert [shown(cell) for cell in cells] == ["one", "two", "three", given, "x", given]
 
 
-def test_it_is_one_line_without_codes_and_homes() -> None:
+def test_it_is_one_line_without_codes_and_homes_in_a_fence_longer_than_what_it_holds() -> None:
     for line in (markdown_text, markdown_code):
         assert line("a\n\n# b\u2028c\x1b]0;x\x07 /home/ada/x").strip("`").replace("\\", "") == "a  # b c ~/x"
-
-
-def test_a_code_s_fence_is_longer_than_what_it_holds() -> None:
     assert markdown_code("results/a_b") == "`results/a_b`"
     assert markdown_code("a``b`c") == "``` a``b`c ```"
 
 
 @pytest.mark.parametrize("given", HOSTILE)
-def test_a_comparison_and_an_export_show_hostile_names_as_text(
-    given: str, stagebench: Callable[..., SimpleNamespace], tmp_path: Path
-) -> None:
+def test_a_comparison_and_an_export_show_hostile_names_as_text(given, stagebench, tmp_path):
     name = given.replace("/", "-")  # of a folder; a case's label has the last part of its data
     runs = [MadeRun(tmp_path / f"{word} {name}") for word in ("before", "after")]
     for run in runs:

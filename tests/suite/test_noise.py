@@ -27,11 +27,17 @@ def use(own_cpu_s: float | None, steal_cpu_s: float = 0.0) -> HostUse:
     return HostUse(seconds=10.0, cores=2, **cpu)
 
 
-def test_the_noisiest_host_and_rank_count() -> None:
+def test_the_noisiest_host_and_rank_and_the_slowest_gpu_count() -> None:
     found = noise_of(record(rank(0, use(14.0, 1.0), 0.1, 0.1), rank(1, use(11.0, 4.0), 0.1, 0.3, 0.2)))
     assert found.busy_share == pytest.approx(0.2)
     assert found.steal_share == pytest.approx(0.2)
     assert found.reference_slowdown == pytest.approx(2.0)
+    gpus = [GpuUse("GPU-1", sm_clock_hz=1.9e9), GpuUse("GPU-2", sm_clock_hz=1.2e9), GpuUse("GPU-3")]
+    assert noise_of(record(rank(0, use(11.0)._replace(gpus=gpus)), rank(1, use(11.0)))).gpu_clock_hz == 1.2e9
+    native = Pass(name="native", samples=2, steady=True, warmup_s=(), step_s=(1.0, 2.0), wall_s=3.0)
+    quiet, used = (Rank(rank=0, passes={"native": native._replace(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
+    assert noise_of(record(quiet)).set_aside_share == 0.0
+    assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
 
 
 def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
@@ -46,18 +52,6 @@ def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
     found = noise_of(record(*several))
     assert found.busy_share == pytest.approx(0.2)
     assert found.clock_hz == 2e9
-
-
-def test_the_clock_of_gpus_is_that_of_the_slowest_that_trained() -> None:
-    gpus = [GpuUse("GPU-1", sm_clock_hz=1.9e9), GpuUse("GPU-2", sm_clock_hz=1.2e9), GpuUse("GPU-3")]
-    assert noise_of(record(rank(0, use(11.0)._replace(gpus=gpus)), rank(1, use(11.0)))).gpu_clock_hz == 1.2e9
-
-
-def test_steps_that_were_set_aside_are_a_share_of_the_native_steps_time() -> None:
-    native = Pass(name="native", samples=2, steady=True, warmup_s=(), step_s=(1.0, 2.0), wall_s=3.0)
-    quiet, used = (Rank(rank=0, passes={"native": native._replace(set_aside_s=aside)}) for aside in (None, (0.5, 0.5)))
-    assert noise_of(record(quiet)).set_aside_share == 0.0
-    assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
 
 
 def slow_throughout(*host_s: tuple[str, str, float, float]) -> list[bool]:
@@ -87,16 +81,12 @@ def test_what_nobody_could_tell_is_none() -> None:
     assert noise_of(record(rank(0, None, 0.1))) == Noise(None, None, 1.0)
 
 
-def test_a_quiet_process_is_not_disturbed():
+def test_a_quiet_process_is_not_disturbed_and_a_warm_up_waits_for_what_a_row_is_marked_for():
     assert not Noise(0.01, 0.0, 1.02).disturbed
     assert not Noise(None, None, None).disturbed, "nobody could tell"
+    assert (of_ranks.BUSY, of_ranks.STOLEN) == (machine.BUSY, machine.STOLEN)
 
 
 @pytest.mark.parametrize("values", [(0.04, 0.0, 1.0), (0.0, 0.03, 1.0), (0.0, 0.0, 1.5)])
 def test_what_has_a_part_of_the_cores_disturbs(values):
     assert Noise(*values).disturbed
-
-
-def test_a_warm_up_waits_for_what_a_row_is_marked_for():
-    """The half that trains cannot import the controller's thresholds."""
-    assert (of_ranks.BUSY, of_ranks.STOLEN) == (machine.BUSY, machine.STOLEN)

@@ -39,9 +39,8 @@ def test_a_step_that_fails_or_hangs_does_not_stop_the_next(steps, tmp_path):
 
 def test_a_step_that_the_time_ended_is_no_failure_and_the_next_is_not_begun(steps, tmp_path):
     steps(long="import time; time.sleep(60)", later="print(1)")
-    assert {name: result["ended"] for name, result in results_of(["long", "later"], tmp_path, 0.3).items()} == {
-        "long": TIME_UP
-    }
+    results = results_of(["long", "later"], tmp_path, 0.3)
+    assert {name: result["ended"] for name, result in results.items()} == {"long": TIME_UP}
 
 
 def test_steps_that_time_nothing_run_side_by_side(monkeypatch, tmp_path):
@@ -77,10 +76,14 @@ def test_a_row_of_the_paper_is_kept_alone_with_its_batch_divided():
     assert (card["keep"]["adapter"], card["keep"]["workload"], card["keep"]["device"]) == ("pytorch", "alexnet", "cuda")
 
 
-def test_a_step_needs_only_steps_that_come_before_it():
+def test_steps_need_what_comes_before_them_and_the_page_names_those_that_there_are():
     names = list(on_a_card.STEPS)
     for name, step in on_a_card.STEPS.items():
         assert {names.index(need) for need in step.needs} <= set(range(names.index(name))), name
+    table = DOCS.read_text().partition("## Not proven yet")[2].partition("What wants more")[0]
+    for row in re.findall(r"^\|.*\|([^|]*)\|$", table, flags=re.MULTILINE)[2:]:
+        for named in re.findall(r"`([^`]*)`", row):
+            assert any(name.startswith(named.rstrip("…")) for name in on_a_card.STEPS), named
 
 
 def test_an_archive_holds_the_record_and_the_results_less_the_bundles(tmp_path):
@@ -93,10 +96,3 @@ def test_an_archive_holds_the_record_and_the_results_less_the_bundles(tmp_path):
     with tarfile.open(tmp_path / "all.tar.gz") as archive:
         assert {"on_a_card.json", "results/step.txt"} <= set(archive.getnames())
         assert not any("code.py" in name for name in archive.getnames())
-
-
-def test_the_page_names_only_steps_that_there_are():
-    table = DOCS.read_text().partition("## Not proven yet")[2].partition("What wants more")[0]
-    for row in re.findall(r"^\|.*\|([^|]*)\|$", table, flags=re.MULTILINE)[2:]:
-        for named in re.findall(r"`([^`]*)`", row):
-            assert any(name.startswith(named.rstrip("…")) for name in on_a_card.STEPS), named

@@ -17,19 +17,14 @@ from tests.support.control_group import small_group
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20
+VERSION_1 = "sys/fs/cgroup/memory"
 
 
 @pytest.mark.parametrize(
     ("files", "count"),
     [
         ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/memory.events": "low 0\noom 5\noom_kill 3\n"}, 3),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,memory:/a/b\n0::/\n",
-                "sys/fs/cgroup/memory/a/b/memory.oom_control": "under_oom 0\noom_kill 2\n",
-            },
-            2,
-        ),
+        ({"proc/self/cgroup": "4:cpu,memory:/a\n0::/\n", f"{VERSION_1}/a/memory.oom_control": "oom_kill 2\n"}, 2),
         ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "pgfault 9\noom_kill 7\n"}, 7),
         ({}, 0),
     ],

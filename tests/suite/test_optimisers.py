@@ -19,13 +19,10 @@ PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"
 WORKLOADS = by_name()
 
 
-def test_sgd_takes_the_workload_s_settings_scaled_with_the_batch() -> None:
+def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule() -> None:
     found = optimiser_settings("sgd", WORKLOADS["resnet50"], 512)
     assert found == {"optimiser": "sgd", "lr": pytest.approx(0.2), "momentum": 0.9, "weight_decay": 1e-4}
     assert optimiser_settings("sgd", WORKLOADS["resnet50"], 512, lr=0.5)["lr"] == 0.5
-
-
-def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
     found = optimiser_settings("adam", WORKLOADS["mnist_small"], 512)
     assert found == {
         "optimiser": "adam", "lr": 1e-3, "momentum": 0.0,
@@ -34,8 +31,6 @@ def test_adam_takes_its_authors_settings_whatever_the_batch() -> None:
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
 
-
-def test_a_case_s_fields_are_the_worker_s_rule() -> None:
     def rule(name: str) -> object:
         return optimiser(Case("a", "single", "alexnet", **optimiser_settings(name, WORKLOADS["alexnet"], 128)))
 
@@ -53,9 +48,7 @@ def cases(gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path]
     return resolved
 
 
-def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
-    cases: Callable[[str], list[Resolved]],
-) -> None:
+def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(cases):
     found = cases('optimiser = ["sgd", "adam"]\n')
     told = {(r.case.adapter, r.case.optimiser): r.reason for r in found}
     assert told == {

@@ -15,38 +15,27 @@ def layers(*rows):
     return made[::-1]
 
 
-def test_a_slow_link_hides_what_backward_has_left_after_the_first_gradient():
-    # Ready after 1, 3 and 4 s; each takes 10 s on the link, the first from 1 s on: the last arrives at 31 s.
-    assert overlappable(layers((1, 5), (2, 5), (1, 5)), comm_only=30, update=0) == pytest.approx(3)
-
-
-def test_a_quick_link_hides_all_but_the_first_layers_gradient():
-    assert overlappable(layers((10, 5), (10, 5), (10, 5)), comm_only=3, update=0) == pytest.approx(2)
-
-
-def test_a_layer_without_parameters_takes_time_and_moves_nothing():
-    assert overlappable(layers((1, 5), (4, 0), (1, 5)), comm_only=4, update=0) == pytest.approx(2)
-
-
-def test_updates_hide_too_but_not_the_last_ones():
-    # Backward ends at 2 s; arrivals at 11 and 21 s; the first update hides behind the second arrival.
-    assert overlappable(layers((1, 5), (1, 5)), comm_only=20, update=4) == pytest.approx(1 + 2)
-
-
-def test_the_end_of_backward_hides_nothing():
-    assert overlappable(layers((5, 0), (1, 0), (0, 7)), comm_only=2, update=1) == pytest.approx(2)
-    assert overlappable(layers((0, 7), (6, 0)), comm_only=2, update=1) == pytest.approx(0)
-
-
-def test_nothing_exchanged_is_no_figure():
-    assert overlappable(layers((1, 0)), comm_only=1, update=1) is None
-    assert overlappable([], comm_only=1, update=1) is None
-
-
-def test_layers_timed_one_by_one_are_scaled_to_their_stage():
-    # Half as long as by themselves: complete after 5, 10 and 15 s.
-    assert overlappable(layers((10, 5), (10, 5), (10, 5)), 3, 0, backward=15) == pytest.approx(2)
-    assert overlappable(layers((2, 5), (4, 5), (2, 5)), 30, 0, backward=4) == pytest.approx(3)
+@pytest.mark.parametrize(
+    ("rows", "comm_only", "update", "backward", "hidden"),
+    [
+        # Ready after 1, 3 and 4 s; each takes 10 s on the link, the first from 1 s on: the last arrives at 31 s.
+        (((1, 5), (2, 5), (1, 5)), 30, 0, None, 3),
+        (((10, 5), (10, 5), (10, 5)), 3, 0, None, 2),  # a quick link: all but the first layer's gradient
+        (((1, 5), (4, 0), (1, 5)), 4, 0, None, 2),  # a layer without parameters takes time and moves nothing
+        # Backward ends at 2 s; arrivals at 11 and 21 s; the first update hides behind the second arrival.
+        (((1, 5), (1, 5)), 20, 4, None, 1 + 2),
+        (((5, 0), (1, 0), (0, 7)), 2, 1, None, 2),  # the end of backward hides nothing
+        (((0, 7), (6, 0)), 2, 1, None, 0),
+        # Timed one by one, they take half as long in their stage: complete after 5, 10 and 15 s.
+        (((10, 5), (10, 5), (10, 5)), 3, 0, 15, 2),
+        (((2, 5), (4, 5), (2, 5)), 30, 0, 4, 3),
+        (((1, 0),), 1, 1, None, None),  # nothing is exchanged
+        ((), 1, 1, None, None),
+    ],
+)
+def test_what_can_be_hidden_of_an_exchange(rows, comm_only, update, backward, hidden):
+    found = overlappable(layers(*rows), comm_only, update, **({"backward": backward} if backward else {}))
+    assert found == (hidden if hidden is None else pytest.approx(hidden))
 
 
 def test_gradients_leave_when_they_are_complete_whatever_the_layers_order():

@@ -85,9 +85,7 @@ def test_a_launcher_may_number_the_nodes_as_it_likes_and_never_deal_out_the_rank
         ("192.0.2.7", "192.0.2.7", True, True),  # this machine's perhaps, behind a translation
     ],
 )
-def test_ranks_on_this_machine_where_another_was_asked_for_are_found_out(
-    monkeypatch: pytest.MonkeyPatch, asked: str, address: str | None, own_kernel: bool, fits: bool
-) -> None:
+def test_ranks_on_this_machine_where_another_was_asked_for_are_found_out(monkeypatch, asked, address, own_kernel, fits):
     def known(host: str) -> str:
         if address is None:
             raise OSError("unknown")
@@ -104,27 +102,19 @@ def sending(host: str, eth: int, lo: int = 0, steps: int = 10) -> RankReport:
     return RankReport(0, host, {"eth0": eth, "lo": lo}, steps)
 
 
-def test_bytes_that_took_the_wire_are_enough_and_one_host_needs_none() -> None:
+def test_a_host_that_sent_too_little_is_named_where_that_can_be_told() -> None:
+    words = transport_problem([sending("a", 5_000_000), sending("b", 20_000, lo=10**9)], 400_000.0, 1 / 64)
+    assert words is not None
+    assert words.startswith("gradients of 0.4 MB were exchanged in 10 steps between hosts, but the busiest interface")
+    assert "eth0, sent 0.02 MB meanwhile: they did not take the wire" in words
     assert transport_problem([sending("a", 5_000_000), sending("b", 4_000_000)], 400_000.0, 1.0) is None
     assert transport_problem([sending("a", 0), sending("a", 0)], 400_000.0, 1.0) is None
     assert transport_problem([sending("a", 0), sending("b", 0)], 400_000.0, 0.0) is None
-
-
-def test_a_host_that_sent_too_little_is_named_with_its_interface() -> None:
-    words = transport_problem([sending("a", 5_000_000), sending("b", 20_000, lo=10**9)], 400_000.0, 1 / 64)
-    assert words is not None
-    assert words.startswith(
-        "gradients of 0.4 MB were exchanged in 10 steps between hosts, but the busiest interface of b, "
-    )
-    assert "eth0, sent 0.02 MB meanwhile: they did not take the wire" in words
-
-
-def test_who_cannot_tell_is_not_judged() -> None:
     assert transport_problem([RankReport(0, "a", {}, 10), RankReport(1, "b", {}, 10)], 400_000.0, 1.0) is None
     assert busiest([RankReport(0, "a", {"lo": 7}, 10)]) == {}
 
 
-def test_the_steps_of_the_exchanging_passes_count() -> None:
+def test_the_steps_of_exchanging_passes_and_trainings_count_and_the_bytes_of_comm() -> None:
     passes = ("native", "staged", "compute_only", "comm_only", "io_only")
     sent = [
         hello(rank=3),
@@ -132,9 +122,6 @@ def test_the_steps_of_the_exchanging_passes_count() -> None:
         messages.Wire({"eth0": messages.Traffic(1, 2)}),
     ]
     assert RankReport.of(3, sent) == RankReport(3, "a", {"eth0": 2}, 9)
-
-
-def test_the_steps_of_a_training_count_and_so_do_the_bytes_of_comm() -> None:
     epochs = [messages.Epoch(1.0, 1.0, 8, steps, 0.5, 0.5) for steps in (20, 21)]
     assert RankReport.of(0, [hello(), messages.Training(epochs, [], [], [])]).steps == 41
     rows = [
@@ -192,26 +179,14 @@ def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch: pyt
 
 def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    four, rank = (
-        Placement(threads=4),
-        RankReport(0, socket.gethostname(), {}, 0, boot=boot(), cores=(0, 1), host_cores=64),
-    )
+    four = Placement(threads=4)
+    rank = RankReport(0, socket.gethostname(), {}, 0, boot=boot(), cores=(0, 1), host_cores=64)
     assert binding_problem(four, [rank]) is None
     assert "of the 2 of" in str(binding_problem(four, [replace(rank, cores=(0,))]))
     assert "of the 64 of" in str(binding_problem(four, [replace(rank, host="another")]))
 
 
-def test_ranks_that_drove_the_same_gpu_unasked_are_named() -> None:
-    ids = [("GPU-a", "GPU-b"), ("GPU-c", "GPU-a"), ()]
-    ranks = [RankReport(rank, "a", {}, 0, device_ids=each) for rank, each in enumerate(ids)]
-    assert devices_problem(TWO, ranks[1:]) is None
-    assert str(devices_problem(TWO, ranks)).startswith("ranks 0, 1 drove the same GPU, GPU-a: ")
-    assert devices_problem(replace(TWO, share_devices=True), ranks) is None
-    sent = [hello(), messages.Joined(0, 1, "none", {}, 1, {}, ["GPU-a"])]
-    assert RankReport.of(0, sent).device_ids == ("GPU-a",)
-
-
-def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> None:
+def test_ranks_with_other_cores_threads_or_gpus_than_asked_for_are_named() -> None:
     given = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "1"}
     ranks = [RankReport(rank, "a", {}, 0, threads=seen) for rank, seen in enumerate([given, {"OMP_NUM_THREADS": "4"}])]
     assert threads_problem(TWO, ranks[:1], given) is None
@@ -220,6 +195,13 @@ def test_a_rank_that_saw_other_numbers_of_threads_is_named_with_the_remedy() -> 
     assert words.endswith("take that setting away, or ask for as many threads")
     other = [replace(ranks[0], threads={**given, "OMP_NUM_THREADS": "1"})]
     assert "was to see OMP_NUM_THREADS=4 and saw 1:" in str(threads_problem(TWO, other, given))
+    ids = [("GPU-a", "GPU-b"), ("GPU-c", "GPU-a"), ()]
+    ranks = [RankReport(rank, "a", {}, 0, device_ids=each) for rank, each in enumerate(ids)]
+    assert devices_problem(TWO, ranks[1:]) is None
+    assert str(devices_problem(TWO, ranks)).startswith("ranks 0, 1 drove the same GPU, GPU-a: ")
+    assert devices_problem(replace(TWO, share_devices=True), ranks) is None
+    sent = [hello(), messages.Joined(0, 1, "none", {}, 1, {}, ["GPU-a"])]
+    assert RankReport.of(0, sent).device_ids == ("GPU-a",)
 
 
 def test_a_record_tells_which_interface_carried_how_much() -> None:

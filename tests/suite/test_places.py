@@ -53,25 +53,16 @@ def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, p
     ("name", "kept"),
     [("vm-1.site", "vm-1.site"), ("my host!", "my_host_"), ("../x", "_x"), ("-o", "o"), ("", "unnamed"), ("é", "_")],
 )
-def test_a_host_is_kept_under_a_name_that_a_file_can_have(
-    monkeypatch: pytest.MonkeyPatch, name: str, kept: str
-) -> None:
+def test_a_host_is_kept_under_a_name_that_a_file_can_have(monkeypatch, name, kept):
     """A system calls itself as it likes."""
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     assert this_host().host == kept
 
 
-@pytest.fixture
-def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container's user whom nothing knows."""
+def test_a_user_whom_nothing_knows_has_a_folder_for_temporary_files(monkeypatch, tmp_path):
     for name in ("HOME", "XDG_CACHE_HOME", "STAGEBENCH_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 123456789)
-
-
-def test_a_user_without_a_home_has_a_folder_for_temporary_files(
-    nameless: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     instead = Path(tempfile.gettempdir(), "stagebench-123456789")
     assert cache_root() == instead
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/sys")  # where nobody writes, as in a home that is mounted to be read
@@ -80,14 +71,13 @@ def test_a_user_without_a_home_has_a_folder_for_temporary_files(
     assert cache_root() == tmp_path / "stagebench"
 
 
-def test_a_home_that_nobody_knows_is_a_folder_of_that_name() -> None:
-    assert expanded("~no-such-user/set.npz") == Path("~no-such-user/set.npz")
-
-
-def test_a_machine_without_a_place_for_temporary_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_place_for_temporary_files_and_an_unknown_home_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
     with pytest.raises(Unavailable, match="TMPDIR"), scratch():
         pass
+    assert expanded("~no-such-user/set.npz") == Path("~no-such-user/set.npz")
 
 
 def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path: Path) -> None:
@@ -112,9 +102,7 @@ with held(Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("refused", [errno.ENOLCK, errno.ENOSYS])
-def test_a_file_system_without_locks_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
-) -> None:
+def test_a_file_system_without_locks_is_refused_by_name(tmp_path, monkeypatch, refused):
     def flock(*_: object) -> None:
         raise OSError(refused, os.strerror(refused))
 

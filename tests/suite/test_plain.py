@@ -12,24 +12,7 @@ from suite.processes.evidence import last_lines
 from suite.text import plain
 from suite.worker.homes import without_homes
 from suite.worker.variables import Variables, arithmetic, digest, settings
-
-PLAN = """\
-name = "home"
-[sampling]
-quick = true
-warmup_steps = 2
-warmup_limit = 0.01
-steps = 2
-seconds = 0.01
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = "mnist_small"
-precision = "float64"
-batch = 2
-passes = ["native"]
-"""
+from tests.suite.measuring import PLAN
 
 
 @pytest.mark.parametrize(
@@ -76,7 +59,7 @@ def test_a_log_s_last_lines_and_a_reason_are_plain(tmp_path):
     assert "\\x1b" not in str(attempt.evidence)
 
 
-def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
+def test_variables_that_bear_a_secret_or_lead_into_a_home_are_not_reported_so(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     given = {
         "HOROVOD_SECRET_KEY": "1",
@@ -89,9 +72,6 @@ def test_variables_that_bear_a_secret_are_not_reported(monkeypatch):
         "LD_PRELOAD": "/home/ada/x.so",
     }
     assert settings(given, Variables(["TF_"], ["HOROVOD_"])) == {"NCCL_DEBUG": "INFO", "LD_PRELOAD": "~/x.so"}
-
-
-def test_variables_that_lead_into_anybody_s_home_do_not_name_them(monkeypatch):
     monkeypatch.setenv("HOME", "/root")  # as of a service, or of a container
     given = {"LD_LIBRARY_PATH": "/home/ada/lib:/usr/lib:/root", "XLA_FLAGS": "--xla_dump_to=/Users/grace/x"}
     shown = {"LD_LIBRARY_PATH": "~/lib:/usr/lib:~", "XLA_FLAGS": "--xla_dump_to=~/x"}

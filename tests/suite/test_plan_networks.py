@@ -53,9 +53,6 @@ def test_a_python_file_s_network_is_a_workload(file: Callable) -> None:
     assert (workload.name, workload.graph().classes, workload.proof_batch) == ("mine", 10, 16)
     assert (workload.dataset, workload.proof_lr) == ("digits", 0.001)
     assert workload.source.endswith("/mine.py")
-
-
-def test_a_variable_graph_does_as_well(file: Callable) -> None:
     assert read(file("mine.py", PYTHON + "\ngraph, network = network().graph, None\n")).name == "mine"
 
 
@@ -93,9 +90,8 @@ def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, t
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
-    assert re.search(r"; (it should be|correct it|add one|take letters|return the Builder)", str(caught.value)), (
-        "a remedy"
-    )
+    remedy = r"; (it should be|correct it|add one|take letters|return the Builder)"
+    assert re.search(remedy, str(caught.value))
 
 
 def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -106,16 +102,13 @@ def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> 
         read(tmp_path / "folder.py")
 
 
-def test_a_plan_names_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespace, file: Callable) -> None:
+def test_a_plan_and_its_scale_name_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespace, file: Callable) -> None:
     file("mine.py", PYTHON)
     plan = registered(load(file("plan.toml", PLAN.format("./mine.py"))))
     assert plan.networks == ("mine",)
     found = resolve(plan, toys.adapters, toys.launchers, plugins.workloads())
     assert [(each.case.workload, each.outcome) for each in found] == [("alexnet", None), ("mine", None)]
     assert found[1].case.graph_digest == plugins.workloads()["mine"].graph().digest
-
-
-def test_a_scale_keeps_it_by_its_path(toys: SimpleNamespace, file: Callable) -> None:
     file("mine.py", PYTHON)
     text = PLAN.format("mine.py") + '[scale.small.keep]\nworkload = "mine.py"\n'
     plan = registered(load(file("plan.toml", text), "small"))
@@ -126,7 +119,9 @@ def test_a_scale_keeps_it_by_its_path(toys: SimpleNamespace, file: Callable) -> 
     assert [each.case.workload for each in found] == ["alexnet"]
 
 
-def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespace, file: Callable) -> None:
+def test_a_broken_file_is_a_problem_of_the_plan_at_its_line_the_only_one_where_it_is_alone(
+    toys: SimpleNamespace, file: Callable
+) -> None:
     file("mine.py", "graph = 5\n")
     plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace("alexnet", "alexnt"))))
     with pytest.raises(RequestError) as caught:
@@ -135,9 +130,6 @@ def test_a_broken_file_is_a_problem_of_the_plan_at_its_line(toys: SimpleNamespac
     assert "plan.toml:5: unknown workload 'alexnt'" in told
     assert "plan.toml:5: " in told
     assert "mine.py defines a int" in told
-
-
-def test_a_block_whose_only_network_is_broken_has_one_problem(toys: SimpleNamespace, file: Callable) -> None:
     network = file("mine.py", "graph = 5\n")
     plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace('"alexnet", ', ""))))
     with pytest.raises(RequestError) as caught:

@@ -36,6 +36,8 @@ def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
         (16, 2, "tuned"),
     ]
     assert {(each.case.strategy, each.case.data, each.outcome) for each in found} == {("single", "synthetic", None)}
+    found = described(**ALPHA, strategy="ddp,free", ranks="2")
+    assert [each.case.strategy for each in found] == ["ddp", "free"]
 
 
 @pytest.mark.parametrize(
@@ -55,23 +57,10 @@ def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
         ),
     ],
 )
-def test_each_adapter_takes_its_first_strategy_that_fits(
-    described: Described, placement: dict[str, str], expected: set[tuple[str, str, int, int]]
-) -> None:
+def test_each_adapter_takes_its_first_strategy_that_fits(described, placement, expected):
     found = [each.case for each in described(adapter="alpha,beta", workload="mnist_small", **placement)]
     assert len(found) == len(expected)
     assert {(case.adapter, case.strategy, case.placement.ranks, case.placement.devices) for case in found} == expected
-
-
-def test_several_nodes_are_several_ranks(toys: SimpleNamespace) -> None:
-    plan = plan_of({**ALPHA, "nodes": "1,2", "ranks": "1,2"}, {}, toys.adapters)
-    blocks = [(each.block.strategy, each.block.nodes, each.block.ranks) for each in plan.blocks]
-    assert blocks == [(["single"], [1], [1]), (["ddp"], [1], [2]), (["ddp"], [2], [1, 2])]
-
-
-def test_a_strategy_that_is_named_is_taken(described: Described) -> None:
-    found = described(**ALPHA, strategy="ddp,free", ranks="2")
-    assert [each.case.strategy for each in found] == ["ddp", "free"]
 
 
 def test_a_knob_goes_to_those_that_have_it(described: Described) -> None:
@@ -84,10 +73,8 @@ def test_a_knob_goes_to_those_that_have_it(described: Described) -> None:
 def test_a_knob_of_some_strategies_goes_to_their_blocks() -> None:
     asked = {"adapter": "mxnet", "workload": "mnist_small", "ranks": "1,2"}
     plan = plan_of(asked, {"servers": [2]}, adapters())
-    assert [(each.block.strategy, dict(each.block.knobs)) for each in plan.blocks] == [
-        (["single"], {}),
-        (["dist_sync"], {"servers": [2]}),
-    ]
+    found = [(each.block.strategy, dict(each.block.knobs)) for each in plan.blocks]
+    assert found == [(["single"], {}), (["dist_sync"], {"servers": [2]})]
 
 
 def test_sampling_below_the_full_one_is_marked(described: Described) -> None:
@@ -116,25 +103,24 @@ def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: P
     assert (again.name, again.title) == (plan.name, plan.title)
 
 
-def test_it_is_called_as_its_values(toys: SimpleNamespace) -> None:
+def test_several_nodes_are_several_ranks_and_a_plan_is_called_as_its_values(toys: SimpleNamespace) -> None:
     plan = plan_of({**ALPHA, "ranks": "1,2", "batch": "4"}, {}, toys.adapters)
     assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
     assert plan_of({}, {}, toys.adapters).name == "options"
     assert plan_of({"adapter": "-a b!" + "c" * 70}, {}, toys.adapters).name == "ab" + "c" * 57
-
-
-def test_a_title_of_many_values_is_cut(toys: SimpleNamespace) -> None:
     plan = plan_of({**ALPHA, "batch": ",".join(map(str, range(1, 301)))}, {}, toys.adapters, {})
     assert plan.title.endswith("…")
     assert len(plan.title) == 500
+    plan = plan_of({**ALPHA, "nodes": "1,2", "ranks": "1,2"}, {}, toys.adapters)
+    blocks = [(each.block.strategy, each.block.nodes, each.block.ranks) for each in plan.blocks]
+    assert blocks == [(["single"], [1], [1]), (["ddp"], [1], [2]), (["ddp"], [2], [1, 2])]
 
 
 def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
-    plan = plan_of(
-        {"adapter": "alpha", "workload": "nets/mine.py,alexnet", "data": "pictures,digits"}, {}, toys.adapters
-    )
+    asked = {"adapter": "alpha", "workload": "nets/mine.py,alexnet", "data": "pictures,digits"}
+    plan = plan_of(asked, {}, toys.adapters)
     block = plan.blocks[0].block
     assert block.workload == [str(tmp_path / "nets" / "mine.py"), "alexnet"]
     assert block.data == [str(tmp_path / "pictures"), "digits"]

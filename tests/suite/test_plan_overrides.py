@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from suite.errors import RequestError
-from suite.plan import Plan, load, parse, resolve
+from suite.plan import Plan, load, resolve
 from suite.plan.overrides import is_path, overrides_from, without_table
 from suite.plan.read import differences
 
@@ -130,14 +130,13 @@ def test_a_wrong_option_is_refused_with_the_remedy(option: str, place: str, reme
     assert remedy in str(caught.value)
 
 
-def test_a_block_s_key_is_replaced_in_every_block(plan: Callable, cases: Callable) -> None:
+def test_a_key_is_replaced_in_every_block_and_a_knob_where_it_is_named_or_else_everywhere(
+    plan: Callable, cases: Callable
+) -> None:
     assert [case.batch for case in cases(plan())] == [16, 32, 4]
     assert [case.batch for case in cases(plan("batch=8"))] == [8, 8]
     found = cases(plan("batch=[1,2]", "adapter=alpha"))
     assert [(case.adapter, case.batch) for case in found] == [("alpha", 1), ("alpha", 2)] * 2
-
-
-def test_a_knob_is_replaced_where_it_is_named_and_else_everywhere(plan: Callable, cases: Callable) -> None:
     assert [case.knobs.get("bucket") for case in cases(plan("knobs.bucket=7"))] == [7, 7, None]
     assert [case.knobs["format"] for case in cases(plan("knobs.format=last", "adapter=alpha"))] == ["last"] * 3
 
@@ -156,13 +155,8 @@ def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Calla
     assert (case.adapter, case.batch, case.sampling.steps) == ("alpha", 1, 3)
     found = cases(plan("batch=64", "adapter=alpha", "strategy=ddp", "sampling.steps=7", scale="tiny"))
     assert {(case.strategy, case.batch, case.sampling.steps) for case in found} == {("ddp", 64, 7)}
-    assert {case.adapter for case in cases(plan("adapter=alpha,beta", "knobs.bucket=1", scale="tiny"))} == {
-        "alpha",
-        "beta",
-    }
-
-
-def test_an_overridden_knob_has_the_last_word_too(plan: Callable, cases: Callable) -> None:
+    both = cases(plan("adapter=alpha,beta", "knobs.bucket=1", scale="tiny"))
+    assert {case.adapter for case in both} == {"alpha", "beta"}
     text = PLAN.replace("[scale.tiny.keep]\n", "[scale.tiny.keep]\nknobs.bucket = 5\n")
     (case,) = cases(plan("knobs.bucket=9", scale="tiny", text=text))
     assert case.knobs["bucket"] == 9
@@ -180,14 +174,7 @@ def test_it_is_kept_with_the_plan_and_means_the_same_there(plan: Callable, cases
     assert more.text.count("[overrides]") == 1
 
 
-def test_the_table_is_cut_out_wherever_it_stands() -> None:
-    before, after = 'name = "x"\n\n', '[[cases]]\nadapter = "a"\n'
-    table = "# --set on the command line\n[overrides]\nbatch = [8]\n\n"
-    assert without_table(before + table + after) == before + after
-    assert without_table(before + after + table) == before + after
-
-
-def test_what_is_wrong_with_a_value_names_the_option(plan: Callable, cases: Callable) -> None:
+def test_what_is_wrong_names_the_option_or_the_kept_one_s_line(plan: Callable, cases: Callable) -> None:
     with pytest.raises(RequestError) as caught:
         cases(plan("batch=[0]", "workload=alexnett", "sampling.steps=none"))
     lines = str(caught.value).splitlines()[1:]
@@ -197,9 +184,6 @@ def test_what_is_wrong_with_a_value_names_the_option(plan: Callable, cases: Call
         '--set workload="alexnett"',
     ]
     assert "did you mean 'alexnet'?" in lines[2]
-
-
-def test_what_is_wrong_with_a_kept_one_names_its_line(plan: Callable, cases: Callable) -> None:
     text = PLAN + "\n[overrides]\nbatch = 0\nbacth = 8\n"
     last = len(text.splitlines())
     with pytest.raises(RequestError) as caught:
@@ -209,19 +193,18 @@ def test_what_is_wrong_with_a_kept_one_names_its_line(plan: Callable, cases: Cal
     assert f"plan.toml:{last}: a plan has no key 'bacth'; did you mean 'batch'?" in lines[1]
 
 
-def test_where_two_plans_differ_is_said_in_words(plan: Callable) -> None:
+def test_the_table_is_cut_out_wherever_it_stands_and_differences_are_said_in_words(plan: Callable) -> None:
     assert differences(PLAN, PLAN + "# a comment\n") == []
     assert differences(PLAN, "corrected") == []
     assert differences(plan("batch=8").text, PLAN) == ["--set batch=8 there, no --set batch here"]
     assert differences(plan("batch=8").text, plan("batch=9").text) == ["--set batch=8 there, --set batch=9 here"]
-    assert differences(PLAN, PLAN.replace("steps = 50", "steps = 60")) == [
-        "sampling.steps = 50 there, sampling.steps = 60 here"
-    ]
+    (steps,) = differences(PLAN, PLAN.replace("steps = 50", "steps = 60"))
+    assert steps == "sampling.steps = 50 there, sampling.steps = 60 here"
     assert differences(PLAN, PLAN.replace("knobs.bucket = 5", "lr = 0.5")) == [
         "no cases[0].lr there, cases[0].lr = 0.5 here",
         "cases[0].knobs.bucket = 5 there, no cases[0].knobs.bucket here",
     ]
-
-
-def test_a_text_can_be_a_plan_too(cases: Callable, tmp_path: Path) -> None:
-    assert len(cases(parse(PLAN, tmp_path / "nowhere.toml"))) == 3
+    before, after = 'name = "x"\n\n', '[[cases]]\nadapter = "a"\n'
+    table = "# --set on the command line\n[overrides]\nbatch = [8]\n\n"
+    assert without_table(before + table + after) == before + after
+    assert without_table(before + after + table) == before + after

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -51,40 +50,16 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
     [
         ('"alpha"', '"alhpa"', 7, "unknown adapter 'alhpa'", "did you mean 'alpha'? known: alpha, beta"),
         ('"alpha"', '["alpha",\n "gamma"]', 8, "unknown adapter 'gamma'", "known: alpha, beta"),
-        (
-            '"single"',
-            '"singel"',
-            8,
-            "unknown strategy 'singel'",
-            "did you mean 'single'? known: ddp, free, mirror, pipe, single",
-        ),
+        ('"single"', '"singel"', 8, "unknown strategy 'singel'", "did you mean 'single'? known: ddp, free"),
         ('"alpha"', "3", 7, "adapter = 3", "should be a valid string"),
         ('"single"', '"ring"', 8, "unknown strategy 'ring'", "beta has it, this block's adapters have ddp, free,"),
         ('"mnist_small"', '"mnist_smal"', 9, "unknown workload 'mnist_smal'", "did you mean 'mnist_small'?"),
         ("batch = 8", 'launcher = "lokal"', 10, "unknown launcher 'lokal'", "did you mean 'local'? known: auto, local"),
         ("batch = 8", 'precision = "float23"', 10, "unknown precision 'float23'", "did you mean 'float32'?"),
-        (
-            "batch = 8",
-            'data = "real"\npasses = ["train", "native"]',
-            11,
-            "the pass 'train' learns",
-            "in a block of its own",
-        ),
-        (
-            "batch = 8",
-            'passes = ["train"]',
-            10,
-            "the pass 'train' needs real data",
-            "set data to 'real', a data set's name",
-        ),
+        ("batch = 8", 'data = "real"\npasses = ["train", "native"]', 11, "the pass 'train' learns", "in a block"),
+        ("batch = 8", 'passes = ["train"]', 10, "the pass 'train' needs real data", "set data to 'real', a data set's"),
         ("steps = 50", "steps = 50\n[training]\nheld_out = 1.0", 7, "held_out = 1.0", "less than 1"),
-        (
-            "batch = 8",
-            'augment = "random"\ndata = "real"',
-            10,
-            "augment = 'random' crops photographs",
-            "write 'centre'",
-        ),
+        ("batch = 8", 'augment = "random"\ndata = "real"', 10, "augment = 'random' crops", "write 'centre'"),
         ("batch = 8", 'page_cache = "hot"', 10, "page_cache = 'hot'", "known: as is, cold, warm"),
         ("batch = 8", 'tuning = "tund"', 10, "unknown tuning 'tund'", "did you mean 'tuned'?"),
         ("batch = 8", "bacth = 8", 10, "unknown key 'bacth'", "did you mean 'batch'?"),
@@ -97,13 +72,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("batch = 8", "lr = -0.1", 10, "lr = -0.1", "greater than 0"),
         ("batch = 8", 'device = "gpu"', 10, "device = 'gpu'", "known: cpu, cuda"),
         ("batch = 8", 'passes = ["natve"]', 10, "passes = 'natve'", "did you mean 'native'?"),
-        (
-            "batch = 8",
-            "launcher = 'local'\nnodes = 2",
-            11,
-            "nodes = 2",
-            "'local' knows only this machine; use nodes = 1",
-        ),
+        ("batch = 8", "launcher = 'local'\nnodes = 2", 11, "nodes = 2", "'local' knows only this machine; use nodes"),
         ("batch = 8", 'hosts = ["a", "b"]', 10, "2 hosts for nodes = 1", "one host per node"),
         ("batch = 8", 'hosts = ["a\\ntouch x"]', 10, r"'a\ntouch x' is no host", "take letters, digits"),
         ("batch = 8", 'hosts = ["-oProxyCommand=id"]', 10, "is no host", "or an address in numbers"),
@@ -135,9 +104,7 @@ def refused(toys: SimpleNamespace, path: Path) -> str:
         ("[defaults]\nthreads = 1", "defaults = 3", 2, "defaults is a table", "write [defaults]"),
     ],
 )
-def test_a_slip_is_told_with_line_value_and_remedy(
-    toys: SimpleNamespace, plan_file: Write, old: str, new: str, line: int, value: str, remedy: str
-) -> None:
+def test_a_slip_is_told_with_line_value_and_remedy(toys, plan_file, old, new, line, value, remedy):
     assert old in GOOD
     told = refused(toys, plan_file(GOOD.replace(old, new, 1)))
     (problem,) = [each for each in told.splitlines() if value in each]
@@ -160,16 +127,16 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.M
         load(path)
 
 
-def test_the_good_plan_is_good(toys: SimpleNamespace, plan_file: Write) -> None:
-    assert len(resolve(load(plan_file(GOOD)), toys.adapters, toys.launchers, toys.workloads)) == 1
-
-
-def test_all_problems_come_in_one_message_by_line(toys: SimpleNamespace, plan_file: Write) -> None:
+def test_all_problems_come_in_one_message_by_line_and_many_are_counted(toys: SimpleNamespace, plan_file: Write) -> None:
     text = GOOD.replace('"alpha"', '"alhpa"').replace("batch = 8", "batch = 0\nspeed = 3")
     told = refused(toys, plan_file(text + GOOD[GOOD.index("[[cases]]") :].replace("mnist_small", "mnist")))
     lines = [int(line.split(":")[1]) for line in told.splitlines()[1:]]
     assert "the plan has 4 problems; nothing was started" in told
     assert lines == [7, 10, 11, 15]
+    told = refused(toys, plan_file(GOOD + f"readers = {list(range(-3000, 0))}\n"))
+    assert "the plan has 3,000 problems" in told
+    assert told.endswith("and 2,950 more")
+    assert len(told.splitlines()) < 60
 
 
 def test_broken_toml_names_its_line(plan_file: Write) -> None:
@@ -195,9 +162,7 @@ def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path: Path) -
         ("mine.npz", b"PK\x03\x04 but then nothing", "'mine.npz' cannot be read"),
     ],
 )
-def test_data_that_cannot_train_are_named(
-    toys: SimpleNamespace, plan_file: Write, tmp_path: Path, data: str, content: Any, words: str
-) -> None:
+def test_data_that_cannot_train_are_named(toys, plan_file, tmp_path, data, content, words):
     files = {f"{data}/{name}": each for name, each in content.items()} if data == "photos" else {data: content}
     (tmp_path / "photos").mkdir()
     for name, each in files.items():
@@ -210,9 +175,7 @@ def test_data_that_cannot_train_are_named(
 
 
 @pytest.mark.parametrize("slip", ["readers = -1", 'workload = "mnist"'])
-def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(
-    toys: SimpleNamespace, plan_file: Write, slip: str
-) -> None:
+def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(toys, plan_file, slip):
     block = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\n'
     block += "" if "workload" in slip else 'workload = "mnist_small"\n'
     told = refused(toys, plan_file(f'name = "x"\n[defaults]\n{slip}\n{block}{block}'))
@@ -237,9 +200,7 @@ def test_deep_nesting_is_refused(toys: SimpleNamespace, plan_file: Write, nested
     ],
     ids=lambda word: word[:12],
 )
-def test_what_toml_has_and_a_plan_has_not_is_refused(
-    toys: SimpleNamespace, plan_file: Write, value: str, problem: str
-) -> None:
+def test_what_toml_has_and_a_plan_has_not_is_refused(toys, plan_file, value, problem):
     assert f"plan.toml: {problem}" in refused(toys, plan_file(GOOD + f"seed = {value}\n"))
 
 
@@ -255,29 +216,24 @@ NETWORKS = [f"net{number}" for number in range(100_000)]
     ],
     ids=["blocks", "a batch for each network", "networks of the defaults"],
 )
-def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(
-    toys: SimpleNamespace, plan_file: Write, blocks: str
-) -> None:
+def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(toys, plan_file, blocks):
     """Each of them takes half a millisecond: a hundred thousand would take a minute."""
     many = 'name = "x"\n' + blocks
     begin = time.process_time()
     told = refused(toys, plan_file(many))
     assert time.process_time() - begin < 20
-    assert (
-        "plan.toml: the plan has 100,000 [[cases]] blocks of a case or more each, and it allows 10,000 cases; " in told
-    )
+    assert "plan.toml: the plan has 100,000 [[cases]] blocks of a case or more each, and it allows 10,000 c" in told
     assert "allow more: most_cases = 100000 at the plan's top, or --set most_cases=100000" in told
 
 
-def test_a_sweep_beyond_the_limit_says_how_many_and_how_long(toys: SimpleNamespace, plan_file: Write) -> None:
+def test_a_sweep_beyond_the_limit_says_how_many_and_the_limit_can_be_raised(
+    toys: SimpleNamespace, plan_file: Write
+) -> None:
     values = list(range(1, 1001))
     plan = plan_file(GOOD + f"seed = {values}\ntime_limit = {[float(each) for each in values]}\n")
     told = refused(toys, plan)
     assert re.search(r"plan.toml: the plan spells 1,000,000 cases, which take \d,\d+ days at least, .* 10,000; ", told)
     assert "--set most_cases=1000000" in told
-
-
-def test_the_limit_can_be_raised(toys: SimpleNamespace, plan_file: Write) -> None:
     few = plan_file("most_cases = 1\n" + GOOD + "seed = [1, 2]\n")
     assert "the plan spells 2 cases" in refused(toys, few)
     more, told = load(few, asked=overrides_from(["most_cases=2"])), []
@@ -286,13 +242,6 @@ def test_the_limit_can_be_raised(toys: SimpleNamespace, plan_file: Write) -> Non
     assert [cases for cases, _ in told] == [2]
     assert told[0][1] > 0
     assert "most_cases = 0" in refused(toys, plan_file("most_cases = 0\n" + GOOD))
-
-
-def test_many_problems_are_counted_and_the_first_of_them_told(toys: SimpleNamespace, plan_file: Write) -> None:
-    told = refused(toys, plan_file(GOOD + f"readers = {list(range(-3000, 0))}\n"))
-    assert "the plan has 3,000 problems" in told
-    assert told.endswith("and 2,950 more")
-    assert len(told.splitlines()) < 60
 
 
 def test_a_batch_that_all_devices_cannot_share_is_refused(toys: SimpleNamespace, plan_file: Write) -> None:

@@ -59,19 +59,29 @@ def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespac
     assert stored_and_read(case) == case
 
 
-def test_lists_are_swept_in_the_order_written(cases: Cases) -> None:
+def test_lists_are_swept_in_the_order_written_and_defaults_fill_every_block(cases: Cases) -> None:
     found = cases(
         '[[cases]]\nadapter = "alpha"\nstrategy = "ddp"\nworkload = ["alexnet", "mnist_small"]\nranks = [2, 1]\n'
         'knobs.format = ["last", "auto"]\n'
     )
     told = [(r.case.workload, r.case.placement.ranks, r.case.knobs["format"]) for r in found]
     assert told == [(w, n, f) for w in ("alexnet", "mnist_small") for n in (2, 1) for f in ("last", "auto")]
+    text = "[defaults]\nbatch = 4\nthreads = 2\nknobs = { bucket = 7, format = 'last' }\n" + SINGLE
+    (found,) = cases(text + "batch = 16\nknobs.bucket = 9\n")
+    assert (found.case.batch, found.case.placement.threads) == (16, 2)
+    assert found.case.knobs == {"bucket": 9, "format": "last"}
 
 
-def test_lr_scales_with_the_global_batch_unless_given(cases: Cases) -> None:
+def test_lr_scales_with_the_global_batch_which_strong_scaling_shares(cases: Cases) -> None:
     block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
     assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
+    block = SINGLE.replace("single", "ddp") + 'batch = 64\nranks = [1, 4]\nscaling = "strong"\n'
+    found = [r.case for r in cases(block)]
+    assert [(case.batch, case.global_batch, case.scaling) for case in found] == [(64, 64, "weak"), (16, 64, "strong")]
+    assert found[0].lr == found[1].lr
+    (same,) = cases(SINGLE.replace("single", "ddp") + "batch = 64\n")
+    assert same.case.id == found[0].id
 
 
 def test_a_batch_may_be_all_that_a_training_learns_from(cases: Cases, tmp_path: Path) -> None:
@@ -88,11 +98,8 @@ def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
     block = SINGLE.replace('"mnist_small"', '["alexnet", "mnist_small"]')
     table = "batch = { alexnet = 4, mnist_small = [8, 16] }\n"
     for text in (block + table, "[defaults]\n" + table + block):
-        assert [(r.case.workload, r.case.batch) for r in cases(text)] == [
-            ("alexnet", 4),
-            ("mnist_small", 8),
-            ("mnist_small", 16),
-        ]
+        found = [(r.case.workload, r.case.batch) for r in cases(text)]
+        assert found == [("alexnet", 4), ("mnist_small", 8), ("mnist_small", 16)]
     assert [r.case.batch for r in cases("[defaults]\n" + table + block + "batch = 2\n")] == [2, 2]
     defaults, rest = '[defaults]\nworkload = "mnist_small"\n', SINGLE.replace('workload = "mnist_small"\n', "")
     assert [r.case.batch for r in cases(defaults + rest + table)] == [8, 16]
@@ -100,24 +107,6 @@ def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
         cases(block + "batch = { mnist_small = 8 }\n")
     with pytest.raises(RequestError, match="batch = 0: should be greater than or equal to 1"):
         cases(block + "batch = { alexnet = 0, mnist_small = 8 }\n")
-
-
-def test_strong_scaling_shares_one_batch_among_all_devices(cases: Cases) -> None:
-    block = SINGLE.replace("single", "ddp") + 'batch = 64\nranks = [1, 4]\nscaling = "strong"\n'
-    found = [r.case for r in cases(block)]
-    assert [(case.batch, case.global_batch, case.scaling) for case in found] == [(64, 64, "weak"), (16, 64, "strong")]
-    assert found[0].lr == found[1].lr
-    (same,) = cases(SINGLE.replace("single", "ddp") + "batch = 64\n")
-    assert same.case.id == found[0].id
-
-
-def test_a_case_without_a_straggler_or_patience_keeps_its_id(cases: Cases) -> None:
-    (plain,) = cases(SINGLE)
-    (spelt,) = cases(SINGLE + "straggler = 0.0\n")
-    (slowed,) = cases(SINGLE + 'straggler = 0.5\nbinding = "cores"\n')
-    assert plain.case.id == spelt.case.id != slowed.case.id
-    assert plain.case.id == plain.case.on(training=Training(patience=0)).id
-    assert plain.case.id != plain.case.on(training=Training(patience=5)).id
 
 
 @pytest.mark.parametrize(
@@ -134,24 +123,18 @@ def test_a_straggler_that_cannot_be_is_refused(cases: Cases, text: str, words: s
     assert words in str(refused.value)
 
 
-def test_defaults_fill_every_block_and_blocks_win(cases: Cases) -> None:
-    text = "[defaults]\nbatch = 4\nthreads = 2\nknobs = { bucket = 7, format = 'last' }\n" + SINGLE
-    (found,) = cases(text + "batch = 16\nknobs.bucket = 9\n")
-    assert (found.case.batch, found.case.placement.threads) == (16, 2)
-    assert found.case.knobs == {"bucket": 9, "format": "last"}
-
-
-def test_a_plan_without_a_name_is_called_as_its_file(plan_file: Write) -> None:
-    assert load(plan_file(SINGLE)).name == "plan"
-    assert load(plan_file(HEAD + SINGLE)).name == "x"
-
-
 def test_ids_depend_on_values_and_not_on_spelling(cases: Cases) -> None:
     (plain,) = cases(SINGLE)
     (spelt,) = cases(SINGLE + 'ranks = [1]\nlauncher = "local"\nknobs.format = "auto"\ndata = "synthetic"\n')
     (other,) = cases(SINGLE + "seed = 2\n")
     assert plain.case.id == spelt.case.id != other.case.id
     assert len(plain.case.id) == 12
+    (plain,) = cases(SINGLE)
+    (spelt,) = cases(SINGLE + "straggler = 0.0\n")
+    (slowed,) = cases(SINGLE + 'straggler = 0.5\nbinding = "cores"\n')
+    assert plain.case.id == spelt.case.id != slowed.case.id
+    assert plain.case.id == plain.case.on(training=Training(patience=0)).id
+    assert plain.case.id != plain.case.on(training=Training(patience=5)).id
 
 
 def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
@@ -181,9 +164,7 @@ def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
         ('"alpha"\nstrategy = "pipe"\nranks = 2\nbatch = [15, 16]', 1, "32 does not divide into microbatches = 3"),
     ],
 )
-def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(
-    cases: Cases, tmp_path: Path, text: str, index: int, reason: str
-) -> None:
+def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(cases, tmp_path, text, index, reason):
     images = np.arange(4 * 28 * 28).reshape(4, 28, 28).astype(np.uint8)
     np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(4))
     found = cases(f'[[cases]]\nworkload = "mnist_small"\nadapter = {text}\n')
@@ -191,54 +172,43 @@ def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(
     assert reason in found[index].reason
 
 
-def test_layers_that_an_adapter_lacks_are_named(cases: Cases) -> None:
-    (found,) = cases('[[cases]]\nadapter = "beta"\nstrategy = "single"\nworkload = "alexnet"\n')
-    assert (found.outcome, found.reason) == ("unsupported", "beta has no layers of kind dropout, lrn")
-
-
-def test_a_knob_goes_to_the_adapters_that_have_it(cases: Cases) -> None:
+def test_a_knob_goes_to_the_adapters_that_have_it_and_layers_they_lack_are_named(cases: Cases) -> None:
     found = cases(
         '[[cases]]\nadapter = ["alpha", "beta"]\nstrategy = "single"\nworkload = "mnist_small"\n'
         '[cases.knobs]\noverlap = ["none", "merged"]\n'
     )
-    assert [(r.case.adapter, r.case.knobs.get("overlap")) for r in found] == [
-        ("alpha", None),
-        ("beta", "none"),
-        ("beta", "merged"),
-    ]
+    told = [(r.case.adapter, r.case.knobs.get("overlap")) for r in found]
+    assert told == [("alpha", None), ("beta", "none"), ("beta", "merged")]
+    (found,) = cases('[[cases]]\nadapter = "beta"\nstrategy = "single"\nworkload = "alexnet"\n')
+    assert (found.outcome, found.reason) == ("unsupported", "beta has no layers of kind dropout, lrn")
 
 
-def test_auto_takes_a_launcher_that_reaches_the_nodes(cases: Cases) -> None:
+def test_auto_takes_a_launcher_that_reaches_the_nodes_and_that_a_plugin_brings(cases, toys, plan_file):
     one, two = cases(SINGLE.replace("single", "ddp") + "nodes = [1, 2]\n")
     assert [r.case.placement.launcher for r in (one, two)] == ["local", "many"]
     assert two.case.placement.ranks == 2
-
-
-def test_a_launcher_that_no_plugin_brings_makes_the_case_unavailable(toys: SimpleNamespace, plan_file: Write) -> None:
     plan = load(plan_file(HEAD + '[[cases]]\nadapter = "beta"\nstrategy = "ring"\nworkload = "mnist_small"\n'))
     (found,) = resolve(plan, toys.adapters, {"local": toys.launchers["local"]}, toys.workloads)
     assert found.outcome == "unavailable"
     assert "'many'" in found.reason
 
 
-def test_a_set_that_was_not_made_is_unavailable_with_the_remedy(cases: Cases) -> None:
-    (found,) = cases(SINGLE + 'data = "real"\n')
-    assert found.outcome == "unavailable"
-    assert "stagebench data make digits" in found.reason
-
-
-def test_data_become_absolute_paths_and_must_fit_the_network(cases: Cases, tmp_path: Path) -> None:
+def test_data_become_absolute_paths_and_must_be_there_and_fit_the_network(cases: Cases, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
     text = SINGLE.replace('"mnist_small"', '["mnist_small", "alexnet"]') + 'data = "mine.npz"\n'
     fits, misfit = cases(text)
     assert fits.case.data == str(tmp_path / "mine.npz")
     assert (fits.outcome, misfit.outcome) == (None, "unsupported")
     assert misfit.reason == "mine.npz holds images of 1x28x28, alexnet wants 3x227x227"
+    np.savez(tmp_path / "mine.npz", images=np.zeros((2, 28, 28), np.uint8), labels=np.array([0, 10]))
+    (found,) = cases(SINGLE + 'data = "mine.npz"\n')
+    assert (found.outcome, found.reason) == ("unsupported", "mine.npz has labels up to 10, mnist_small has 10 classes")
+    (found,) = cases(SINGLE + 'data = "real"\n')
+    assert found.outcome == "unavailable"
+    assert "stagebench data make digits" in found.reason
 
 
-def test_a_named_set_keeps_its_name_wherever_it_stands(
-    cases: Cases, data_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_set_keeps_its_name_wherever_it_stands(cases, data_home, monkeypatch):
     ids = []
     for home in (data_home, data_home.with_name("elsewhere")):
         home.mkdir()
@@ -252,15 +222,11 @@ def test_a_named_set_keeps_its_name_wherever_it_stands(
     assert ids[0] == ids[1]
 
 
-def test_labels_beyond_the_network_are_refused(cases: Cases, tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", images=np.zeros((2, 28, 28), np.uint8), labels=np.array([0, 10]))
-    (found,) = cases(SINGLE + 'data = "mine.npz"\n')
-    assert (found.outcome, found.reason) == ("unsupported", "mine.npz has labels up to 10, mnist_small has 10 classes")
-
-
-def test_without_plugins_the_remedy_is_told_and_not_every_name(plan_file: Write) -> None:
+def test_without_plugins_the_remedy_is_told_and_without_a_name_the_file_s_is_taken(plan_file: Write) -> None:
     with pytest.raises(RequestError, match="not installed"):
         resolve(load(plan_file(HEAD + SINGLE)), {}, {}, {})
+    assert load(plan_file(SINGLE)).name == "plan"
+    assert load(plan_file(HEAD + SINGLE)).name == "x"
 
 
 def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
@@ -279,14 +245,9 @@ def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases: C
     assert both.case.lr == pytest.approx(0.01 * 32 / 64)
     assert both.case.label == "alpha/mirror mnist_small 2 devices batch 16 synthetic"
     (ranks,) = cases(mirror + "ranks = 2\n")
-    assert ranks.reason == (
-        "alpha's strategy 'mirror' trains on one rank, not on 2; it drives several devices from one: devices = 2"
-    )
+    assert ranks.reason.startswith("alpha's strategy 'mirror' trains on one rank, not on 2; it drives several devices")
     (devices,) = cases(SINGLE.replace("single", "ddp") + "devices = 2\n")
-    assert (
-        devices.reason
-        == "alpha's strategy 'ddp' drives one device per rank, not 2; it takes a rank for each: ranks = 2"
-    )
+    assert devices.reason.startswith("alpha's strategy 'ddp' drives one device per rank, not 2; it takes a rank for")
 
 
 def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
@@ -300,7 +261,7 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert stored_and_read(three.case) == three.case
 
 
-def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
+def test_a_rate_that_changes_is_declared_by_the_strategy_and_its_decay_begins(cases: Cases) -> None:
     learning = SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [0, 2.5]\ndecay = "cosine"\n'
     kept, rising = cases(learning)
     assert (kept.case.schedule, rising.case.schedule) == (Schedule(0, "cosine"), Schedule(2.5, "cosine"))
@@ -308,9 +269,6 @@ def test_a_rate_that_changes_is_declared_by_the_strategy(cases: Cases) -> None:
     assert stored_and_read(rising.case) == rising.case
     (speed,), (usual,) = cases(SINGLE + "warmup_epochs = 2.5\n"), cases(SINGLE)
     assert speed.case == usual.case, "a pass that measures speed has no epochs"
-
-
-def test_a_decay_that_never_begins_is_refused(cases: Cases) -> None:
     learning = "[training]\nepochs = 5\n" + SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [4, 5]\n'
     assert len(cases(learning)) == 2
     with pytest.raises(RequestError) as refused:

@@ -63,9 +63,7 @@ batch = 64
 
 @pytest.fixture
 def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Resolved]]:
-    def made(
-        text: str = PLAN, scale: str | None = None, hosts: tuple[str, ...] = (), launcher: str = "auto"
-    ) -> list[Resolved]:
+    def made(text=PLAN, scale=None, hosts=(), launcher="auto"):
         plan = load(plan_file(text), scale)
         return resolve(plan, toys.adapters, toys.launchers, toys.workloads, hosts, launcher)
 
@@ -75,28 +73,12 @@ def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Reso
 Made = Callable[..., list[Resolved]]
 
 
-def test_the_whole_set_is_not_divided(plan_file: Write) -> None:
-    text = PLAN.replace("batch = [8, 12, 64, 256]", 'batch = [64, "all"]')
-    text = text.replace("batch = [8, 12,\n  256]", 'batch = [64, "all"]')
-    plan = load(plan_file(text), "small")
-    assert plan.scale
-    block = plan.scale.scaled(plan.blocks[0].block)
-    assert block
-    assert block.batch == [4, "all"]
-
-
-def test_a_scale_keeps_divides_and_merges(resolved: Made) -> None:
+def test_a_scale_keeps_divides_multiplies_and_merges_before_an_override(resolved: Made) -> None:
     cases = [each.case for each in resolved(scale="small")]
     told = [(case.adapter, case.workload, case.batch, case.placement.ranks, case.knobs["bucket"]) for case in cases]
-    assert told == [
-        ("alpha", "mnist_small", 1, 1, 25),
-        ("alpha", "mnist_small", 16, 1, 25),
-        ("alpha", "alexnet", 1, 1, 3),
-    ]
+    alpha = [("mnist_small", 1, 1, 25), ("mnist_small", 16, 1, 25), ("alexnet", 1, 1, 3)]
+    assert told == [("alpha", *each) for each in alpha]
     assert {(case.sampling.steps, case.sampling.processes) for case in cases} == {(5, 2)}
-
-
-def test_a_scale_may_have_a_device_and_larger_batches_and_an_override_the_last_word(resolved: Made) -> None:
     text = PLAN.replace("divide_batch = 16", 'multiply_batch = 3\ndevice = "cuda"')
     cases = [each.case for each in resolved(text, scale="small")]
     assert {(case.placement.device, case.batch) for case in cases} == {("cuda", batch) for batch in (24, 36, 768)}
@@ -105,20 +87,19 @@ def test_a_scale_may_have_a_device_and_larger_batches_and_an_override_the_last_w
     assert {(case.placement.device, case.batch) for case in cases} == {("cpu", 5)}
 
 
-def test_without_a_scale_nothing_changes(resolved: Made) -> None:
-    with_them, plain = resolved(), resolved(scale="plain")
-    cut = PLAN[: PLAN.index("[scale.small]")] + PLAN[PLAN.index("[[cases]]") :]
-    assert [each.case.id for each in with_them] == [each.case.id for each in plain]
-    assert [each.case.id for each in with_them] == [each.case.id for each in resolved(cut)]
-    assert with_them[0].case.sampling.steps == 20
-
-
-def test_passes_and_training_are_scaled_too(toys: SimpleNamespace, plan_file: Write) -> None:
+def test_passes_and_training_are_scaled_and_the_whole_set_is_not_divided(toys, plan_file):
     text = PLAN.replace("ranks = 1\n", 'ranks = 1\npasses = ["native", "staged"]\n')
     plan = load(plan_file(text), "small")
     assert plan.training.epochs == 2
     found = resolve(plan, toys.adapters, toys.launchers, toys.workloads)
     assert {each.case.passes for each in found} == {("native", "staged")}
+    text = PLAN.replace("batch = [8, 12, 64, 256]", 'batch = [64, "all"]')
+    text = text.replace("batch = [8, 12,\n  256]", 'batch = [64, "all"]')
+    plan = load(plan_file(text), "small")
+    assert plan.scale
+    block = plan.scale.scaled(plan.blocks[0].block)
+    assert block
+    assert block.batch == [4, "all"]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +122,7 @@ def test_passes_and_training_are_scaled_too(toys: SimpleNamespace, plan_file: Wr
         ("[scale.plain]", '[scale.plain.keep]\nadapter = "beta"\nranks = 2', 20, "the scale 'plain' keeps no block"),
     ],
 )
-def test_a_slip_is_told_whether_the_scale_is_used_or_not(
-    resolved: Made, old: str, new: str, line: int, told: str
-) -> None:
+def test_a_slip_is_told_whether_the_scale_is_used_or_not(resolved, old, new, line, told):
     assert old in PLAN
     for scale in (None, "small"):
         with pytest.raises(RequestError) as error:
@@ -152,19 +131,21 @@ def test_a_slip_is_told_whether_the_scale_is_used_or_not(
         assert any(f"plan.toml:{line}: {told}" in each for each in str(error.value).splitlines()), error.value
 
 
-def test_a_scale_below_the_design_says_that_it_is_quick(resolved: Made) -> None:
+def test_a_scale_below_the_design_says_so_and_without_one_nothing_changes(resolved: Made) -> None:
     full = PLAN.replace("quick = true\nsteps = 20\nprocesses = 2\n", "steps = 60\n")
     with pytest.raises(RequestError, match=r"\[scale\.small\.sampling\] asks for less .* steps = 5 \(full: 50\)"):
         resolved(full)
     assert resolved(full.replace("steps = 5\n", "steps = 5\nquick = true\n"), "small")[0].case.sampling.quick
+    with_them, plain = resolved(), resolved(scale="plain")
+    cut = PLAN[: PLAN.index("[scale.small]")] + PLAN[PLAN.index("[[cases]]") :]
+    assert [each.case.id for each in with_them] == [each.case.id for each in plain]
+    assert [each.case.id for each in with_them] == [each.case.id for each in resolved(cut)]
+    assert with_them[0].case.sampling.steps == 20
 
 
-def test_slips_in_blocks_that_a_scale_drops_are_told(resolved: Made) -> None:
+def test_slips_in_blocks_that_a_scale_drops_and_unknown_scales_are_told(resolved: Made) -> None:
     with pytest.raises(RequestError, match="unknown adapter 'betta'"):
         resolved(PLAN.replace('"beta"', '"betta"'), "small")
-
-
-def test_an_unknown_scale_names_those_there_are(resolved: Made) -> None:
     with pytest.raises(RequestError, match=r"'x'.*'smal'.*'small'.*small, pl"):
         resolved(scale="smal")
 
@@ -179,29 +160,20 @@ nodes = [1, 2]
 """
 
 
-def test_a_launcher_starts_the_cases_that_leave_it_open(resolved: Made) -> None:
+def test_a_launcher_and_hosts_fill_what_is_left_open(resolved: Made) -> None:
     assert {each.case.placement.launcher for each in resolved(NODES, launcher="many")} == {"many"}
     own = NODES.replace("nodes = [1, 2]", 'nodes = 1\nlauncher = "local"')
     assert resolved(own, launcher="many")[0].case.placement.launcher == "local"
     with pytest.raises(RequestError, match=r"'meny'.*'many'"):
         resolved(NODES, launcher="meny")
-
-
-def test_hosts_fill_blocks_that_name_none(resolved: Made) -> None:
     one, two = resolved(NODES, hosts=("localhost", "far", "further"))
     assert (one.case.placement.hosts, one.case.placement.launcher) == ((), "local")
     assert (two.case.placement.hosts, two.case.placement.launcher) == (("localhost", "far"), "many")
     assert one.case.id == resolved(NODES)[0].case.id
     own = resolved(NODES.replace("[1, 2]", '2\nhosts = ["a", "b"]'), hosts=("far", "further"))
     assert own[0].case.placement.hosts == ("a", "b")
-
-
-def test_a_case_on_one_node_goes_to_the_first_host(resolved: Made) -> None:
     one, _ = resolved(NODES, hosts=("far", "further"))
     assert (one.case.placement.hosts, one.case.placement.launcher) == (("far",), "many")
-
-
-def test_cores_of_another_machine_are_not_counted_here(resolved: Made) -> None:
     many = NODES.replace("[1, 2]", "1\nranks = 1024") + 'binding = "cores"\n'
     with pytest.raises(RequestError, match="this machine offers"):
         resolved(many)
@@ -254,16 +226,13 @@ def test_every_shipped_plan_has_a_small_scale_and_a_tiny_one(scale: str) -> None
     assert [name for name in ready_made() if scale not in load(name).scales] == []
 
 
-def test_the_quick_plan_may_conclude_soon_and_asks_what_an_ordinary_script_loses() -> None:
+def test_shipped_plans_ask_what_their_sources_ask() -> None:
     cases = [each.case for each in resolve(load("quick"), adapters(), launchers(), workloads())]
     assert all(case.sampling.processes >= 5 > case.sampling.breakdowns for case in cases)
     assert len({group(case) for case in cases[:6]}) == 1 < len({case.adapter for case in cases[:6]})
     alone = [case for case in cases if (case.strategy, case.workload) == ("single", "mnist_small")]
     asked = {(case.adapter, case.tuning) for case in alone}
     assert asked == {(adapter, tuning) for adapter, _ in asked for tuning in ("default", "tuned")}
-
-
-def test_batch_sizes_and_times_to_train_are_those_that_the_sources_ask_about() -> None:
     sizes, times = load("batch-size"), load("time-to-train")
     assert sizes.blocks[0].block.batch == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, "all"]
     assert (sizes.training.epochs, times.training.epochs, times.training.patience) == (200, 20, 5)

@@ -62,9 +62,7 @@ class Empty:
         (leave, "SystemExit: 0"),
     ],
 )
-def test_what_is_no_plugin_is_refused_by_name(
-    load: Callable[[], object], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_plugin_is_refused_by_name(load, told, monkeypatch):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [Point(load)])
     with pytest.raises(RequestError, match=r"the plugin 'lumen' \(lumen.plugin, of stagebench-lumen\) does not") as got:
         plugins.manager.__wrapped__()
@@ -82,12 +80,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(plugins, "manager", lambda: manager)
 
     return register
-
-
-def named(name: object) -> Alpha:
-    adapter = Alpha()
-    adapter.name = name  # type: ignore[assignment]
-    return adapter
 
 
 def broken() -> Alpha:
@@ -110,12 +102,6 @@ def with_(**attributes: object) -> Alpha:
     return adapter
 
 
-def old() -> Alpha:
-    adapter = Alpha()
-    adapter.contract = "2"  # type: ignore[assignment]
-    return adapter
-
-
 def raising() -> Alpha:
     raise ValueError("no libalpha")
 
@@ -128,9 +114,9 @@ def raising() -> Alpha:
         (lambda: [3], "among its adapters is 3, no instance of suite.contracts.adapter.Adapter"),
         (lambda: [Alpha], "no instance of suite.contracts.adapter.Adapter"),
         (lambda: [Local()], "no instance of suite.contracts.adapter.Adapter"),
-        (lambda: [named(None)], "has name = None; take letters"),
-        (lambda: [named("../../etc")], "has name = '../../etc'; take letters"),
-        (lambda: [named("x" * 5000)], "take letters, digits"),
+        (lambda: [with_(name=None)], "has name = None; take letters"),
+        (lambda: [with_(name="../../etc")], "has name = '../../etc'; take letters"),
+        (lambda: [with_(name="x" * 5000)], "take letters, digits"),
         (lambda: [broken()], "its capabilities is 3; it should be an instance of Capabilities"),
         (lambda: [declaring(strategies=("single",))], "strategies.0 is 'single'; it should be an instance of Strategy"),
         (lambda: [declaring(strategies=3)], "strategies is 3; it should be a valid tuple"),
@@ -148,13 +134,11 @@ def raising() -> Alpha:
         (lambda: [with_(backends=(Backend("mpi", "MPI", "alpha.comm:Mpi", "all"),))], "'mpi' names the strategy 'all'"),
         (lambda: [with_(requires=None)], "its requires is None; it should be a valid tuple"),
         (lambda: [with_(backends=("x",))], "its backends: in ('x',), 0 is 'x'; it should be an instance of Backend"),
-        (lambda: [old()], "has contract = '2'; write 2"),
+        (lambda: [with_(contract="2")], "has contract = '2'; write 2"),
         (lambda: [raising()], "ValueError: no libalpha"),
     ],
 )
-def test_what_a_plugin_brings_is_checked_by_type_and_name(
-    bring: Callable[[], object], told: str, registered: Callable[..., None]
-) -> None:
+def test_what_a_plugin_brings_is_checked_by_type_and_name(bring, told, registered):
     registered("stagebench_adapters", lambda self: bring())
     with pytest.raises(RequestError, match=r"the plugin 'lumen'|the adapter 'alpha'") as got:
         plugins.adapters()
@@ -255,14 +239,7 @@ def in_turns(adapter: Alpha, folder: Path) -> object:
         (in_proof, "synchronous", lambda case: None, "returned is None; it should be a valid boolean"),
     ],
 )
-def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(
-    site: Site,
-    method: str,
-    answer: Callable[..., object],
-    told: str,
-    startable: SimpleNamespace,
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(site, method, answer, told, startable, tmp_path):
     adapter = startable.adapters["alpha"]
     site(adapter, tmp_path)  # the right answers pass
     vars(adapter)[method] = answer
@@ -305,16 +282,13 @@ def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refus
         ask(made(processes), "processes", None)
 
 
-def test_a_file_that_a_launcher_expects_and_that_is_missing_is_one(tmp_path: Path) -> None:
-    reads = made(lambda self, request: (tmp_path / "hosts").read_text())
-    with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: FileNotFound.*{tmp_path}/hosts"):
-        ask(reads, "processes", None)
-
-
-def test_a_right_answer_comes_back_as_it_was() -> None:
+def test_a_right_answer_comes_back_and_a_missing_file_is_the_launcher_s(tmp_path: Path) -> None:
     started = [Process(("srun", "x"), {"A": "b"}, rank=0)]
     assert ask(made(lambda self, request: started), "processes", None) == started
     assert ask(type("Made", (Alpha,), {"unsupported": lambda self, case: "no"})(), "unsupported", None) == "no"
+    reads = made(lambda self, request: (tmp_path / "hosts").read_text())
+    with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: FileNotFound.*{tmp_path}/hosts"):
+        ask(reads, "processes", None)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, calls: Cal
 
 
 @pytest.mark.parametrize("refused", [errno.EINVAL, errno.ENOTSUP])
-def test_a_file_system_that_cannot_flush_folders_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
-) -> None:
+def test_a_file_system_that_cannot_flush_folders_is_written_all_the_same(tmp_path, monkeypatch, refused):
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -72,9 +70,7 @@ def test_a_file_system_that_cannot_flush_folders_is_written_all_the_same(
 
 
 @pytest.mark.parametrize("refused", [1, 2])
-def test_a_disk_that_cannot_flush_leaves_a_whole_file_and_nothing_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
-) -> None:
+def test_a_disk_that_cannot_flush_leaves_a_whole_file_and_nothing_beside_it(tmp_path, monkeypatch, refused):
     """The old one, where it was to flush the new one; the new one, where its folder was to be flushed."""
     times = 0
 

@@ -49,7 +49,7 @@ def attributes(node):
     return {each[1][0].decode(): next(value[0] for kind, value in each.items() if kind != 1) for each in read}
 
 
-def test_every_rank_has_the_graph_with_its_seconds_and_its_bytes(tmp_path):
+def test_every_rank_has_the_graph_and_the_command_writes_those_of_the_most_ranks(tmp_path, stagebench):
     paths = chakra.write(tmp_path / "trace", scenario(compression=2.0), 3)
     assert [path.name for path in paths] == ["trace.0.et", "trace.1.et", "trace.2.et"]
     first, *nodes = messages(paths[0].read_bytes())
@@ -73,6 +73,9 @@ def test_every_rank_has_the_graph_with_its_seconds_and_its_bytes(tmp_path):
     assert sorted(last) == ["device", "input", "link"]
     assert [node[2][0] for node in nodes if attributes(node)["is_cpu_op"]] == [b"reading"]
     assert paths[1].read_bytes() == paths[0].read_bytes()
+    words = "predict --workload mnist_small --batch 8 --rate 900 --alpha 1e-5 --beta 1e-9 --ranks 2,3 --chakra"
+    assert stagebench(*words.split(), str(tmp_path / "asked")).code == 0
+    assert len(list(tmp_path.glob("asked.*.et"))) == 3
 
 
 def test_chakra_reads_it_itself(tmp_path):
@@ -96,18 +99,9 @@ def test_chakra_reads_it_itself(tmp_path):
     ]
 
 
-def test_one_message_for_all_has_all_bytes(tmp_path):
+def test_one_message_for_all_has_all_bytes_and_a_pipeline_is_refused(tmp_path):
     (path, _) = chakra.write(tmp_path / "trace", scenario(schedule="fused"), 2)
     (node,) = [node for node in messages(path.read_bytes()) if node.get(3) == [7]]
     assert attributes(node) == {"is_cpu_op": 0, "comm_type": 0, "comm_size": 24000}
-
-
-def test_the_command_writes_those_of_the_most_ranks(stagebench, tmp_path):
-    words = "predict --workload mnist_small --batch 8 --rate 900 --alpha 1e-5 --beta 1e-9 --ranks 2,3 --chakra"
-    assert stagebench(*words.split(), str(tmp_path / "trace")).code == 0
-    assert len(list(tmp_path.glob("trace.*.et"))) == 3
-
-
-def test_a_pipeline_is_refused(tmp_path):
     with pytest.raises(RequestError, match="leave stages"):
         chakra.write(tmp_path / "trace", scenario(stages=2, schedule="fused"), 2)

@@ -11,9 +11,9 @@ from suite.contracts.case import Case, Placement
 from suite.errors import RequestError
 from suite.predict.prediction import ASSUMED
 from suite.predict.scenario import MODEL_ERROR, SCHEDULES
-from suite.results.records import COMM, About, CaseEntry, Record
+from suite.results.records import COMM, About, CaseEntry
 from suite.results.run_folder import RunFolder
-from tests.reports.made_comm import collective
+from tests.reports.made_comm import collective, exchanged
 from tests.reports.made_run import MadeRun, case_of
 from workloads.networks.resnet import resnet50
 
@@ -22,6 +22,8 @@ DIGEST = resnet50().digest
 OF_RESNET = ("predict", "--workload", "resnet50", "--batch", "64", "--rate", "253.1")
 NUMBERS = (*OF_RESNET, "--alpha", "2e-4", "--beta", "8e-10")
 SIZES = (1, 1_000_000, 10_000_000)  # of an exchange, in numbers of four bytes
+
+FUSED = ("--ranks", "4", "--schedule", "fused", "--json")
 
 
 def sets(*values: str) -> tuple[str, ...]:
@@ -33,7 +35,7 @@ def printed(done: SimpleNamespace) -> list[dict]:
     return json.loads(done.stdout)
 
 
-def test_numbers_alone_are_enough(stagebench: Run) -> None:
+def test_numbers_alone_are_enough_for_every_schedule_and_merging_is_never_worse(stagebench: Run) -> None:
     (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,4,8", "--json"))
     one, four, eight = found["predictions"]
     assert one["rate"] == pytest.approx(253.1)
@@ -41,9 +43,6 @@ def test_numbers_alone_are_enough(stagebench: Run) -> None:
     assert four["messages"] == 107
     assert found["gains"][0]["gain"] > 0
     assert found["measured"] == {}
-
-
-def test_every_schedule_is_a_row_and_merging_is_never_worse(stagebench: Run) -> None:
     (found,) = printed(stagebench(*NUMBERS, "--ranks", "8,64", "--schedule", "all", "--json"))
     rates = {(row["ranks"], row["schedule"]): row["rate"] for row in found["predictions"]}
     assert {schedule for _, schedule in rates} == set(SCHEDULES)
@@ -52,21 +51,37 @@ def test_every_schedule_is_a_row_and_merging_is_never_worse(stagebench: Run) -> 
         assert rates[ranks, "merged"] >= max(others)
 
 
-def test_a_person_reads_a_table_the_critical_path_and_what_would_help(stagebench: Run) -> None:
+def test_a_person_reads_a_table_and_what_would_help_on_the_most_ranks_by_the_best_schedule(
+    stagebench: Run, tmp_path: Path
+) -> None:
     out = stagebench(*NUMBERS, "--ranks", "8", *sets("jitter=0.05", "spread=0.03", "read_rate=200")).out
     assert "resnet50 batch 64" in out
     assert "critical path on 8 ranks, wfbp: " in out
     assert "%  schedule " in out
     assert "ranks that all take the same time" in out
     assert " to " in out.splitlines()[2]
+    trace = tmp_path / "trace.json"
+    done = stagebench(*NUMBERS, "--ranks", "32,4", "--schedule", "all", "--trace", str(trace))
+    assert "critical path on 32 ranks, merged: " in done.out
+    assert "what would help most on 32 ranks, merged:" in done.out
+    assert "resnet50 batch 64 on 32 ranks, merged" in done.out
+    assert "%  schedule " not in done.out  # none is better
 
 
-def test_measured_layers_stand_in_for_a_workload(stagebench: Run, tmp_path: Path) -> None:
+def test_measured_layers_stand_in_for_a_workload_and_waiting_for_input_exposes_no_exchange(
+    stagebench: Run, tmp_path: Path
+) -> None:
     rows = [{"layer": name, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4000} for name in "ab"]
     (tmp_path / "layers.json").write_text(json.dumps(rows))
     options = (*sets(f"layers={tmp_path}/layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
     (found,) = printed(stagebench("predict", *options, "--ranks", "2", "--json"))
     assert found["predictions"][0]["iteration"] == pytest.approx(0.08)
+    (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,8", *sets("read_rate=100"), "--json"))
+    for one in found["predictions"]:
+        parts = ("stages", "bubble", "stragglers", "exposed", "input_wait")
+        assert one["exposed"] == 0
+        assert one["input_wait"] > 0
+        assert sum(one[part] for part in parts) == pytest.approx(one["iteration"])
 
 
 def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) -> None:
@@ -101,19 +116,7 @@ def add_link(folder: RunFolder, case: Case, per_byte: float) -> None:
         | {"sample_s": [1e-3 + per_byte * size] * 5}
         for size in (4, 4_000_000, 40_000_000)
     ]
-    record = {
-        "case_id": case.id,
-        "case": case,
-        "repeat": 0,
-        "outcome": "ok",
-        "ranks": [{"rank": rank, "exchanges": rows} for rank in range(2)],
-        "started": "",
-        "seconds": 1.0,
-        "bundle": "",
-        "interpreter": {"path": "", "origin": "", "version": ""},
-        "load": {"before": (0.0, 0.0, 0.0), "after": (0.0, 0.0, 0.0)},
-    }
-    folder.write_record(Record(**record))
+    folder.write_record(exchanged(case, [{"rank": rank, "exchanges": rows} for rank in range(2)]))
     folder.write_cases([*folder.cases, CaseEntry(id=case.id, case=case)])
 
 
@@ -125,7 +128,9 @@ def run_folder(tmp_path: Path) -> Path:
     return run.folder.path
 
 
-def test_a_run_is_predicted_beside_what_it_measured(stagebench: Run, run_folder: Path) -> None:
+def test_a_run_is_predicted_beside_what_it_measured_and_has_measured_what_numbers_say(
+    stagebench: Run, run_folder: Path
+) -> None:
     (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "2,4,64", "--json"))
     assert found["fitted_to"] == 2
     assert set(found["measured"]) == {"1", "2", "4"}
@@ -134,6 +139,20 @@ def test_a_run_is_predicted_beside_what_it_measured(stagebench: Run, run_folder:
     shown = stagebench("predict", str(run_folder), "--ranks", "2,4").out
     assert "measured" in shown.splitlines()[1]
     assert "fitted" in shown
+
+    def spread(*link: str) -> float:
+        (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "4", *link, "--json"))
+        (one,) = found["predictions"]
+        return (one["rate_high"] - one["rate_low"]) / one["rate"]
+
+    # A device's own seconds are nothing next to the given link, and the model's error is left.
+    only_the_model = spread("--alpha", "10", "--beta", "0")
+    assert only_the_model == pytest.approx(2 * MODEL_ERROR, rel=0.02)
+    assert spread() > 1.1 * only_the_model
+    for key in ("rate", "jitter", "read_rate"):
+        error = stagebench("predict", str(run_folder), *sets(f"{key}=1")).error
+        assert isinstance(error, RequestError)
+        assert str(error).startswith(f"{key} is known from ")
 
 
 def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_folder: Path, link_folder) -> None:
@@ -151,21 +170,10 @@ def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_fo
     assert "it has those of copper, glass" in str(stagebench(*options, *sets("backend=gold")).error)
 
 
-def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_between(
-    stagebench: Run, link_folder: RunFolder
-) -> None:
+def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_between(stagebench, link_folder):
     """A hierarchical exchange rings within each node of two, at 1 ns a byte, and then between them, at 3."""
     add_link(link_folder, collective("copper", "all-reduce", Placement(nodes=2), 0.1, SIZES), 3e-9)
-    options = (
-        "--comm",
-        str(link_folder.path),
-        *sets("backend=copper"),
-        "--ranks",
-        "4",
-        "--schedule",
-        "fused",
-        "--json",
-    )
+    options = ("--comm", str(link_folder.path), *sets("backend=copper"), *FUSED)
     (flat,) = printed(stagebench(*OF_RESNET, *options))
     (tiers,) = printed(stagebench(*OF_RESNET, *options, *sets("ranks_per_node=2", "algorithm=hierarchical")))
     size = 4 * 25_557_032
@@ -174,15 +182,14 @@ def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_
     assert any("within a node: " in source for source in tiers["sources"])
 
 
-def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench: Run, tmp_path: Path) -> None:
-    made = MadeRun(tmp_path / "run")
+def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench: Run, run: MadeRun) -> None:
     for ranks in (2, 4):
-        made.proven(case_of("pytorch", "resnet50", ranks, batch=8 // ranks, scaling="strong", graph_digest=DIGEST))
-    done = stagebench("predict", str(made.folder.path), "--ranks", "4,16", "--json")
+        run.proven(case_of("pytorch", "resnet50", ranks, batch=8 // ranks, scaling="strong", graph_digest=DIGEST))
+    done = stagebench("predict", str(run.folder.path), "--ranks", "4,16", "--json")
     (found,) = printed(done)
     assert [row["ranks"] for row in found["predictions"]] == [4]
     assert "on 16 ranks: there are only 8 samples; ask for 8 at most." in done.out
-    alone = str(stagebench("predict", str(made.folder.path), "--ranks", "16").error)
+    alone = str(stagebench("predict", str(run.folder.path), "--ranks", "16").error)
     assert alone.startswith("nothing can be predicted: ")
     assert "on 16 ranks: there are only 8 samples; ask for 8 at most." in alone
 
@@ -210,36 +217,6 @@ def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) ->
         *sources, said = changed["sources"]
         assert sources == fitted["sources"]
         assert said.startswith(what)
-
-
-def test_a_given_link_is_not_as_uncertain_as_the_run_s_own(stagebench: Run, run_folder: Path) -> None:
-    def spread(*link: str) -> float:
-        (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "4", *link, "--json"))
-        (one,) = found["predictions"]
-        return (one["rate_high"] - one["rate_low"]) / one["rate"]
-
-    # A device's own seconds are nothing next to the given link, and the model's error is left.
-    only_the_model = spread("--alpha", "10", "--beta", "0")
-    assert only_the_model == pytest.approx(2 * MODEL_ERROR, rel=0.02)
-    assert spread() > 1.1 * only_the_model
-
-
-def test_path_and_gains_are_those_of_the_most_ranks_by_the_best_schedule(stagebench: Run, tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    done = stagebench(*NUMBERS, "--ranks", "32,4", "--schedule", "all", "--trace", str(trace))
-    assert "critical path on 32 ranks, merged: " in done.out
-    assert "what would help most on 32 ranks, merged:" in done.out
-    assert "resnet50 batch 64 on 32 ranks, merged" in done.out
-    assert "%  schedule " not in done.out  # none is better
-
-
-def test_an_iteration_that_waits_for_its_input_exposes_no_exchange(stagebench: Run) -> None:
-    (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,8", *sets("read_rate=100"), "--json"))
-    for one in found["predictions"]:
-        parts = ("stages", "bubble", "stragglers", "exposed", "input_wait")
-        assert one["exposed"] == 0
-        assert one["input_wait"] > 0
-        assert sum(one[part] for part in parts) == pytest.approx(one["iteration"])
 
 
 def test_devices_that_share_a_batch_lose_by_what_does_not_shrink_with_it(stagebench: Run) -> None:
@@ -330,13 +307,6 @@ def test_a_file_of_layers_is_refused_by_its_place(stagebench: Run, tmp_path: Pat
     error = stagebench("predict", *options).error
     assert isinstance(error, RequestError)
     assert named in str(error)
-
-
-def test_a_run_has_measured_what_numbers_say(stagebench: Run, run_folder: Path) -> None:
-    for key in ("rate", "jitter", "read_rate"):
-        error = stagebench("predict", str(run_folder), *sets(f"{key}=1")).error
-        assert isinstance(error, RequestError)
-        assert str(error).startswith(f"{key} is known from ")
 
 
 def test_a_file_has_the_keys_of_a_scenario_and_options_replace_its_values(stagebench: Run, tmp_path: Path) -> None:

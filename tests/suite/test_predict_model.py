@@ -48,12 +48,9 @@ def test_an_all_reduce_costs_what_the_literature_says(algorithm, ranks, alphas, 
     assert cost.per_byte == pytest.approx(betas * link.beta + gammas * link.gamma)
 
 
-def test_servers_share_the_load_until_each_rank_is_the_limit():
+def test_servers_share_the_load_and_a_hierarchy_crosses_nodes_with_one_copy():
     costs = [Network(Link(0, 1), algorithm="server", servers=count).all_reduce(8).per_byte for count in (1, 4, 8, 16)]
     assert costs == [16, 4, 2, 2]
-
-
-def test_a_hierarchy_crosses_nodes_with_one_copy_of_the_gradients():
     within, between = Link(1e-6, 1e-11), Link(1e-4, 1e-9)
     network = Network(between, within, ranks_per_node=4, algorithm="hierarchical")
     one, four = network.all_reduce(4), network.all_reduce(16)
@@ -92,18 +89,20 @@ def test_no_way_to_merge_messages_ends_earlier(seed):
     assert end_of(layers, found, cost) == pytest.approx(best, rel=1e-12)
 
 
-def test_buckets_are_filled_as_ddp_fills_them():
+def test_buckets_are_filled_as_ddp_fills_them_and_an_interval_holds_slower_and_faster_rates():
     sizes = [FIRST_BUCKET - 4, 8, BUCKET, 4, 4]
     layers = [LayerCost(str(index), 0, 1, size) for index, size in enumerate(sizes)]
     assert messages("buckets", layers, Cost(0, 0)) == [(0, 1), (2,), (3, 4)]
+    sure, unsure = predict(scenario_of(), 8), predict(scenario_of(compute_error=0.05, link_error=0.1), 8)
+    assert sure.low == sure.iteration == sure.high
+    slower = predict(scenario_of().slower(compute=1.05), 8).iteration
+    assert unsure.low < sure.iteration < slower <= unsure.high
+    assert unsure.rates[0] < unsure.rate < unsure.rates[1]
 
 
-def test_the_slowest_of_two_normal_ranks_is_known():
+def test_the_slowest_of_ranks_is_known_by_distribution_and_by_measured_iterations():
     assert Jitter.normal(0.1).slowest(2) == pytest.approx(1 + 0.1 / math.sqrt(math.pi), abs=1e-4)
     assert Jitter.normal(0.1).slowest(1) == pytest.approx(1)
-
-
-def test_the_slowest_of_measured_iterations_is_at_most_the_slowest_iteration():
     jitter = Jitter.measured([1.0, 1.0, 1.0, 2.0])
     assert jitter.slowest(2) == pytest.approx((9 / 16 * 1 + 7 / 16 * 2) / 1.25)
     assert jitter.slowest(4096) == pytest.approx(2 / 1.25)
@@ -135,33 +134,24 @@ def test_the_critical_path_leads_from_the_begin_to_the_end(schedule):
     assert all(one.end == after.begin for one, after in itertools.pairwise(path))
 
 
-def test_the_critical_path_in_words():
+def test_the_critical_path_in_words_and_a_link_busy_with_one_message_at_a_time():
     layers = (LayerCost("conv", 0.01, 0.02, 1e6), LayerCost("fc", 0.005, 0.01, 5e7))
     words = timeline(Scenario(8, layers, Network(Link(0, 1e-9))), 2).words
     assert words == "forward 15 ms, then backward of fc 10 ms, then 2 messages of fc to conv 51 ms"
+    spans = timeline(scenario_of(seed=3), 8).messages
+    assert all(one.end <= after.begin for one, after in itertools.pairwise(spans))
 
 
-def test_layers_without_gradients_belong_to_the_one_whose_gradient_waits_for_them():
-    relu = LayerCost("relu", 1, 2, 0)
-    found = joined((relu, LayerCost("conv", 10, 20, 5), relu, relu, LayerCost("fc", 3, 4, 6)))
-    assert found == (LayerCost("conv", 13, 26, 5), LayerCost("fc", 3, 4, 6))
-
-
-def test_arithmetic_divides_the_time_of_an_iteration():
+def test_arithmetic_divides_an_iteration_and_layers_without_gradients_join_the_one_before():
     layers = by_arithmetic(resnet50(), 0.25, 8)
     assert sum(layer.forward + layer.backward for layer in layers) == pytest.approx(0.25)
     assert sum(layer.bytes for layer in layers) == 4 * 25_557_032
     by_name = {layer.name: layer for layer in layers}
     assert by_name["fc"].backward == pytest.approx(2 * by_name["fc"].forward)
     assert by_name["conv1"].backward == pytest.approx(by_name["conv1"].forward)
-
-
-def test_the_interval_holds_what_a_slower_and_a_faster_rate_would_give():
-    sure, unsure = predict(scenario_of(), 8), predict(scenario_of(compute_error=0.05, link_error=0.1), 8)
-    assert sure.low == sure.iteration == sure.high
-    slower = predict(scenario_of().slower(compute=1.05), 8).iteration
-    assert unsure.low < sure.iteration < slower <= unsure.high
-    assert unsure.rates[0] < unsure.rate < unsure.rates[1]
+    relu = LayerCost("relu", 1, 2, 0)
+    found = joined((relu, LayerCost("conv", 10, 20, 5), relu, relu, LayerCost("fc", 3, 4, 6)))
+    assert found == (LayerCost("conv", 13, 26, 5), LayerCost("fc", 3, 4, 6))
 
 
 def test_what_the_model_leaves_out_widens_the_interval_in_quadrature():
@@ -190,7 +180,7 @@ def test_another_batch_leaves_a_layer_its_fixed_seconds():
         assert (found.batch, found.update, found.h2d) == pytest.approx((batch, 0.002, 0.001 * batch / 8))
 
 
-def test_what_would_help_most_comes_first():
+def test_what_would_help_most_comes_first_and_on_one_rank_the_device():
     bound = scenario_of(schedule="fused", network=Network(Link(0, 1e-7)))
     gains = helps(bound, 8)
     assert gains == sorted(gains, key=lambda each: -each.gain)
@@ -199,6 +189,9 @@ def test_what_would_help_most_comes_first():
     assert by_change["half the latency"] == pytest.approx(0)
     starving = helps(scenario_of(read=10.0), 2)[0]
     assert (starving.change, starving.gain) == ("twice the readers", pytest.approx(1, abs=0.01))
+    faster = {gain.change: gain.gain for gain in helps(scenario_of(), 1)}
+    assert faster["a device twice as fast"] == pytest.approx(1)
+    assert faster["twice the bandwidth"] == pytest.approx(0)
 
 
 def gains_of(scenario, ranks=8):
@@ -211,23 +204,17 @@ def exchanged(per_byte, **network):
     return scenario, scenario.own, per_byte * sum(layer.bytes for layer in scenario.layers)
 
 
-def test_without_a_start_up_half_the_bytes_are_twice_the_bandwidth():
+def test_halved_bytes_more_servers_and_even_ranks_gain_what_they_save():
     scenario, own, moved = exchanged(1e-8)
     gains = gains_of(scenario)
     ring = 1.75 * moved
     expected = pytest.approx((own + ring) / (own + ring / 2) - 1)
     assert gains["twice the bandwidth"] == expected
     assert gains["half the bytes, as gradients of 16 bits (compressing costs nothing here)"] == expected
-
-
-def test_more_servers_gain_what_they_share():
     scenario, own, moved = exchanged(1e-8, algorithm="server", servers=2)
     expected = (own + 8 * moved) / (own + 4 * moved) - 1  # each has what 4 of the 8 ranks send and get, then 2
     assert gains_of(scenario)["twice the parameter servers"] == pytest.approx(expected)
     assert "twice the parameter servers" not in gains_of(exchanged(1e-8)[0])
-
-
-def test_ranks_that_take_the_same_time_gain_what_the_slowest_took_longer():
     words, jitter = "ranks that all take the same time", Jitter.normal(0.1)
     free = scenario_of(network=Network(Link(0, 0)))
     assert gains_of(free.but(jitter=jitter))[words] == pytest.approx(jitter.slowest(8) - 1)
@@ -235,8 +222,7 @@ def test_ranks_that_take_the_same_time_gain_what_the_slowest_took_longer():
 
 
 @pytest.mark.parametrize(
-    ("link", "best", "steps"),
-    [(Link(1e-2, 0), "doubling", 14 / 3), (Link(0, 1e-7), "halving", 1.0)],
+    ("link", "best", "steps"), [(Link(1e-2, 0), "doubling", 14 / 3), (Link(0, 1e-7), "halving", 1.0)]
 )
 def test_of_flat_algorithms_only_the_best_is_named(link, best, steps):
     """Of a ring of 8: 14 start-ups, or the fewest bytes that there are."""
@@ -255,12 +241,6 @@ def test_of_other_schedules_only_the_best_is_named(own):
     assert named.change != f"schedule {own}"
     assert named.gain == pytest.approx(rates[named.change.removeprefix("schedule ")] / rates[own] - 1)
     assert named.gain == pytest.approx(max(rate for name, rate in rates.items() if name != own) / rates[own] - 1)
-
-
-def test_on_one_rank_only_the_device_helps():
-    faster = {gain.change: gain.gain for gain in helps(scenario_of(), 1)}
-    assert faster["a device twice as fast"] == pytest.approx(1)
-    assert faster["twice the bandwidth"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("ranks", "advised"), [(16, True), (18, False)])
@@ -289,8 +269,3 @@ def test_a_hierarchy_is_advised_only_where_the_ranks_fill_the_nodes(ranks, advis
 def test_nonsense_is_refused_by_name(nonsense, named):
     with pytest.raises(RequestError, match=named):
         nonsense()
-
-
-def test_the_link_is_busy_with_one_message_at_a_time():
-    spans = timeline(scenario_of(seed=3), 8).messages
-    assert all(one.end <= after.begin for one, after in itertools.pairwise(spans))

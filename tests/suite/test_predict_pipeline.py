@@ -38,16 +38,13 @@ def test_even_stages_have_the_bubble_that_is_known(stages, microbatches):
     assert found.rate == pytest.approx(stages * 8 / found.iteration)
 
 
-def test_replicas_exchange_and_cuts_are_crossed():
+def test_replicas_exchange_cuts_are_crossed_and_a_stage_may_hold_up_the_others():
     sending = even(2, 4, network=Network(Link(1e-3, 0)))
     alone, twice = predict(sending, 2), predict(sending, 4)
     assert alone.exposed == pytest.approx(2e-3)  # the first microbatch on its way, and the last one's gradient
     assert alone.messages == 0
     assert twice.messages == 2
     assert twice.iteration == pytest.approx(alone.iteration + 2e-3)  # stage 0's, a ring of two
-
-
-def test_a_stage_that_exchanges_before_its_gradient_goes_back_holds_up_the_others():
     sending = even(2, 4, network=Network(Link(1e-3, 0)), holds_back=True)
     alone, twice = predict(sending, 2), predict(sending, 4)
     assert alone.iteration == predict(sending.but(holds_back=False), 2).iteration
@@ -169,20 +166,14 @@ def test_an_iteration_takes_as_long_as_in_the_simulation(seed):
     assert timeline(scenario, ranks).seconds == pytest.approx(Simulation(scenario, ranks).run(), rel=1e-9)
 
 
-def test_twice_the_batch_crosses_cuts_with_twice_the_bytes():
+def test_larger_batches_and_more_microbatches_help_a_pipeline_as_far_as_there_are_samples():
     slow = even(2, 1, network=Network(Link(0, 1e-5)))
     gains = {each.change: each.gain for each in helps(slow, 2)}
     assert gains["twice the batch, at the same seconds a sample"] == pytest.approx(0)
-
-
-def test_no_more_microbatches_are_advised_than_there_are_samples():
     some = even(4, 16)  # 32 samples
     most = some.but(microbatches=32)
     advised = [{each.change for each in helps(one, 4)} for one in (some, most)]
     assert ["twice the microbatches" in changes for changes in advised] == [True, False]
-
-
-def test_more_microbatches_help_a_pipeline():
     gains = {each.change: each.gain for each in helps(even(8, 1), 8)}
     assert gains["twice the microbatches"] == pytest.approx(8 / 4.5 - 1)  # eight stages: 8 against 4.5 of one's seconds
 

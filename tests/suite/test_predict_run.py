@@ -16,9 +16,8 @@ from tests.support.errors import raising
 from workloads.networks.resnet import resnet50
 
 LINK = Link(5e-2, 1e-9)  # makes every schedule differ from every other
-LAYERS = tuple(
-    LayerCost(f"layer{index}", 0.01 * index, 0.02 * index, size) for index, size in enumerate((4e5, 3e7, 2e6, 9e6), 1)
-)
+SIZES = (4e5, 3e7, 2e6, 9e6)
+LAYERS = tuple(LayerCost(f"layer{at}", 0.01 * at, 0.02 * at, size) for at, size in enumerate(SIZES, 1))
 TRUTH = Scenario(8, LAYERS, Network(LINK), h2d=0.01, update=0.02)
 
 
@@ -143,6 +142,11 @@ def test_networks_that_meet_the_same_link_tell_its_latency(run):
     asked = fit(run.folder, every[0], every)
     assert vars(asked.scenario.network.between) == pytest.approx({"alpha": 0.005, "beta": 1e-9, "gamma": 0.0})
     assert "link: comm_only of several networks on 2 devices" in asked.sources
+    together, _ = asked_of(run.folder, None, None)
+    (one,), _ = asked_of(run.folder, "alexnet", None)
+    (same,) = (each for each in together if each.label == one.label)
+    assert "link: comm_only of several networks on 2 devices" in one.sources
+    assert (same.sources, same.scenario.network) == (one.sources, one.scenario.network)
 
 
 def test_a_link_of_two_networks_is_as_uncertain_as_the_difference_of_their_exchanges(run):
@@ -268,11 +272,13 @@ def test_layers_without_times_are_divided_by_arithmetic(run):
     assert 0 < asked.scenario.compute_error < 0.1
 
 
-def test_another_network_of_the_same_name_is_refused(run):
+def test_another_network_than_the_run_s_or_of_its_name_is_refused(run):
     run.proven(case_of("pytorch", "resnet50", 2))
     (series,) = series_of(summarise(run.folder))
     with raising(RequestError, "resnet50"):
         fit(run.folder, series)
+    with raising(RequestError, "alexnet"):
+        asked_of(run.folder, "alexnet", None)
 
 
 def declaring(**changes):
@@ -331,12 +337,6 @@ def test_a_run_without_the_passes_is_refused_by_their_names(run, name):
         asked_of(run.folder, None, None)
 
 
-def test_another_network_than_the_run_s_is_refused(run):
-    run.proven(case_of("pytorch", "resnet50", 2))
-    with raising(RequestError, "alexnet"):
-        asked_of(run.folder, "alexnet", None)
-
-
 @pytest.mark.parametrize("mark", ["proof failed", "non-finite loss"])
 def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mark):
     run.proven(case_of("pytorch", "resnet50", 2))
@@ -345,17 +345,6 @@ def test_nothing_is_learnt_from_a_training_that_went_wrong(run, monkeypatch, mar
     monkeypatch.setattr("suite.predict.from_run.summarise", lambda folder: rows)
     with raising(RequestError, mark):
         asked_of(run.folder, None, None)
-
-
-def test_other_networks_of_the_run_tell_the_link_of_the_one_that_is_asked_for(run):
-    for workload, size in (("alexnet", 240_000_000), ("resnet50", 100_000_000)):
-        case = run.proven(case_of("caffempi", workload, 2))
-        run.changed(case, lambda record, size=size: exchanging(record, size, 0.01 + 1e-9 * size))
-    every, _ = asked_of(run.folder, None, None)
-    (one,), _ = asked_of(run.folder, "alexnet", None)
-    (same,) = (each for each in every if each.label == one.label)
-    assert "link: comm_only of several networks on 2 devices" in one.sources
-    assert (same.sources, same.scenario.network) == (one.sources, one.scenario.network)
 
 
 def test_what_cannot_be_predicted_is_said_beside_what_can(run):
@@ -372,13 +361,6 @@ def test_a_case_that_was_not_measured_is_named(run):
     run.refuse(case_of("pytorch", "resnet50", 2), "unavailable", "there is no PyTorch here")
     with pytest.raises(RequestError, match=r"not measured.*no PyTorch"):
         asked_of(run.folder, None, None)
-
-
-def test_each_training_of_a_run_is_a_series(run):
-    for workload in ("alexnet", "resnet50"):
-        for ranks in (1, 2):
-            run.proven(case_of("pytorch", workload, ranks))
-    assert [series.base.case.workload for series in series_of(summarise(run.folder))] == ["alexnet", "resnet50"]
 
 
 def test_the_larger_sizes_stand_beside_what_the_smallest_predicts(run):

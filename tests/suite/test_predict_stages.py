@@ -362,21 +362,16 @@ def test_one_device_is_still_predicted_where_the_others_hold_one_network(run):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "named"),
+    ("strategy", "adapter", "named"),
     [
-        ("tensor_parallel", "no model of one whose layers are cut"),
-        ("branch_parallel", "whose branches are distributed"),
+        ("tensor_parallel", "pytorch", "pytorch/tensor_parallel .*no model of one whose layers are"),
+        ("branch_parallel", "pytorch", "pytorch/branch_parallel .*whose branches are distributed"),
+        ("pipeline", "elsewhere", "nothing installed here says how elsewhere cuts it"),
     ],
 )
-def test_networks_held_otherwise_are_refused_by_what_is_cut(run, strategy, named):
-    follow(run, truth(2, 2), 2, strategy)
-    with pytest.raises(RequestError, match=f"pytorch/{strategy} .*{named}"):
-        asked_of(run.folder, None, None)
-
-
-def test_an_adapter_that_is_not_here_is_refused(run):
-    follow(run, truth(2, 2, one_value=False), 2, adapter="elsewhere")
-    with pytest.raises(RequestError, match="nothing installed here says how elsewhere cuts it"):
+def test_networks_held_otherwise_are_refused_by_what_is_cut(run, strategy, adapter, named):
+    follow(run, truth(2, 2, one_value=adapter == "pytorch"), 2, strategy, adapter=adapter)
+    with pytest.raises(RequestError, match=named):
         asked_of(run.folder, None, None)
 
 

@@ -84,10 +84,7 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
     ("written", "words"),
     [
         (FORMAT + 1, f"has format {FORMAT + 1}, and .* format {FORMAT}; read it with the version that wrote it"),
-        (
-            FORMAT - 1,
-            f"has format {FORMAT - 1}, and this stagebench reads format {FORMAT}; measure it again, into a new folder",
-        ),
+        (FORMAT - 1, f"has format {FORMAT - 1}, and .* format {FORMAT}; measure it again, into a new folder"),
         (None, f"names no format, and this stagebench reads format {FORMAT}; measure it again, into a new folder"),
     ],
 )

@@ -9,7 +9,7 @@ from suite.analysis.machine import Peak
 from suite.analysis.roofline import roofline
 from suite.analysis.summary import summarise
 from suite.contracts.case import Placement
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 from workloads.build import Builder
 from workloads.networks.resnet import resnet50
 
@@ -42,21 +42,17 @@ def test_an_update_moves_what_its_optimiser_keeps(changes, numbers):
     assert roofline(small(), case_of(**changes), PEAK).rows[-1].bytes == 4 * numbers * 547
 
 
-def test_an_update_in_mixed_precision_moves_float32():
+def test_mixed_precision_moves_float32_and_slow_arithmetic_bounds_convolutions():
     wide, mixed = (roofline(small(), case_of(precision=each), PEAK).rows[-1].bytes for each in ("float32", "bfloat16"))
     assert wide == mixed
-
-
-def test_slow_arithmetic_bounds_convolutions():
     found = roofline(small(), case_of(batch=5), Peak(1e6, 1e9, ""))
     assert [row.bound_by for row in found.rows] == ["arithmetic", "memory", "arithmetic", "memory"]
     assert found.rows[0].best_s == pytest.approx(2 * 5 * 864 * 2 / 1e6)
     assert found.memory_share < 0.01
 
 
-def test_a_run_shows_it(tmp_path, stagebench):
-    made = MadeRun(tmp_path / "run")
-    case = made.proven(case_of("pytorch", "resnet50", graph_digest=resnet50().digest))
+def test_a_run_shows_it(run, stagebench):
+    case = run.proven(case_of("pytorch", "resnet50", graph_digest=resnet50().digest))
 
     def peak(record):
         record["ranks"][0]["peaks"] = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "library": "NumPy"}
@@ -64,18 +60,18 @@ def test_a_run_shows_it(tmp_path, stagebench):
             {"layer": "conv1", "kind": "conv", "forward_s": 0.2, "backward_s": 0.3, "communication_s": 0.0, "bytes": 9}
         ]
 
-    refused = stagebench("show", str(made.folder.path), "--roofline")
+    refused = stagebench("show", str(run.folder.path), "--roofline")
     assert "no case with a measured peak" in str(refused.error)
-    made.changed(case, peak)
-    (found,) = json.loads(stagebench("show", str(made.folder.path), "--roofline", "--json").stdout)
+    run.changed(case, peak)
+    (found,) = json.loads(stagebench("show", str(run.folder.path), "--roofline", "--json").stdout)
     first = found["layers"][0]
     # 118,013,952 multiply-accumulates a sample, twice.
     assert (first["layer"], first["measured_s"]) == ("conv1", 0.5)
     assert first["best_s"] == pytest.approx(2 * 8 * 118_013_952 * 2 / 1e11)
     assert first["share"] == pytest.approx(first["best_s"] / 0.5)
-    shown = stagebench("show", str(made.folder.path), "--roofline").stdout
+    shown = stagebench("show", str(run.folder.path), "--roofline").stdout
     assert "at best" in shown
     assert "100 Gflop/s and 10.0 GB/s" in shown
-    page = render(made.folder, summarise(made.folder))
+    page = render(run.folder, summarise(run.folder))
     assert "bound by" in page
     assert "37.8</td><td>arithmetic</td>" in page  # milliseconds at best, of conv1

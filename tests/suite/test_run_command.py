@@ -35,10 +35,7 @@ def test_print_plan_prints_it_and_starts_nothing(stagebench: Run, tmp_path: Path
         "name": "alpha-mnist_small",
         "title": "alpha; mnist_small; batch 8, 16; ranks 1, 2",
         "defaults": {"workload": "mnist_small", "batch": [8, 16]},
-        "cases": [
-            {"adapter": "alpha", "strategy": "single"},
-            {"adapter": "alpha", "strategy": "ddp", "ranks": 2},
-        ],
+        "cases": [{"adapter": "alpha", "strategy": "single"}, {"adapter": "alpha", "strategy": "ddp", "ranks": 2}],
         "overrides": {"sampling.steps": 5},
     }
     assert not list(tmp_path.glob("results*"))
@@ -49,11 +46,7 @@ def test_print_plan_prints_it_and_starts_nothing(stagebench: Run, tmp_path: Path
     ("arguments", "problem", "remedy"),
     [
         ((), "name a plan", "--adapter alpha,beta"),
-        (
-            ("quick", "--batch", "8"),
-            "--batch describes a case in place of a plan, and 'quick' is a plan",
-            "--set batch=",
-        ),
+        (("quick", "--batch", "8"), "--batch describes a case in place of a plan, and 'quick'", "--set batch="),
         (("quick", "--steps", "8"), "--steps describes a case", "--set sampling.steps=VALUE"),
         (("quick", "--knob", "a=1"), "--knob describes a case", "--set knobs.a=VALUE"),
         ((*ALPHA, "--scale", "small"), "--scale small is a profile of a plan", "leave it out"),
@@ -65,9 +58,7 @@ def test_print_plan_prints_it_and_starts_nothing(stagebench: Run, tmp_path: Path
         (("quick", "--set", "workload=nets/a.json"), "--set workload=", "there is no file"),
     ],
 )
-def test_a_wrong_request_is_one_message_with_its_place_and_remedy(
-    stagebench: Run, arguments: tuple[str, ...], problem: str, remedy: str
-) -> None:
+def test_a_wrong_request_is_one_message_with_its_place_and_remedy(stagebench, arguments, problem, remedy):
     error = stagebench("run", *arguments).error
     assert isinstance(error, RequestError)
     assert error.exit_code == 2

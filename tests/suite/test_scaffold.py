@@ -42,15 +42,12 @@ def test_a_bad_name_is_refused(tmp_path, name, words):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_exists_is_not_touched(tmp_path):
+def test_a_folder_that_exists_is_not_touched_and_a_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "stagebench-lumen").mkdir()
     (tmp_path / "stagebench-lumen" / "mine").write_text("work")
     with raising(RequestError, "stagebench-lumen"):
         write("lumen", tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["stagebench-lumen", "mine"]
-
-
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="another place"):
         write("lumen", tmp_path / "file")
@@ -64,7 +61,7 @@ def test_the_command_says_what_comes_next(tmp_path):
         assert words in done.output
 
 
-def test_every_abstract_method_is_a_stub_with_the_contracts_own_words():
+def test_every_abstract_method_and_layer_kind_is_a_stub_with_the_contract_s_words():
     tree = ast.parse(rendered("lumen")["stagebench_lumen/base.py"])
     (klass,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
     stubs = {node.name: node for node in klass.body if isinstance(node, ast.FunctionDef)}
@@ -75,6 +72,12 @@ def test_every_abstract_method_is_a_stub_with_the_contracts_own_words():
     assert set(optional()) == {name for name, each in vars(Trainer).items() if callable(each) and name[0] != "_"} - set(
         stubs
     )
+    tree = ast.parse(rendered("lumen")["stagebench_lumen/lower.py"])
+    stubs = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert set(KINDS) | {"lower"} == set(stubs)
+    for name, kind in KINDS.items():
+        for word in (*kind.attributes, *kind.initialisers, *kind.statistics):
+            assert word in stubs[name], f"the stub of {name} does not name {word}"
 
 
 def _source(name: str) -> str:
@@ -82,15 +85,6 @@ def _source(name: str) -> str:
     import textwrap
 
     return textwrap.dedent(inspect.getsource(getattr(Trainer, name)))
-
-
-def test_every_layer_kind_is_a_stub_that_names_its_attributes():
-    tree = ast.parse(rendered("lumen")["stagebench_lumen/lower.py"])
-    stubs = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert set(KINDS) | {"lower"} == set(stubs)
-    for name, kind in KINDS.items():
-        for word in (*kind.attributes, *kind.initialisers, *kind.statistics):
-            assert word in stubs[name], f"the stub of {name} does not name {word}"
 
 
 def test_its_conformance_environment_makes_the_framework_s_first():

@@ -4,7 +4,7 @@ import pytest
 
 from suite.analysis.summary import summarise
 from tests.reports.made_experiments import paper
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 
 
 def test_nodes_are_measured_against_one_node_with_as_many_devices(tmp_path):
@@ -18,8 +18,7 @@ def test_nodes_are_measured_against_one_node_with_as_many_devices(tmp_path):
     assert one.over_nodes is None
 
 
-def test_without_such_a_node_there_is_no_baseline(tmp_path):
-    run = MadeRun(tmp_path / "run")
+def test_without_such_a_node_there_is_no_baseline(run):
     case = case_of(ranks=4)
     run.proven(case.on(placement=case.placement.__class__(nodes=2, ranks_per_node=2)))
     run.proven(case_of())

@@ -23,7 +23,7 @@ from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from suite.session.resumable import Session, Settings
 from suite.worker.messages import Hello, Phase
-from tests.suite.measuring import BRIEF, SETTINGS, Listener, case, run
+from tests.suite.measuring import BRIEF, PLAN, SETTINGS, Listener, case, run
 from tests.support.errors import raising
 
 
@@ -214,24 +214,6 @@ def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
     RunFolder(tmp_path / "run").begin(About(), "corrected")
     with pytest.raises(RequestError, match="with another"):
         RunFolder(tmp_path / "run").begin(About(), "another plan")
-
-
-PLAN = """
-name = "short"
-[sampling]
-quick = true
-warmup_steps = 5
-warmup_limit = 0.2
-steps = 2
-seconds = 0.05
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = "mnist_small"
-precision = "float64"
-batch = 2
-"""
 
 
 def stagebench(*words, **options):

@@ -52,14 +52,11 @@ def test_so_many_work_at_a_time_as_have_cores_and_memory(shares: list[Share], mo
     assert making.at_work == set()
 
 
-def test_who_takes_all_is_alone_and_the_others_go_on_afterwards() -> None:
+def test_who_takes_all_is_alone_and_who_is_done_is_told_while_the_others_work() -> None:
     making = Making()
     wanted = [(Share(1, 1), making.one("a")), (ALL, making.one("b")), (Share(1, 1), making.one("c"))]
     assert list(side_by_side(wanted, WHOLE)) == ["a", "b", "c"]
     assert {frozenset(each) for each in making.seen} == {frozenset("a"), frozenset("b"), frozenset("c")}
-
-
-def test_who_is_done_is_told_while_the_others_work_and_none_begins_before_it_is_due() -> None:
     making = Making()
 
     def wanted() -> Iterator[tuple[Share, Proving[str]]]:

@@ -60,9 +60,7 @@ def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path: Path) -> Non
     assert (found.outcome, found.reason) == ("ok", "")
 
 
-def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog, "GRACE", 0.5)
     found = together(tmp_path, "print('no free port'); sys.exit(7)", "time.sleep(1000)")
     assert found.outcome == "crash"
@@ -84,19 +82,10 @@ def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_o
     assert (tmp_path / "served").read_text() == "the role"
 
 
-def test_one_is_called_by_its_file_and_arguments_with_a_limit_of_memory_or_without() -> None:
-    for limit in (0, 1 << 30):
-        tokens = bundle.script(Path(sys.executable), Path("/run/bundles/x"), ("adapters/x/server.py", "ps", "0"), limit)
-        assert sidecar_name(tokens) == "server.py ps 0"
-    assert sidecar_name(("/bin/serve", "all")) == "serve all"
-
-
 @pytest.mark.parametrize(
     ("kills", "outcome"), [({"here": 1}, "oom"), ({"here": 0}, "crash")], ids=["for want of memory", "by somebody"]
 )
-def test_one_that_was_killed_is_out_of_memory_where_the_kernel_counted_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: dict[str, int], outcome: str
-) -> None:
+def test_one_that_was_killed_is_out_of_memory_where_the_kernel_counted_it(tmp_path, monkeypatch, kills, outcome):
     monkeypatch.setattr(Evidence, "kills", lambda self, rank: sum(kills.values()))
     found = together(tmp_path, "import os; os.kill(os.getpid(), 9)", "time.sleep(1000)")
     assert found.outcome == outcome
@@ -110,7 +99,7 @@ def test_last_words_that_an_engine_passes_on_prove_that_memory_ran_out(tmp_path:
         assert judge(replace(evidence, engine_messages=[failed]))[0] == outcome
 
 
-def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path: Path) -> None:
+def test_launchers_start_them_after_the_ranks_by_the_name_of_their_file(tmp_path: Path) -> None:
     python = Path(sys.executable)
     tokens = bundle.script(python, tmp_path, ("adapters/x/server.py", "scheduler"))
     assert tokens == (sys.executable, "-B", "-u", str(tmp_path / "adapters/x/server.py"), "scheduler")
@@ -121,6 +110,10 @@ def test_launchers_start_them_after_the_ranks_with_the_ranks_variables(tmp_path:
     assert [rank.sidecar for rank in ranks] == [False, False]
     assert (server.tokens, server.rank, server.sidecar) == (tokens, None, True)
     assert server.environ == {"A": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for limit in (0, 1 << 30):
+        tokens = bundle.script(Path(sys.executable), Path("/run/bundles/x"), ("adapters/x/server.py", "ps", "0"), limit)
+        assert sidecar_name(tokens) == "server.py ps 0"
+    assert sidecar_name(("/bin/serve", "all")) == "serve all"
 
 
 class Served(Reference):
@@ -130,9 +123,7 @@ class Served(Reference):
         return (("adapters/served/server.py",),)
 
 
-def test_servers_that_would_stand_on_the_wrong_host_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_that_would_stand_on_the_wrong_host_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "adapters", lambda: {"served": Served()})
     monkeypatch.setattr(launch, "launchers", lambda: {"local": Anywhere()})
     case = Case("served", "single", "mnist_small", Placement(hosts=("far-a", "far-b"), nodes=2, launcher="local"))

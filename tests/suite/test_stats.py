@@ -14,12 +14,16 @@ def rates(*values, first=0):
     return Rates(dict(enumerate(values, first)))
 
 
-def test_a_rate_is_the_geometric_mean_over_processes():
+def test_a_rate_is_the_geometric_mean_over_processes_as_is_its_ratio():
     found = rates(40.0, 20.0, 80.0).interval
     assert (found.value, found.processes) == (40.0, 3)
     assert found.low < 20
     assert found.high > 80
     assert found.low * found.high == pytest.approx(40.0**2)  # on logarithms
+    one, other = rates(100.0, 100.0, 60.0), rates(99.0, 99.0, 99.0)
+    assert one.value < other.value
+    assert ratio(other, one).value == pytest.approx(other.value / one.value)
+    assert one.interval.value == one.value
 
 
 def test_equal_processes_and_a_single_step_leave_nothing_to_be_uncertain_of():
@@ -34,14 +38,6 @@ def test_the_interval_covers_the_truth_95_times_in_100(count):
         found = rates(*(100 * np.exp(random.normal(0, 0.02, count)))).interval
         hits += found.low <= 100 <= found.high
     assert 0.94 <= hits / trials <= 0.975
-
-
-def test_order_ratio_and_speed_are_one_estimator():
-    """By medians the first row is the fastest, and the second one stands at 117 % of it."""
-    one, other = rates(100.0, 100.0, 60.0), rates(99.0, 99.0, 99.0)
-    assert one.value < other.value
-    assert ratio(other, one).value == pytest.approx(other.value / one.value)
-    assert one.interval.value == one.value
 
 
 @pytest.mark.parametrize("lag", [0, 4])
@@ -65,14 +61,7 @@ def test_drift_of_the_rounds_cancels():
     assert ours.interval.high / ours.interval.low > 2, "each by itself is not known"
 
 
-def test_of_one_process_there_is_no_verdict():
-    steps = np.linspace(0.1, 0.12, 60)
-    found = ratio(Rates({0: 80.0}, steps), Rates({0: 16.0}, steps))
-    assert (found.value, found.processes, found.verdict) == (5.0, 1, NO_VERDICT)
-    assert 1.0 < found.low < 5.0 < found.high
-
-
-def test_what_was_measured_at_different_times_is_compared_as_two_runs_are():
+def test_runs_at_different_times_are_compared_by_welch_s_test_be_they_of_one_process():
     """Their drifts have nothing to do with each other; in the same rounds they would cancel."""
     drift = np.array([1.0, 0.8, 1.3, 0.6, 1.1])
     ours, together, apart = (rates(*(speed * drift), first=first) for speed, first in ((104, 0), (100, 0), (100, 7)))
@@ -81,6 +70,13 @@ def test_what_was_measured_at_different_times_is_compared_as_two_runs_are():
     known = ttest_ind(*(np.log(list(one.by_round.values())) for one in (ours, apart)), equal_var=False)
     assert ratio(ours, apart).high == pytest.approx(math.exp(known.confidence_interval().high))
     assert ratio(rates(5.0, 5.1), rates(1.0, 1.01, first=7)).verdict == "faster", "as large a difference shows"
+    assert independent(rates(2.0), rates(1.0, 1.0)) is None
+    found = independent(rates(2.0, 2.0), rates(1.0, 1.0, 1.0))
+    assert found == Centre(pytest.approx(math.log(2)), 0.0, 2, 3)
+    ours, theirs = of_logarithms(0.0, 0.2), Rates({9: 50.0}, np.linspace(0.1, 0.12, 60))
+    found = ratio(ours, theirs)
+    assert found.value == pytest.approx(ours.value / theirs.value)
+    assert half(found) == pytest.approx(math.hypot(half(ours.interval), half(theirs.interval)))
 
 
 @pytest.mark.parametrize(("first", "common"), [(2, True), (3, False), (4, False)])
@@ -90,15 +86,12 @@ def test_rounds_are_paired_where_half_of_them_are_common(first, common):
     assert (paired(ours.by_round, theirs.by_round) is not None) == common
 
 
-def test_scaling_an_interval():
-    assert Interval(2.0, 1.0, 4.0, 3).scaled(0.5) == Interval(1.0, 0.5, 2.0, 3)
-
-
-def test_outliers_are_marked_and_nothing_else():
+def test_outliers_are_marked_and_intervals_scaled():
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 30.0, 9.8]
     assert stats.outliers(values).tolist() == [False] * 5 + [True, False]
     assert not stats.outliers([1.0]).any()
     assert not stats.outliers(np.arange(100.0)).any()
+    assert Interval(2.0, 1.0, 4.0, 3).scaled(0.5) == Interval(1.0, 0.5, 2.0, 3)
 
 
 # --- the arithmetic, to the digit ----------------------------------------------
@@ -139,25 +132,26 @@ def test_the_chance_of_a_centre_is_two_sided(value, error, chance):
     assert found.half_width(0.9) == pytest.approx(error * t.ppf(0.95, 4))
 
 
-def test_the_interval_of_a_speed_is_students():
+def test_an_interval_is_student_s_over_processes_or_batches_of_steps():
     found = of_logarithms(0.0, 0.1, 0.3)
     error = np.std([0.0, 0.1, 0.3], ddof=1) / math.sqrt(3)
     assert half(found.interval) == pytest.approx(t.ppf(0.975, 2) * error)
-
-
-def test_steps_of_a_lone_process_are_taken_in_batches_from_the_end():
     steps = np.linspace(0.1, 0.2, 25) ** 2
     batches = [np.mean(steps[at : at + 3]) for at in range(1, 25, 3)]
     assert half(Rates({0: 1.0}, steps).interval) == pytest.approx(centre(np.log(batches)).half_width())
     assert half(Rates({0: 1.0}, steps[:2]).interval) == pytest.approx(centre(np.log(steps[:2])).half_width())
 
 
-def test_rates_from_steps():
+def test_rates_come_of_steps_and_of_one_process_there_is_no_verdict():
     one, other = np.array([0.1, 0.3]), np.array([0.4])
     assert rates_of({}, 8) is None
     assert rates_of({3: one, 4: other}, 8) == Rates({3: 40.0, 4: 20.0})
     assert rates_of({3: one}, 8).by_round == {3: 40.0}
     assert rates_of({3: one}, 8).steps is one
+    steps = np.linspace(0.1, 0.12, 60)
+    found = ratio(Rates({0: 80.0}, steps), Rates({0: 16.0}, steps))
+    assert (found.value, found.processes, found.verdict) == (5.0, 1, NO_VERDICT)
+    assert 1.0 < found.low < 5.0 < found.high
 
 
 @pytest.mark.parametrize(("level", "given"), [(0.95, {}), (0.9, {"level": 0.9})])
@@ -179,16 +173,6 @@ def test_independent_runs_are_compared_by_welchs_test(counts):
     assert found.chance == pytest.approx(known.pvalue)
     assert (found.degrees, found.count) == (pytest.approx(known.df), min(counts))
     assert found.value == pytest.approx(ours.mean() - theirs.mean())
-
-
-def test_independent_runs_of_equal_processes_or_of_one():
-    assert independent(rates(2.0), rates(1.0, 1.0)) is None
-    found = independent(rates(2.0, 2.0), rates(1.0, 1.0, 1.0))
-    assert found == Centre(pytest.approx(math.log(2)), 0.0, 2, 3)
-    ours, theirs = of_logarithms(0.0, 0.2), Rates({9: 50.0}, np.linspace(0.1, 0.12, 60))
-    found = ratio(ours, theirs)
-    assert found.value == pytest.approx(ours.value / theirs.value)
-    assert half(found) == pytest.approx(math.hypot(half(ours.interval), half(theirs.interval)))
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,18 @@ def way(seconds):
 WAITS = way({0.0: (1.0, 1.0, 1.0), 0.5: (2.0, 2.0, 2.0), 0.75: (4.0, 4.0, 4.0)})
 
 
-def test_ways_cross_where_their_times_are_equal_on_average():
+def test_ways_cross_where_their_times_are_equal_by_the_shares_that_were_taken():
     freer = way({0.0: (1.9, 2.0, 2.1), 0.5: (1.9, 2.0, 2.1), 0.75: (1.9, 2.0, 2.1)})
     found = crossover(WAITS, freer)
     assert found.value == pytest.approx(0.5, abs=0.01)
     assert 0.4 < found.low < found.value < found.high < 0.6
-
-
-def test_the_crossover_goes_by_the_shares_that_were_taken():
     freer = way({0.0: (2.0, 2.0), 0.5: (2.0, 2.0), 0.75: (2.0, 2.0)})
     waits = replace(WAITS, shares={0.5: [0.3, 0.4], 0.75: [0.7]})
     assert crossover(waits, replace(freer, shares={0.5: [0.45]})).value == pytest.approx(0.4)
+    scattered = way({0.0: (1.1, 0.6, 1.8), 0.5: (1.0, 1.0, 1.0), 0.75: (1.0, 1.0, 1.0)})
+    found = crossover(WAITS, scattered)
+    assert found.low is None
+    assert 0 < found.value < found.high < 0.5
 
 
 def test_trainings_are_paired_by_their_repeat(tmp_path):
@@ -49,10 +50,8 @@ def test_a_share_that_is_no_number_is_not_taken(tmp_path):
     for path in (folder.path / "records").iterdir():
         path.write_text(path.read_text().replace('"taken": 0.71', '"taken": "most of it"'))
     (found,) = stragglers(summarise(folder))
-    assert {share: one.taken(share) is not None for one in found.variants for share in (0.5, 0.75)} == {
-        0.5: True,
-        0.75: False,
-    }
+    known = {share: one.taken(share) is not None for one in found.variants for share in (0.5, 0.75)}
+    assert known == {0.5: True, 0.75: False}
 
 
 @pytest.mark.parametrize(
@@ -63,28 +62,16 @@ def test_samples_behind_an_update(synchronous, knobs, samples):
     assert Slowed((SimpleNamespace(case=case, synchronous=synchronous),), {}).samples_per_update == samples
 
 
-def test_an_end_beyond_the_shares_that_were_tried_is_open():
-    scattered = way({0.0: (1.1, 0.6, 1.8), 0.5: (1.0, 1.0, 1.0), 0.75: (1.0, 1.0, 1.0)})
-    found = crossover(WAITS, scattered)
-    assert found.low is None
-    assert 0 < found.value < found.high < 0.5
-
-
 @pytest.mark.parametrize("times", [(0.5, 0.5, 0.5), (9.0, 9.0, 9.0), (math.inf, 2.0, 2.0)])
 def test_ways_that_do_not_cross(times):
     assert crossover(WAITS, way(dict.fromkeys((0.0, 0.5, 0.75), times))) is None
 
 
-def test_what_a_strategy_gains_is_known_of_every_share_and_its_interval_of_several_seeds():
+def test_gains_are_known_of_every_share_by_times_to_the_smoothed_loss():
     found = gains(WAITS, way({0.0: (0.5, 0.5, 0.5), 0.5: (2.0,), 0.75: (math.inf, 2.0, 2.0)}))
-    assert [(gain.share, gain.mean, gain.half) for gain in found] == [
-        (0.0, pytest.approx(math.log(2)), pytest.approx(0)),
-        (0.5, 0, None),
-    ]
+    known = [(gain.share, gain.mean, gain.half) for gain in found]
+    assert known == [(0.0, pytest.approx(math.log(2)), pytest.approx(0)), (0.5, 0, None)]
     assert [gain.detectable for gain in found] == [True, False]
-
-
-def test_the_time_is_that_of_the_smoothed_loss():
     lesson = Learnt((), tuple(range(100)), tuple(1.0 - step / 100 for step in range(100)), 0.9, tuple(range(1, 101)))
     assert time_to(lesson, 0.5) == 56, "the mean over the last ten steps lags by 4.5"
     assert time_to(lesson, 0.01) == math.inf

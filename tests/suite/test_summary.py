@@ -58,9 +58,8 @@ def test_a_failed_proof_disqualifies_and_a_missing_one_says_why(run):
 
 def test_one_failed_process_decides_the_outcome_but_not_the_speed(run):
     case = run.proven(case_of())
-    run.write(
-        f"records/{case.id}-r1.json", record_of(case, 1, proof_of(case), outcome="oom", reason="no memory", ranks=[])
-    )
+    failed = record_of(case, 1, proof_of(case), outcome="oom", reason="no memory", ranks=[])
+    run.write(f"records/{case.id}-r1.json", failed)
     row = run.only()
     assert (row.outcome, row.reason) == ("oom", "no memory")
     assert len(row.measured) == 2
@@ -126,13 +125,8 @@ def test_only_comparable_rows_of_one_group_are_compared(run):
 
 
 def declared_as(synchronous):
-    return {
-        "synchronous": synchronous,
-        "knob_defaults": {},
-        "separable": [],
-        "model_parallel_size": 1,
-        "microbatches": 1,
-    }
+    plain = {"knob_defaults": {}, "separable": [], "model_parallel_size": 1, "microbatches": 1}
+    return {**plain, "synchronous": synchronous}
 
 
 def test_what_is_no_synchronous_training_never_leads_those_that_are(run):

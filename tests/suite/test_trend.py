@@ -36,7 +36,7 @@ def test_its_figures_are_those_of_mann_kendall_and_sen(times):
     assert found.change == pytest.approx(slope * (count - 1) / median(times), rel=1e-12)
 
 
-def test_processes_together_are_judged_by_all_their_orders():
+def test_processes_together_are_judged_by_all_their_orders_and_the_chances_accepted():
     """Of four and three stretches, every order of both."""
     counts = (4, 3)
     both = [(one, other) for one in permutations(range(4)) for other in permutations(range(3))]
@@ -45,30 +45,27 @@ def test_processes_together_are_judged_by_all_their_orders():
         halves = (balance // 2, balance - balance // 2)
         found = together([Trend(0.1, half, count) for half, count in zip(halves, counts, strict=True)])
         assert found == pytest.approx(min(1.0, np.mean([abs(each) >= balance for each in balances])))
+    assert [Trend(0.1, balance, 10).chance < ALIKE_AT for balance in (21, 23)] == [False, True]
+    assert [Trend(0.1, balance, 10).chance < ACCEPTED for balance in (25, 27)] == [False, True]
+    assert Trend(0.1, 10, 5).chance == pytest.approx(1 / 60)
 
 
-def test_no_order_at_all_is_as_likely_as_can_be():
+def test_without_an_order_or_with_too_few_steps_there_is_no_trend():
     assert trend(np.ones(6)) == Trend(0.0, 0, 6)
     assert Trend(0.0, 0, 6).chance == pytest.approx(1.0)
+    assert trend(np.array([0.1, 0.2, 0.3, 0.4])) is None
+    assert not drifts([None])
+    assert not drifts([])
 
 
-def test_noise_alone_gives_the_chance_that_it_says():
+def test_neither_noise_nor_a_slow_step_at_an_end_is_a_trend():
     random = np.random.default_rng(1)
     found = [trend(steps(random, 50)).chance < 0.05 for _ in range(2000)]
     assert np.mean(found) < 0.06
-
-
-def test_a_slow_step_at_an_end_is_no_trend():
     times = steps(np.random.default_rng(2), 50)
     times[:2] *= 30
     found = trend(times)
     assert not drifts([found] * 3)
-
-
-def test_too_few_steps_tell_nothing():
-    assert trend(np.array([0.1, 0.2, 0.3, 0.4])) is None
-    assert not drifts([None])
-    assert not drifts([])
 
 
 # Of ten stretches, 45 pairs: a balance of 21 has a chance of 0.073, of 23 one of 0.047, of 27 one of 0.017.
@@ -100,12 +97,6 @@ FASTER, SLOWER, SLIGHT, CHANCE = Trend(-0.1, -23, 10), Trend(0.1, 23, 10), Trend
 )
 def test_nearly_every_process_must_drift_the_same_way(trends, marked):
     assert drifts(trends) is marked
-
-
-def test_the_chances_that_are_accepted():
-    assert [Trend(0.1, balance, 10).chance < ALIKE_AT for balance in (21, 23)] == [False, True]
-    assert [Trend(0.1, balance, 10).chance < ACCEPTED for balance in (25, 27)] == [False, True]
-    assert Trend(0.1, 10, 5).chance == pytest.approx(1 / 60)
 
 
 def marked(random, processes, rows, count, spoilt=lambda times: times, **given):

@@ -32,22 +32,14 @@ def test_turns_go_forth_and_back_and_the_rest_follows_one_by_one():
     assert sorted(happened[12:]) == ["a ends", "b ends", "c ends"]
 
 
-def test_who_needs_fewer_turns_waits_for_the_others():
-    happened = []
-    take_turns([measurement("a", 1, happened), measurement("b", 3, happened)])
-    assert happened.index("a ends") > happened.index("b2")
-
-
-def test_one_alone_just_runs():
-    happened = []
-    take_turns([measurement("a", 2, happened)])
-    assert happened == ["a starts", "a0", "a1", "a ends"]
-
-
-def test_one_that_ends_before_its_turn_leaves_the_others_alone():
-    happened = []
-    take_turns([_ended(), measurement("a", 1, happened)])
-    assert happened[-1] == "a ends"
+def test_who_needs_fewer_turns_waits_and_who_ends_before_or_is_alone_holds_nobody_up():
+    fewer, alone, left = [], [], []
+    take_turns([measurement("a", 1, fewer), measurement("b", 3, fewer)])
+    assert fewer.index("a ends") > fewer.index("b2")
+    take_turns([measurement("a", 2, alone)])
+    assert alone == ["a starts", "a0", "a1", "a ends"]
+    take_turns([_ended(), measurement("a", 1, left)])
+    assert left[-1] == "a ends"
 
 
 def _ended():
@@ -55,20 +47,12 @@ def _ended():
     yield
 
 
-def test_what_one_raises_stops_all():
+def test_what_one_raises_stops_all_even_beside_one_that_cannot_be_stopped():
     happened = []
 
     def interrupted():
         yield True
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        take_turns([measurement("a", 2, happened), interrupted(), measurement("b", 2, happened)])
-    assert {"a is stopped", "b is stopped"} < set(happened)
-
-
-def test_one_that_cannot_be_stopped_keeps_none_from_being_stopped():
-    happened = []
 
     def stubborn():
         try:
@@ -76,27 +60,22 @@ def test_one_that_cannot_be_stopped_keeps_none_from_being_stopped():
         finally:
             raise OSError("the disk is full")
 
-    def interrupted():
-        yield True
-        raise KeyboardInterrupt
-
+    with pytest.raises(KeyboardInterrupt):
+        take_turns([measurement("a", 2, happened), interrupted(), measurement("b", 2, happened)])
+    assert {"a is stopped", "b is stopped"} < set(happened)
+    del happened[:]
     with contextlib.suppress(OSError, KeyboardInterrupt):
         take_turns([measurement("a", 2, happened), stubborn(), interrupted()])
     assert "a is stopped" in happened
 
 
-def test_room_is_twice_what_the_others_took_in_the_mean(monkeypatch):
-    free = [1000 * MIB]
+def test_room_is_twice_what_the_others_took_in_the_mean_and_never_for_more_than_a_comparison_has(monkeypatch):
+    free, found = [1000 * MIB], []
     monkeypatch.setattr(turns, "memory", lambda: HostMemory(1 << 60, free[0]))
     room = Room()
-    found = []
     for left in (700, 400, 390):
         free[0] = left * MIB
         found.append(room.for_one_more())
     assert found == [True, False, False]
-
-
-def test_there_are_never_more_than_a_comparison_usually_has(monkeypatch):
-    room = Room()
-    monkeypatch.setattr(turns, "memory", lambda: HostMemory(1 << 60, 1 << 60))
+    room, free[0] = Room(), 1 << 60
     assert [room.for_one_more() for _ in range(turns.MOST)] == [True] * (turns.MOST - 1) + [False]

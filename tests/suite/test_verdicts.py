@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from suite.analysis.compare_runs import (
-    FASTER,
-    SAME,
-    SLOWER,
-    Judged,
-    Sides,
-    judged,
-    processes_needed,
-    processes_noise,
-)
+from suite.analysis.compare_runs import FASTER, SAME, SLOWER, Judged, Sides, judged, processes_needed, processes_noise
 from suite.analysis.stats import Interval, Rates, centre
 from suite.analysis.trend import FEWEST, Noise, change_points, noise
 
@@ -28,9 +19,8 @@ def rates(random, count, level=0.0, scatter=0.02):
 def test_equal_runs_end_as_different_in_at_most_one_of_twenty(cases, count):
     random, false, trials = np.random.default_rng([cases, count]), 0, 300
     for _ in range(trials):
-        sides = {
-            at: Sides(rates(random, count), rates(random, count, scatter=0.01 * (at % 3 + 1))) for at in range(cases)
-        }
+        pairs = [(rates(random, count), rates(random, count, scatter=0.01 * (at % 3 + 1))) for at in range(cases)]
+        sides = {at: Sides(*pair) for at, pair in enumerate(pairs)}
         false += any(one.verdict != SAME for one in judged(sides, 0.0).values())
     assert false / trials <= 0.075, "5 % and three standard errors"
 
@@ -51,6 +41,7 @@ def test_what_runs_differ_by_outweighs_agreeing_processes():
     assert (alone.verdict, beside.verdict) == ("faster", SAME)
     assert beside.resolution > 0.1
     assert beside.needs is None
+    assert Judged(SAME, Interval(1.0, 0.8, 1.25, 3), None).resolution == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("change", "cases"), [(0.01, 1), (0.03, 20)])
@@ -75,12 +66,6 @@ def test_change_points(values, begins):
     assert change_points(values) == begins
 
 
-def test_a_change_that_is_surely_smaller_than_asked_is_none():
-    values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
-    assert change_points(values, 9.6) == [6], "9 and a confidence interval of 0.7"
-    assert change_points(values, 9.8) == []
-
-
 @pytest.mark.parametrize(("runs", "size"), [(10, 4.0), (20, 3.0)])
 def test_a_change_is_found_within_one_run_and_a_steady_series_has_none(runs, size):
     """As large as a slow-down of 3 % is with the suggested number of processes, and smaller in longer series."""
@@ -95,12 +80,15 @@ def test_a_change_is_found_within_one_run_and_a_steady_series_has_none(runs, siz
     assert false / trials <= 0.1, "5 % and three standard errors"
 
 
-def test_noise_is_that_about_the_levels():
+def test_noise_is_that_about_the_levels_and_a_change_surely_smaller_than_asked_is_none():
     values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
     found = noise(values)
     assert found is not None
     assert (found.deviation, found.degrees) == (pytest.approx(math.sqrt(3 / 10)), 10)
     assert noise(values[: FEWEST - 1]) is None
+    values = [0, 1, 0, 1, 0, 1, 9, 10, 9, 10, 9, 10]
+    assert change_points(values, 9.6) == [6], "9 and a confidence interval of 0.7"
+    assert change_points(values, 9.8) == []
 
 
 # --- the arithmetic, to the digit ----------------------------------------------
@@ -138,10 +126,6 @@ def test_holms_levels():
 def test_a_change_that_is_certainly_smaller_than_the_threshold_is_none(factor, threshold, verdict):
     sides = Sides(of(0.0, 0.0), of(math.log(factor), math.log(factor)))
     assert judged({0: sides}, threshold)[0].verdict == verdict
-
-
-def test_the_resolution_is_the_smallest_slow_down_that_would_have_shown():
-    assert Judged(SAME, Interval(1.0, 0.8, 1.25, 3), None).resolution == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("deviation", "hopeless"), [(0.0086, False), (0.0087, True)])

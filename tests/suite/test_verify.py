@@ -40,27 +40,18 @@ def test_a_knob_that_nobody_takes_is_named(toys: SimpleNamespace, knobs: dict[st
     assert words in str(error.value)
 
 
-def test_a_knob_is_given_to_those_that_have_it(toys: SimpleNamespace) -> None:
-    found = cases_to_verify(Wanted(workloads=["mnist_small"], knobs={"overlap": "none"}))
-    assert {case.adapter: case.knobs.get("overlap") for case, _ in found} == {"alpha": None, "beta": "none"}
-
-
-def test_a_tuning_that_only_some_have_leaves_the_others_out(toys: SimpleNamespace) -> None:
-    for tuning, having in (("tuned", {"alpha"}), ("default", {"alpha", "beta"})):
-        found = cases_to_verify(Wanted(workloads=["mnist_small"], tunings=[tuning]))
-        assert {case.adapter for case, _ in found} == having
-
-
-def test_a_precision_without_bounds_is_refused_with_those_that_have() -> None:
-    with pytest.raises(RequestError, match=r"'float8': .*float64, float32, tf32, .*"):
-        tolerance("float8")
-
-
-def test_every_strategy_is_proven_as_it_can_be(toys: SimpleNamespace) -> None:
+def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys: SimpleNamespace) -> None:
     """Ranks where it is distributed, devices where one process drives them, one where nothing is to be joined."""
     found = cases_to_verify(Wanted(["alpha"], ["mnist_small"], tunings=["default"]))
     places = {case.strategy: (case.placement.ranks, case.placement.devices) for case, _ in found}
     assert places == {"single": (1, 1), "ddp": (2, 1), "mirror": (1, 2), "free": (1, 1), "pipe": (2, 1)}
+    found = cases_to_verify(Wanted(workloads=["mnist_small"], knobs={"overlap": "none"}))
+    assert {case.adapter: case.knobs.get("overlap") for case, _ in found} == {"alpha": None, "beta": "none"}
+    for tuning, having in (("tuned", {"alpha"}), ("default", {"alpha", "beta"})):
+        found = cases_to_verify(Wanted(workloads=["mnist_small"], tunings=[tuning]))
+        assert {case.adapter for case, _ in found} == having
+    with pytest.raises(RequestError, match=r"'float8': .*float64, float32, tf32, .*"):
+        tolerance("float8")
 
 
 def test_a_proof_s_batch_divides_into_microbatches(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,22 +61,19 @@ def test_a_proof_s_batch_divides_into_microbatches(toys: SimpleNamespace, monkey
     assert {case.batch for case, _ in found} == {2 * (samples - 1)}
 
 
-def test_an_asynchronous_case_is_proven_on_one_device(toys: SimpleNamespace) -> None:
+def test_what_is_inexact_is_proven_on_one_device(toys: SimpleNamespace) -> None:
     case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
     workload = toys.workloads["mnist_small"]
     proof = proof_of(toys, case)
     assert (proof.placement.device_count, proof.placement.hosts) == (1, ("a",))
     assert proof.batch == 2 * workload.proof_batch
+    case = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2))
+    assert proof_of(toys, case).placement.ranks == 2
+    assert proof_of(toys, case.on(knobs={"bucket": 1})).placement.ranks == 1
 
 
 def proof_of(toys: SimpleNamespace, case: Case) -> Configuration:
     return configuration_of_proof(case, toys.adapters["alpha"], toys.workloads[case.workload])
-
-
-def test_a_knob_may_make_an_exchange_inexact(toys: SimpleNamespace) -> None:
-    case = Case("alpha", "ddp", "mnist_small", Placement(ranks_per_node=2))
-    assert proof_of(toys, case).placement.ranks == 2
-    assert proof_of(toys, case.on(knobs={"bucket": 1})).placement.ranks == 1
 
 
 def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespace) -> None:
@@ -100,17 +88,12 @@ def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespac
     assert (networks(alpha, mirror), pieces(alpha, mirror)) == (1, {"shards": 2, "observed": 1})
 
 
-def test_devices_that_do_not_divide_by_the_parts_are_refused(toys: SimpleNamespace) -> None:
-    ((_, refused), _) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], ["pipe"], devices=3))
-    assert refused == ("alpha/pipe holds one network on 2 devices, and 3 do not divide by that; ask for 2 or 4 of them")
-
-
-def test_what_an_adapter_refuses_is_not_proven_and_says_why(toys: SimpleNamespace) -> None:
+def test_what_cannot_be_proven_says_why(toys: SimpleNamespace) -> None:
     ((case, refused),) = cases_to_verify(Wanted(["beta"], ["alexnet"], ["single"]))
     assert case.workload == "alexnet"
     assert refused == "beta has no layers of kind dropout, lrn"
     found = cases_to_verify(Wanted(["alpha", "beta"], ["mnist_small"], ["single"], device="cuda"))
-    assert {case.adapter: refused for case, refused in found} == {
-        "alpha": None,
-        "beta": "beta does not do device 'cuda'; it does cpu",
-    }
+    refusals = {case.adapter: refused for case, refused in found}
+    assert refusals == {"alpha": None, "beta": "beta does not do device 'cuda'; it does cpu"}
+    ((_, refused), _) = cases_to_verify(Wanted(["alpha"], ["mnist_small"], ["pipe"], devices=3))
+    assert refused == ("alpha/pipe holds one network on 2 devices, and 3 do not divide by that; ask for 2 or 4 of them")

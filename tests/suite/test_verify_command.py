@@ -43,9 +43,7 @@ def test_verify_tells_a_framework_s_refusal_from_a_failure(
     assert (row["strategy"], row["passed"]) == ("single", None if trainer == "RefusingToy" else False)
 
 
-def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(stagebench, startable, monkeypatch):
     monkeypatch.setenv("STAGEBENCH_PYTHON_BETA", "/no-such-python")
     monkeypatch.setattr(Proofs, "proving", lambda *_: pytest.fail("something was started"))
     error = stagebench("verify", "--workload", "mnist_small").error
@@ -55,20 +53,14 @@ def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(
 
 def test_a_reason_is_printed_once() -> None:
     seen: dict[str, int] = {}
-    assert [_reason(why, number, seen) for number, why in enumerate(["no MPI", "no MPI", "", ""], 1)] == [
-        "no MPI",
-        "see [1]",
-        "",
-        "",
-    ]
+    whys = [_reason(why, number, seen) for number, why in enumerate(["no MPI", "no MPI", "", ""], 1)]
+    assert whys == ["no MPI", "see [1]", "", ""]
 
 
 PROVEN = Proof(key="k", **dict(subject(Case("alpha", "single", "mnist_small"))), passed=True)
 
 
-def test_verify_keeps_what_it_proved_when_it_is_stopped(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_keeps_what_it_proved_when_it_is_stopped(stagebench, startable, monkeypatch):
     made = iter([PROVEN])
 
     def proving(*_: object) -> Proving[Proof]:
@@ -83,9 +75,7 @@ def test_verify_keeps_what_it_proved_when_it_is_stopped(
     assert json.loads(told.stdout) == [PROVEN.model_dump(mode="json")]
 
 
-def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
-    stagebench: Run, startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(stagebench, startable, monkeypatch):
     startable.adapters["alpha"].package = "nowhere"
 
     def proving(*_: object) -> Proving[Proof]:
@@ -99,9 +89,7 @@ def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(
     assert told.out.rstrip().endswith("1 FAILED, 1 proven")
 
 
-def test_a_proof_that_died_is_not_made_again_by_the_same_run(
-    startable: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proof_that_died_is_not_made_again_by_the_same_run(startable, tmp_path, monkeypatch):
     startable.manager.register(reference)
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)

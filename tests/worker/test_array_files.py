@@ -36,7 +36,7 @@ def claims(shape, descr="|u1"):
     return stream.getvalue() + b"1234"
 
 
-def test_what_can_train_is_read(tmp_path):
+def test_what_can_train_is_read_be_it_images_of_one_pixel(tmp_path):
     path = str(tmp_path / "good.npz")
     np.savez_compressed(path, images=GOOD, labels=CLASSES)
     images, labels = loaded(path)
@@ -45,6 +45,9 @@ def test_what_can_train_is_read(tmp_path):
     assert described(path)[0] == (4, 2, 3)
     np.savez_compressed(path, images=np.tile(GOOD, (5000, 1, 1)), labels=np.tile(CLASSES, 5000))
     assert len(loaded(path)[1]) == 20000, "as small as deflate makes it"
+    path = str(tmp_path / "set.npz")
+    np.savez(path, images=GOOD[:, :1, :1], labels=CLASSES)
+    assert len(loaded(path)[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -82,12 +85,6 @@ def test_one_class_is_refused_before_the_images_are_read(tmp_path):
     np.savez(path, images=GOOD, labels=CLASSES * 0)
     with raising(ValueError, 0):
         described(path)
-
-
-def test_images_of_one_pixel_differ_by_it(tmp_path):
-    path = str(tmp_path / "set.npz")
-    np.savez(path, images=GOOD[:, :1, :1], labels=CLASSES)
-    assert len(loaded(path)[0]) == 4
 
 
 def npy(path):

@@ -14,7 +14,7 @@ def branches_of(graph, block):
     return [[layer.name for layer in graph.layers[each.begin : each.end]] for each in block.branches]
 
 
-def test_googlenet_has_nine_blocks_of_four_branches():
+def test_googlenet_has_nine_blocks_of_four_branches_the_heaviest_given_first():
     graph = by_name()["googlenet"].graph()
     found = blocks(graph, 4)
     assert len(found) == 9
@@ -24,6 +24,9 @@ def test_googlenet_has_nine_blocks_of_four_branches():
         ["inception_3a_5x5_reduce", "inception_3a_5x5_reduce_relu", "inception_3a_5x5", "inception_3a_5x5_relu"],
     ]
     assert {each.entering for each in found[1].branches} == {("inception_3a_output",)}
+    wide, residual = blocks(networks.two_blocks(), 2)
+    assert (wide.owners, residual.owners) == ((0, 1, 1), (0, 1))
+    assert [block.owners for block in blocks(networks.two_blocks(), 3)] == [(0, 1, 2)], "the residual block has two"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -37,12 +40,6 @@ def test_trunk_and_branches_are_the_network_once(name, count):
     for block, after in zip(cut, trunk(graph, cut)[1:]):
         assert {name for each in block.branches for name in each.leaving} <= set(after.entering)
         assert set(block.owners) == set(range(count))
-
-
-def test_the_heaviest_branch_is_given_first_and_pooling_to_who_has_least():
-    wide, residual = blocks(networks.two_blocks(), 2)
-    assert (wide.owners, residual.owners) == ((0, 1, 1), (0, 1))
-    assert [block.owners for block in blocks(networks.two_blocks(), 3)] == [(0, 1, 2)], "the residual block has two"
 
 
 def test_what_reads_twice_drops_or_stands_apart_is_no_branch():

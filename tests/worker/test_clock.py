@@ -15,7 +15,7 @@ SLEEPS = {"next_batch": 0.004, "to_device": 0.001, "forward": 0.005, "backward":
 METHODS = {"io": "next_batch", "h2d": "to_device", "forward": "forward", "backward": "backward", "update": "update"}
 
 
-def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
+def test_stages_add_up_to_the_wall_time_and_a_batch_is_released_in_the_next_io(sampling):
     trainer = toy.ToyTrainer(trainers.setup(knobs={"sleep": SLEEPS}))
     passes = Passes(
         trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=20), lambda **_: None)
@@ -29,6 +29,12 @@ def test_stages_are_told_apart_and_add_up_to_the_wall_time(sampling):
     total = sum(sum(column) for column in record.stage_s.values())
     assert total == pytest.approx(record.wall_s, rel=0.01)
     assert total <= record.wall_s
+    trainer = Heavy(trainers.setup(knobs={"sleep": {"forward": 0.004}}))
+    passes = Passes(
+        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=20), lambda **_: None)
+    )
+    record = passes.run("staged")
+    assert min(record.stage_s["io"][1:]) >= 0.004
 
 
 class Heavy(toy.ToyTrainer):
@@ -41,15 +47,6 @@ class Heavy(toy.ToyTrainer):
 class Held:
     def __del__(self):
         time.sleep(0.004)
-
-
-def test_the_release_of_a_batch_counts_in_the_next_io(sampling):
-    trainer = Heavy(trainers.setup(knobs={"sleep": {"forward": 0.004}}))
-    passes = Passes(
-        trainer, StreamFeed(trainer, toy.Unread()), Loop(trainer, sampling._replace(steps=20), lambda **_: None)
-    )
-    record = passes.run("staged")
-    assert min(record.stage_s["io"][1:]) >= 0.004
 
 
 class Device(toy.ToyTrainer):
@@ -69,7 +66,7 @@ class Device(toy.ToyTrainer):
         return (end - begin) * 0.5
 
 
-def test_device_marks_are_read_only_at_the_end():
+def test_marks_are_read_at_the_end_without_gaps_or_warm_up():
     trainer = Device(trainers.setup())
     clock = StageClock(trainer)
     for _ in range(2):
@@ -79,9 +76,6 @@ def test_device_marks_are_read_only_at_the_end():
     assert trainer.read == 0
     assert clock.seconds() == {stage: [0.5, 0.5] for stage in STAGES}
     assert trainer.read == 2 * len(STAGES)
-
-
-def test_iterations_follow_each_other_without_a_gap():
     trainer = Device(trainers.setup())
     clock = StageClock(trainer)
     for _ in range(3):
@@ -93,9 +87,6 @@ def test_iterations_follow_each_other_without_a_gap():
     seconds = clock.seconds()
     assert seconds["io"] == [5.5, 7.5, 7.5]
     assert sum(map(sum, seconds.values())) == 0.5 * (trainer.now - 4 - 1)  # from the first mark to the last
-
-
-def test_warm_up_is_forgotten():
     clock = StageClock(Device(trainers.setup()))
     clock.begin()
     clock.lap()

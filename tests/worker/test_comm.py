@@ -57,7 +57,7 @@ def ranks(world, work, kind=wires.Wire):
     return found
 
 
-def test_what_does_not_fit_the_budget_is_named_alike_by_all_ranks():
+def test_sizes_beyond_the_budget_are_named_alike_by_all_ranks():
     def work(communicator, box):
         Measured(communicator, "all-reduce", 0.01, box).sizes([1, 4, 16, 64], [], 0.001)
 
@@ -65,8 +65,6 @@ def test_what_does_not_fit_the_budget_is_named_alike_by_all_ranks():
         assert rows[0].kind == "single"
         assert rows[1:] == [SkippedSizes([16, 64, 256])]
 
-
-def test_without_a_budget_everything_is_measured():
     def work(communicator, box):
         Measured(communicator, "all-reduce", SECONDS, box).sizes([1, 4], [], 0.0)
 
@@ -173,11 +171,8 @@ def test_what_is_begun_must_be_done(kind, work):
     assert any(isinstance(error, WrongResult) for error in ranks(2, work, kind))
 
 
-def test_of_what_is_begun_together_each_has_its_own_result():
+def test_results_of_others_or_of_another_size_are_refused():
     assert any(isinstance(error, WrongResult) for error in ranks(2, tensors, wires.MixedWire))
-
-
-def test_a_result_of_another_size_is_refused():
     with raising(WrongResult, 0, 3, 4):
         check(np.zeros(3, np.float32), "all-reduce", 4, 0, 2, 1)
 
@@ -193,6 +188,8 @@ def test_what_is_expected_is_what_the_operations_mean():
     assert (expected("all-to-all", 2400, 3, 4, 7) == np.concatenate([each[1800:] for each in sent])).all()
     assert expected("point-to-point", 8, 1, 3, 7) is None
     assert (expected("broadcast", 9, 2, 3, 7) == given("broadcast", 9, 0, 3, 7)).all()
+    sent = {tuple(given("all-reduce", 4, rank, 4, turn)) for rank in range(4) for turn in (1, 2)}
+    assert len(sent) == 8
 
 
 def test_sums_of_small_types_are_exact_for_usual_groups_and_rounded_beyond():
@@ -208,17 +205,9 @@ def test_sums_of_small_types_are_exact_for_usual_groups_and_rounded_beyond():
             check(wrong, "all-reduce", 9, 0, 64, 7, "bfloat16")
 
 
-def test_turns_and_ranks_send_other_numbers():
-    sent = {tuple(given("all-reduce", 4, rank, 4, turn)) for rank in range(4) for turn in (1, 2)}
-    assert len(sent) == 8
-
-
 def test_gradient_tensors_each_in_a_row_together_and_flat():
-    found = ranks(
-        2,
-        lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5]),
-        wires.BeginningWire,
-    )
+    work = lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5, 70, 5])  # noqa: E731
+    found = ranks(2, work, wires.BeginningWire)
     for rows in found:
         assert [(row.kind, row.bytes, row.messages) for row in rows] == [
             ("single", 20, 1),
@@ -233,6 +222,8 @@ def test_without_a_non_blocking_form_nothing_is_sent_of_it():
     (rows, _) = ranks(2, lambda communicator, box: Measured(communicator, "all-reduce", 0.0, box).tensors([5]))
     assert [row.kind for row in rows] == ["single", "row", "single"]
     assert ranks(2, overlap("all-reduce", 8)) == [[], []]
+    with pytest.raises(Unsupported, match="non-blocking"):
+        wires.Text(None, "all-reduce").begin()
 
 
 def test_overlap_has_samples_of_each_and_of_both():
@@ -245,7 +236,7 @@ def test_overlap_has_samples_of_each_and_of_both():
         assert min(lengths) >= LEAST
 
 
-def test_a_bound_on_runs_is_kept():
+def test_samples_have_a_bound_and_an_end(monkeypatch):
     done = []
 
     def work(communicator, box):
@@ -255,19 +246,11 @@ def test_a_bound_on_runs_is_kept():
 
     ranks(2, work)
     assert done == [(9, 5)] * 2
-
-
-def test_samples_have_an_end_however_long_the_time(monkeypatch):
     monkeypatch.setattr(samples, "MOST", 20)
     found = []
     ranks(2, lambda c, box: found.append(Sampler(c, 1e9, box.progress).times("x", lambda: None)))
     assert [len(each.seconds) for each in found] == [20, 20]
     assert MOST > 20
-
-
-def test_an_operation_without_a_non_blocking_form_says_so():
-    with pytest.raises(Unsupported, match="non-blocking"):
-        wires.Text(None, "all-reduce").begin()
 
 
 def test_a_worker_process_exchanges_alone(make_job, work, monkeypatch):

@@ -82,7 +82,7 @@ def test_clocks_that_differ_agree_within_the_error_that_is_told():
         assert error < SKEW / 2  # the best of the questions, not the usual one
 
 
-def test_a_sample_does_not_count_how_far_apart_the_ranks_leave_a_barrier():
+def test_a_sample_begins_when_the_ranks_leave_a_barrier_or_says_that_it_began_late():
     def sampled(made):
         return Sampler(made, 0.02, lambda **_: None).times("x", made.all_reduce)
 
@@ -93,8 +93,6 @@ def test_a_sample_does_not_count_how_far_apart_the_ranks_leave_a_barrier():
     late = [max(each) for each in zip(*(samples.late for samples in found))]
     assert sum(each > 2 * TICK for each in late) < len(late) / 5
 
-
-def test_a_late_start_says_so():
     def sampled(made):
         if made.rank == 1:
             made.stall_after = 50

@@ -64,10 +64,6 @@ def watched(meanwhile, *uuids):
     return watch.end()
 
 
-def test_each_gpu_is_told_of_as_far_as_its_card_goes(played):
-    assert watched(lambda: None, "GPU-1a", "GPU-2b", "GPU-of another host") == [WHOLE, PART]
-
-
 def test_means_extremes_and_the_union_of_reasons_are_kept(played, monkeypatch):
     monkeypatch.setattr(gpu_watch, "EVERY_S", 0.001)
     monkeypatch.setattr(gpu_watch, "REST", 0)
@@ -123,10 +119,11 @@ def test_a_watch_is_used_again_and_leaves_no_thread(played):
         assert threading.active_count() == threads
 
 
-def test_without_gpus_nvml_is_not_opened_and_no_thread_started(played):
+def test_each_gpu_is_told_of_as_far_as_its_card_goes_and_without_one_nvml_is_not_opened(played):
     threads = threading.active_count()
     assert watched(lambda: [threading.active_count()].index(threads)) == []
     assert not played.initialised
+    assert watched(lambda: None, "GPU-1a", "GPU-2b", "GPU-of another host") == [WHOLE, PART]
 
 
 @pytest.mark.parametrize("why", ["no library", "no driver"])

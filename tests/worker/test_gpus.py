@@ -86,10 +86,7 @@ def test_slices_of_a_gpu_are_told_apart_and_have_nvml_s_own_name():
     assert gpus.uuids(DriverOfSlices(4, 5, 7)) == ["GPU" + same + "4", "MIG" + same + "5", "MIG" + same + "7"]
 
 
-def test_without_a_driver_nobody_can_tell():
+def test_a_rank_on_processors_drives_none_and_without_a_driver_nobody_can_tell():
+    assert gpus.driven(setup(device="cpu"), Driver(7)) == []
     assert gpus.uuids(Driver()) == []
     assert gpus.driven(*ranks(0), Driver()) == []
-
-
-def test_a_rank_on_processors_drives_none():
-    assert gpus.driven(setup(device="cpu"), Driver(7)) == []

@@ -29,15 +29,12 @@ def mnist(tmp_path, request):
     return tmp_path
 
 
-def test_the_files_are_read_plain_and_gzipped(mnist):
+def test_the_files_are_read_plain_and_gzipped_and_are_a_source(mnist):
     images, labels = (array_files.read_idx(path) for path in array_files.idx_files(str(mnist)))
     np.testing.assert_array_equal(images, IMAGES)
     np.testing.assert_array_equal(labels, LABELS)
     assert array_files.idx_shape(array_files.idx_files(str(mnist))[0]) == (5, 28, 28)
     assert array_files.idx_files(str(mnist), "test") is None
-
-
-def test_a_folder_of_them_is_a_source(mnist):
     source = open_source(DataSet("arrays", str(mnist)), (1, 28, 28), 10)
     assert (len(source), source.classes, source.sample(3)[1]) == (5, 5, 3)
     assert source.sample(0)[0].shape == (1, 28, 28)

@@ -79,9 +79,8 @@ def test_every_format_that_is_read_is_an_image(tmp_path):
 
 
 def test_many_are_counted_and_the_first_ones_named():
-    assert left_out_words(["a/", "b/", "c/", "d/", "e/"]) == (
-        "left out 5, neither classes nor images: a/, b/, c/ and 2 more"
-    )
+    words = left_out_words(["a/", "b/", "c/", "d/", "e/"])
+    assert words == "left out 5, neither classes nor images: a/, b/, c/ and 2 more"
 
 
 def test_every_system_name_is_known_in_any_case(tmp_path):

@@ -58,11 +58,8 @@ def test_a_job_reads_back(task, tmp_path):
     assert found.group == job.group
 
 
-def test_there_is_one_of_every_task():
+def test_there_is_one_of_every_task_and_of_every_rule():
     assert {type(task) for task in EVERY} == set(TASKS.values())
-
-
-def test_the_rule_of_the_update_is_known_by_its_fields():
     adam = Adam(0.001, 0.9, 0.999, 1e-8, 0.0)
     assert decode(encode(JOB._replace(group=jobs.ranks(optimiser=adam))), "x").group.setup.optimiser == adam
 
@@ -79,10 +76,7 @@ def test_another_format_is_refused(content):
         (lambda job: job.pop("group"), "wants output, group and one of measure, train"),
         (lambda job: job.update(look={}), "wants output, group and one of measure, train"),
         (lambda job: job.update(more=1), "wants output, group and one of measure, train"),
-        (
-            lambda job: job["group"]["setup"].update(threads="2"),
-            r"j: group\.setup\.threads: a whole number is expected, not '2'",
-        ),
+        (lambda job: job["group"]["setup"].update(threads="2"), r"j: group\.setup\.threads: a whole number is"),
         (lambda job: job["measure"].pop("passes"), "j: measure: the field 'passes' is missing"),
         (lambda job: job["measure"]["graph"].pop("heads"), r"j: measure\.graph: no Graph: the graph has no key"),
     ],

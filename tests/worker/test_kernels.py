@@ -24,27 +24,16 @@ def content(path):
         return stream.read().decode()
 
 
-def test_overlaps_count_once():
-    assert union([]) == 0.0
-    assert union([(3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (1.0, 1.5)]) == 3.5
-
-
-def test_a_stage_is_busy_as_long_as_any_kernel_runs_and_a_kernel_as_long_as_its_calls():
+def test_a_stage_is_busy_as_long_as_any_kernel_runs_over_the_iterations_asked_for():
     found = summed(seen(), "theirs 1")
     assert found.stages == {"h2d": 0.0, "forward": 3.5, "backward": 0.0, "communication": 0.0, "update": 0.0}
-    assert found.rows == [
-        KernelTimes("forward", "f", "kernel", 2.0, 3.0),
-        KernelTimes("forward", "g", "kernel", 1.0, 1.5),
-    ]
+    wanted = [KernelTimes("forward", name, "kernel", calls, 1.5 * calls) for name, calls in (("f", 2.0), ("g", 1.0))]
+    assert found.rows == wanted
     assert (found.profiler, found.trace) == ("theirs 1", "")
-
-
-def test_an_iteration_without_a_call_counts():
+    assert union([]) == 0.0
+    assert union([(3.0, 4.0), (0.0, 2.0), (1.0, 2.5), (1.0, 1.5)]) == 3.5
     (f, _) = summed(seen(2), "theirs 1").rows
     assert (f.calls, f.seconds) == (4.0 / PROFILED, 0.0)  # the median of five, three of which had none
-
-
-def test_more_iterations_than_were_asked_for_do_not_count():
     assert summed(seen(PROFILED + 2), "theirs 1") == summed(seen(), "theirs 1")
 
 
@@ -54,10 +43,8 @@ def test_the_shortest_rows_are_summed_up_by_stage_and_kind():
     found = longest(rows)
     assert [row.name for row in found[:2]] == [str(MOST + 2), str(MOST + 1)]
     assert len(found) == MOST + 2
-    assert found[MOST:] == [
-        KernelTimes("update", OTHERS, "kernel", 3.0, 3.0),
-        KernelTimes("update", OTHERS, "memcpy", 2.0, 0.5),
-    ]
+    others = [KernelTimes("update", OTHERS, kind, *times) for kind, times in (("kernel", (3, 3)), ("memcpy", (2, 0.5)))]
+    assert found[MOST:] == others
 
 
 def test_a_trace_that_is_too_large_is_left_out(tmp_path, monkeypatch):

@@ -243,13 +243,10 @@ def test_a_short_pass_is_one_part(beside):
     assert not aside
 
 
-def test_it_measures_long_enough(sampling):
+def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
     rule = sampling._replace(steps=4, seconds=0.1)
     timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.005))
     assert len(timed.step_s) == max(4, math.ceil(0.1 / usual(timed.warmup_s))) > 4
-
-
-def test_steps_add_up_to_the_wall_time_and_carry_what_the_body_returned(sampling):
     numbers = iter(range(1000))
 
     def body():
@@ -261,11 +258,16 @@ def test_steps_add_up_to_the_wall_time_and_carry_what_the_body_returned(sampling
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
 
-def test_measured_is_called_once_between_warm_up_and_steps(sampling, settled):
+def test_measured_is_called_and_progress_reported_between_warm_up_and_steps(sampling, settled):
     events = []
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, silent)
     loop.run("staged", lambda: events.append("step"), measured=lambda: events.append("measured"))
     assert events == ["step"] * 6 + ["measured"] + ["step"] * 3
+    reported = []
+    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
+    loop.run("native", lambda: time.sleep(0.001))
+    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 6}
+    assert reported[6:] == [{"name": "native", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
 
 
 @pytest.mark.skipif(not hasattr(gc, "freeze"), reason="Python 3.6 cannot set objects apart from collections")
@@ -288,14 +290,6 @@ def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, me
     assert apart[0] == 0  # of a warm-up, which may make what stays
     assert apart[-1] > 1000
     assert gc.get_freeze_count() == 0
-
-
-def test_progress_reports_pass_phase_and_step(sampling, settled):
-    reported = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
-    loop.run("native", lambda: time.sleep(0.001))
-    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 6}
-    assert reported[6:] == [{"name": "native", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.5, 1), (0.04, 2), (0.001, 100)])

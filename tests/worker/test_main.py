@@ -30,29 +30,16 @@ def failed(found):
     return found[-1]
 
 
-def test_how_libraries_are_set_up_is_kept(make_job, work, monkeypatch):
-    monkeypatch.setenv("UCX_NET_DEVICES", "eth7")
-    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "whatever a daemon needs")
-    _, found = work(make_job())
-    (hello,) = of_type(messages.Hello, found)
-    assert hello.settings["UCX_NET_DEVICES"] == "eth7"
-    assert "OMPI_MCA_orte_hnp_uri" not in hello.settings
-
-
-def test_a_rank_tells_its_host_s_cores_and_the_threads_that_it_was_given(make_job, work, monkeypatch):
-    monkeypatch.setenv("MKL_NUM_THREADS", "7")
-    _, found = work(make_job())
-    (hello,) = of_type(messages.Hello, found)
-    assert hello.threads == {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "7"}
-    assert hello.host_cores == os.cpu_count() >= len(hello.cores)
-    assert hello.boot
-
-
-def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined(make_job, work, monkeypatch):
+def test_what_a_trainer_told_its_libraries_is_kept_once_it_has_joined_and_its_output_goes_to_a_log(
+    make_job, work, monkeypatch
+):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
     set_while_joining = {"GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0", "RING_RANK": "0"}
     own = Variables([], ["RING_"], ["RING_RANK"])
-    _, found = work(make_job(trainer=TOY, knobs={"tells": set_while_joining}, variables=own))
+    job = make_job(trainer=TOY, knobs={"tells": set_while_joining}, variables=own)
+    code, found = work(job)
+    assert (code, found[-1]) == (0, messages.Done())
+    assert (job.parent / "rank-0.log").read_text() == "the toy says hello on its standard output\n"
     (hello,), (joined,) = of_type(messages.Hello, found), of_type(messages.Joined, found)
     assert hello.settings["GLOO_SOCKET_IFNAME"] == "before"
     assert joined.settings == {**hello.settings, "GLOO_SOCKET_IFNAME": "eth7", "RING_CYCLE_TIME": "1.0"}
@@ -76,13 +63,19 @@ def test_a_rank_alone_that_builds_for_long_shows_that_it_goes_on(make_job, work,
     assert ("build", "at work, seconds") in signs
 
 
-def test_measuring_a_real_network(make_job, work):
+def test_measuring_a_real_network(make_job, work, monkeypatch):
+    for name, value in (("UCX_NET_DEVICES", "eth7"), ("OMPI_MCA_orte_hnp_uri", "a daemon's"), ("MKL_NUM_THREADS", "7")):
+        monkeypatch.setenv(name, value)
     code, found = work(make_job())
     assert code == 0
     assert isinstance(found[-1], messages.Done)
     hello, joined = of_type(messages.Hello, found)[0], of_type(messages.Joined, found)[0]
     assert (hello.rank, hello.world, hello.format) == (0, 1, FORMAT)
     assert hello.numpy == np.__version__
+    assert (hello.settings["UCX_NET_DEVICES"], "OMPI_MCA_orte_hnp_uri" in hello.settings) == ("eth7", False)
+    assert hello.threads == {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "7"}
+    assert hello.host_cores == os.cpu_count() >= len(hello.cores)
+    assert hello.boot
     assert (joined.rank, joined.world, joined.transport) == (0, 1, "none")
     assert phases(found) == ["join", "build", "native", "staged"]
     native, staged = of_type(messages.Pass, found)
@@ -143,13 +136,6 @@ def test_oracle_and_proof(make_job, work, tmp_path, shards):
     assert max(proof.errors["gradient"].values()) < 6e-8
 
 
-def test_the_processes_output_goes_to_its_own_log(make_job, work):
-    job = make_job(trainer=TOY)
-    code, found = work(job)
-    assert (code, found[-1]) == (0, messages.Done())
-    assert (job.parent / "rank-0.log").read_text() == "the toy says hello on its standard output\n"
-
-
 def test_another_world_than_asked_for_is_refused(make_job, work):
     code, found = work(make_job(trainer=TOY, world=2), rank=1, world=2)
     assert code == 0
@@ -161,11 +147,17 @@ def test_another_world_than_asked_for_is_refused(make_job, work):
     assert phases(found) == ["join"]  # nothing was built or measured
 
 
-def test_what_a_trainer_cannot_do_is_unsupported(make_job, work):
+def test_what_a_trainer_cannot_do_or_does_wrong_is_reported(make_job, work):
     code, found = work(make_job(precision="float32"))
     assert code == 1
     assert failed(found).kind == "unsupported"
     assert "the reference runs with precision float64, not float32" in failed(found).message
+    _, found = work(make_job(trainer=TOY, knobs={"loss": [0.1, 0.2]}))
+    place = r"\((tests/worker/toy|suite/worker/\w+)\.py, line \d+: \S.*\)$"
+    assert re.search(place, failed(found).message), failed(found).message
+    code, found = work(make_job(trainer="toy:ToyTrainer", devices=2, batch=8))
+    assert code == 1
+    assert "asked to drive 2 devices, the framework drives 1" in failed(found).message
 
 
 def test_a_diverged_training_says_so_after_its_record(make_job, work):
@@ -194,12 +186,6 @@ def test_only_a_pass_that_exchanges_can_diverge(make_job, work, method):
     assert notes["compute_only"].endswith(" steps of the compute_only pass, which trains without the exchange")
 
 
-def test_what_the_worker_cannot_take_from_an_adapter_has_its_place(make_job, work):
-    _, found = work(make_job(trainer=TOY, knobs={"loss": [0.1, 0.2]}))
-    place = r"\((tests/worker/toy|suite/worker/\w+)\.py, line \d+: \S.*\)$"
-    assert re.search(place, failed(found).message), failed(found).message
-
-
 @pytest.mark.parametrize(
     ("method", "error", "kind"),
     [("build", "RuntimeError", "crash"), ("step", "MemoryError", "oom"), ("start", "KeyboardInterrupt", "crash")],
@@ -217,13 +203,7 @@ def test_an_error_is_reported_with_its_traceback(make_job, work, method, error, 
     assert "told to in " + method in (job.parent / "rank-0.log").read_text()
 
 
-def test_a_missing_framework_is_reported(make_job, work):
-    code, found = work(make_job(trainer="no_such_framework.worker:T"))
-    assert code == 1
-    assert "no_such_framework" in failed(found).message
-
-
-def test_an_unreadable_image_is_named(make_job, work, tmp_path):
+def test_an_unreadable_image_and_a_missing_framework_are_named(make_job, work, tmp_path):
     pytest.importorskip("PIL.Image")
     (tmp_path / "photographs" / "class").mkdir(parents=True)
     (tmp_path / "photographs" / "class" / "broken.jpg").write_bytes(b"no image")
@@ -232,6 +212,9 @@ def test_an_unreadable_image_is_named(make_job, work, tmp_path):
     assert code == 1
     assert "cannot read the image" in failed(found).message
     assert "broken.jpg" in failed(found).message
+    code, found = work(make_job(trainer="no_such_framework.worker:T"))
+    assert code == 1
+    assert "no_such_framework" in failed(found).message
 
 
 def test_a_job_of_another_format_is_not_begun(make_job, work):
@@ -262,9 +245,3 @@ def test_devices_of_a_rank_share_its_batch_and_its_cores(make_job, work):
     measured = of_type(messages.Pass, found)
     assert tuple(each.name for each in measured) == passes
     assert measured[0].samples == 2 * 4 * len(measured[0].step_s)
-
-
-def test_devices_that_the_framework_does_not_drive_are_noticed(make_job, work):
-    code, found = work(make_job(trainer="toy:ToyTrainer", devices=2, batch=8))
-    assert code == 1
-    assert "asked to drive 2 devices, the framework drives 1" in failed(found).message

@@ -43,7 +43,7 @@ def test_the_maximum_is_everybodys_and_asked_again_the_new_one(place):
     assert together(3, task) == [(2.0, 0.0)] * 3
 
 
-def test_rank_0_may_bring_its_listener():
+def test_rank_0_may_bring_its_listener_and_alone_one_meets_oneself(place):
     door = listening(("127.0.0.1", 0))
     place = ("127.0.0.1", door.getsockname()[1])
 
@@ -55,9 +55,6 @@ def test_rank_0_may_bring_its_listener():
 
     assert together(2, task) == [1.0, 1.0]
     assert door.fileno() == -1
-
-
-def test_alone_one_meets_oneself(place):
     ours = Meeting(0, 1, place)
     assert ours.maximum(3.5) == 3.5
     assert ours.exchange("me") == ["me"]
@@ -136,14 +133,11 @@ def test_a_rank_that_says_nothing_is_named_when_its_time_is_up(place):
     together(2, task)
 
 
-def test_ranks_that_do_not_come_are_named_with_the_address_and_what_to_check(place):
+def test_ranks_that_do_not_come_and_a_port_that_is_taken_are_named(place):
     with raising(OSError, "[1, 2]", "127.0.0.1", 0.2):
         Meeting(0, 3, place, patience=0.2)
     with raising(OSError, 1, "127.0.0.1", "refused"):
         Meeting(1, 3, place, patience=0.2)
-
-
-def test_a_port_that_is_taken_is_said(place):
     with socket.socket() as other:
         other.bind(place)
         other.listen(1)

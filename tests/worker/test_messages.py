@@ -50,8 +50,12 @@ def test_a_message_comes_back_as_it_was_sent(message):
     assert messages.decode(line.encode()) == message
 
 
-def test_there_is_one_of_every_type():
+def test_there_is_one_of_every_type_and_the_sender_is_told_which_field_is_wrong():
     assert {type(message) for message in EVERY} == set(messages.CODEC.types.values())
+    with raising(ValueError, "joined.versions['torch']", "null"):
+        messages.encode(messages.Joined(0, 1, "gloo", {"torch": None}, 1, {}))
+    with pytest.raises(TypeError, match="JSON"):
+        messages.encode(messages.Notes({"shape": {1, 2}}))
 
 
 def test_a_line_tells_when_it_was_written():
@@ -80,19 +84,9 @@ def test_a_loss_that_is_no_number_is_not_a_missing_one():
         ('{"type": "gossip"}', r"no message of a known type: .*gossip"),
         ('{"type": "done", "well": true}', "done: unknown field 'well'"),
         ('{"type": "phase"}', "phase: the field 'name' is missing"),
-        (
-            '{"type": "progress", "name": "native", "phase": "measure", "step": "3", "of": 5}',
-            r"progress\.step: a whole",
-        ),
+        ('{"type": "progress", "name": "native", "phase": "m", "step": "3", "of": 5}', r"progress\.step: a whole"),
     ],
 )
 def test_what_is_no_message_is_refused(line, error):
     with pytest.raises(ValueError, match=error):
         messages.decode(line)
-
-
-def test_the_sender_is_told_which_field_is_wrong():
-    with raising(ValueError, "joined.versions['torch']", "null"):
-        messages.encode(messages.Joined(0, 1, "gloo", {"torch": None}, 1, {}))
-    with pytest.raises(TypeError, match="JSON"):
-        messages.encode(messages.Notes({"shape": {1, 2}}))

@@ -108,13 +108,9 @@ def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypat
 
 
 @linux
-def test_a_process_is_its_own_even_if_it_was_marked_when_it_ran_already(monkeypatch):
+def test_own_processes_are_told_apart_by_a_mark_alone(monkeypatch):
     monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")  # not in /proc/self/environ, as of a forked rank
     assert noise.own_pids() == [os.getpid()]
-
-
-@linux
-def test_without_a_mark_own_processes_are_not_told_apart(monkeypatch):
     monkeypatch.delenv("STAGEBENCH_ATTEMPT", raising=False)
     meter = noise.Meter()
     meter.begin()

@@ -194,10 +194,7 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
 
 @pytest.mark.parametrize(
     ("damage", "holds"),
-    [
-        (lambda path: os.truncate(path, os.path.getsize(path) // 2), "bytes"),
-        (os.remove, "nothing"),
-    ],
+    [(lambda path: os.truncate(path, os.path.getsize(path) // 2), "bytes"), (os.remove, "nothing")],
 )
 def test_a_set_whose_files_are_not_what_was_packed_is_refused(complete, damage, holds):
     damaged = next(path for path in RecordSource(complete).paths() if os.path.getsize(path))

@@ -82,13 +82,10 @@ def test_what_enters_a_stage_is_all_that_is_read_behind_its_cut(name):
     assert {head.layer for head in graph.heads} <= made
 
 
-def test_one_value_crosses_and_logits_that_are_done_travel_along():
+def test_one_value_crosses_and_logits_leave_in_the_order_of_the_heads():
     graph = by_name()["googlenet"].graph()
     assert stages(graph, 4, one_value=True)[-1].entering == ("loss1_classifier", "inception_4c_output")
     assert len(crossing(graph, 5)) == 1
-
-
-def test_logits_leave_in_the_order_of_the_heads():
     graph = chain()
     graph.add_head(graph.add("early", "dense", (graph.add("flat1", "flatten", ("c1",)),), out=5))
     graph.heads.reverse()
@@ -96,15 +93,12 @@ def test_logits_leave_in_the_order_of_the_heads():
         assert stages(graph, count)[-1].leaving == ("early", "fc")
 
 
-def test_every_stage_computes_something():
+def test_every_stage_computes_something_and_too_few_cuts_are_refused():
     graph = by_name()["mnist_large"].graph()
     most = sum(layer.macs > 0 for layer in graph.layers)
     assert all(macs(graph, each.begin, each.end) for each in stages(graph, most))
     with raising(Unsupported, "mnist_large", most):
         stages(graph, most + 1)
-
-
-def test_a_network_without_enough_cuts_is_refused():
     graph = by_name()["mnist_small"].graph()
     with raising(Unsupported, "mnist_small", 3):
         stages(graph, 4, one_value=True)

@@ -22,9 +22,12 @@ def place(monkeypatch):
     return told
 
 
-def test_the_launcher_names_the_place(place):
+def test_the_launcher_names_the_place_whose_port_is_a_number(place):
     place(MASTER_ADDR="node1", MASTER_PORT="29500")
     assert meeting_place("gloo's ranks") == ("node1", 29500)
+    place(MASTER_ADDR="node1", MASTER_PORT="ssh")
+    with raising(ValueError, "ssh"):
+        meeting_place("gloo's ranks")
 
 
 @pytest.mark.parametrize(
@@ -37,22 +40,10 @@ def test_a_missing_variable_is_named_with_the_remedy(place, variables, missing):
         meeting_place("Horovod's ranks")
 
 
-def test_a_port_is_a_number(place):
-    place(MASTER_ADDR="node1", MASTER_PORT="ssh")
-    with raising(ValueError, "ssh"):
-        meeting_place("gloo's ranks")
-
-
-def test_an_address_belongs_to_an_interface():
+def test_an_address_belongs_to_an_interface_where_the_route_begins():
     assert interface_of("127.0.0.1") == "lo"
     assert interface_of("192.0.2.1") == ""
-
-
-def test_the_route_to_this_host_begins_at_it():
     assert address_towards("127.0.0.1") == "127.0.0.1"
-
-
-def test_a_free_port_can_be_listened_at():
     with socket.socket() as door:
         door.bind(("127.0.0.1", free_port()))
 

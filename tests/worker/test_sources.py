@@ -91,11 +91,6 @@ def test_a_part_of_a_folder_tells_how_its_files_are_cut(photographs):
             assert found == label
 
 
-def test_a_folder_without_classes_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no class folders; one level of folders is read, one folder of images"):
-        FolderSource(str(tmp_path), (3, 32, 32))
-
-
 def test_a_record_says_what_was_left_out(photographs):
     (photographs / ".ipynb_checkpoints").mkdir()
     source = FolderSource(str(photographs), (3, 32, 32))
@@ -103,14 +98,17 @@ def test_a_record_says_what_was_left_out(photographs):
     assert source.sample(0)[1] == 0
 
 
-def test_a_class_without_images_is_named(photographs):
+def test_a_folder_or_a_class_without_images_is_refused(photographs, tmp_path):
     (photographs / "d_dog").mkdir()
     (photographs / "d_dog" / "dog.xcf").write_bytes(b"")
     with pytest.raises(ValueError, match=r"in d_dog; .* \(\.jpg, \.jpeg, .*\.gif\)"):
         FolderSource(str(photographs), (3, 32, 32))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="has no class folders; one level of folders is read, one folder of images"):
+        FolderSource(str(tmp_path / "empty"), (3, 32, 32))
 
 
-def test_arrays_are_scaled_and_keep_their_labels(arrays):
+def test_arrays_are_scaled_keep_their_labels_and_have_the_network_s_size(arrays):
     path, images = arrays
     source = ArraySource(path, (1, 4, 4))
     assert (len(source), source.name) == (10, "ten.npz (10 samples)")
@@ -120,11 +118,10 @@ def test_arrays_are_scaled_and_keep_their_labels(arrays):
     assert whole.std() == pytest.approx(1.0, abs=1e-5)
     assert [source.sample(i)[1] for i in range(4)] == [0, 1, 2, 0]
     assert np.corrcoef(whole.reshape(-1), images.reshape(-1))[0, 1] == pytest.approx(1.0)
-
-
-def test_arrays_of_another_size_are_refused(arrays):
     with raising(ValueError, "ten.npz", "4, 4", "1, 28, 28"):
         ArraySource(arrays[0], (1, 28, 28))
+    view = View(ArraySource(arrays[0], (1, 4, 4)), READ_ONCE._replace(augment="random"), 1, "unused")
+    assert view.arrays is None
 
 
 def test_a_job_names_its_kind_of_data(arrays, photographs):
@@ -171,20 +168,14 @@ def test_epochs_and_seeds_are_shuffled_differently_and_repeatably():
     assert tuple(source.order(0, 1, 0, 1)) == orders[0]
 
 
-def test_a_short_last_batch_runs_into_the_next_epoch():
+def test_batches_run_into_the_next_epoch_and_want_a_sample_for_each_rank():
     source, setup = Numbers(10), trainers.setup(batch=4)
     batches = list(itertools.islice(batches_of_indices(source, setup), 5))
     assert [len(batch) for batch in batches] == [4] * 5
     together = [index for batch in batches for index in batch]
     assert together == list(source.order(0, 1, 0, 1)) + list(source.order(1, 1, 0, 1))
-
-
-def test_a_batch_may_be_larger_than_the_data():
     (batch,) = itertools.islice(batches_of_indices(Numbers(3), trainers.setup(batch=8)), 1)
     assert len(batch) == 8
-
-
-def test_fewer_samples_than_ranks_are_refused():
     with raising(ValueError, "2 numbers", 3):
         next(batches_of_indices(Numbers(2), trainers.setup(world=3)))
 
@@ -221,11 +212,6 @@ def test_what_lies_in_memory_is_taken_out_in_the_same_order(arrays, repeat):
         np.testing.assert_array_equal(ours.labels, theirs.labels)
         assert (ours.images.dtype, ours.labels.dtype) == (np.float32, np.int64)
     threads.close()
-
-
-def test_random_crops_are_not_taken_out_of_memory(arrays):
-    view = View(ArraySource(arrays[0], (1, 4, 4)), READ_ONCE._replace(augment="random"), 1, "unused")
-    assert view.arrays is None
 
 
 def test_a_trainer_reads_arrays_from_memory_by_default_and_the_rest_with_threads(arrays):
@@ -270,7 +256,7 @@ class Reading(toy.ToyTrainer):
         return Opened(source)
 
 
-def test_a_trainer_closes_what_it_has_opened():
+def test_a_trainer_closes_what_it_has_opened_even_where_the_next_cannot_be_made():
     trainer = Reading(trainers.setup())
     assert trainer.notes() == {}
     trainer.open_input("one")
@@ -282,9 +268,6 @@ def test_a_trainer_closes_what_it_has_opened():
     trainer.close()
     assert not two.open
     trainer.close()
-
-
-def test_a_reader_that_cannot_be_made_leaves_none_behind():
     trainer = Reading(trainers.setup())
     trainer.open_input("one")
     one = trainer._reader

@@ -11,7 +11,7 @@ def test_it_is_what_others_did_between_pull_and_push():
     assert staleness.notes() == {"staleness": {"mean": 2 / 3.0, "max": 2, "steps": 3}}
 
 
-def test_before_it_begins_exchanges_are_followed_and_not_counted():
+def test_it_begins_afresh_and_what_went_before_is_not_counted():
     staleness = Staleness()
     staleness.exchanged(5)
     assert staleness.notes() == {}
@@ -19,9 +19,6 @@ def test_before_it_begins_exchanges_are_followed_and_not_counted():
     assert staleness.notes() == {}
     staleness.exchanged(6)
     assert staleness.notes() == {"staleness": {"mean": 0.0, "max": 0, "steps": 1}}
-
-
-def test_it_begins_afresh():
     staleness = Staleness()
     staleness.begin()
     staleness.missed(3)

@@ -122,7 +122,7 @@ def test_synthetic_data_teach_nothing(make_job, work):
     assert (sent[-1].kind, "synthetic" in sent[-1].message) == ("unsupported", True)
 
 
-def test_both_parts_are_the_whole_and_always_the_same():
+def test_both_parts_are_the_whole_always_the_same_and_never_empty():
     first, second = split(toy.Numbers(50), 0.2)
     again, _ = split(toy.Numbers(50), 0.2)
     seen = [int(part.sample(index)[0].max()) for part in (first, second) for index in range(len(part))]
@@ -130,20 +130,14 @@ def test_both_parts_are_the_whole_and_always_the_same():
     assert [again.sample(index)[1] for index in range(40)] == [first.sample(index)[1] for index in range(40)]
     assert {second.sample(index)[1] for index in range(10)} == {0, 1, 2}
     assert first.classes == 3
-
-
-def test_an_empty_half_is_refused_with_the_numbers():
     with raising(ValueError, 0.01, "numbers", 0, 9):
         split(toy.Numbers(9), 0.01)
 
 
-def test_every_epoch_ends_where_all_samples_have_been_seen():
+def test_epochs_end_where_all_samples_have_been_seen_by_a_trainer_that_can_be_tested():
     assert epoch_ends(100, 10, 1, 3) == [10, 20, 30]
     assert epoch_ends(101, 16, 2, 4) == [3, 6, 9, 12]  # 50 samples a rank
     assert epoch_ends(3, 16, 1, 1) == [1]
-
-
-def test_a_trainer_that_cannot_tell_use_from_training_says_so():
     trainer = toy.ToyTrainer(trainers.setup())
     with raising(Unsupported, "ToyTrainer", "batch_norm"):
         Training(trainer, graph("resnet50"), print)

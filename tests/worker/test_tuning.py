@@ -18,10 +18,7 @@ def test_what_is_asked_for_is_taken(value):
     assert chosen(setup(knobs={"layout": value}, tuning="tuned"), "layout", default=1, tuned=2) is value
 
 
-def test_without_a_tuned_value_the_default_holds_for_both():
+def test_without_a_tuned_value_the_default_holds_and_none_is_a_value():
     for tuning in ("default", "tuned"):
         assert chosen(setup(tuning=tuning), "microbatches", default=4) == 4
-
-
-def test_none_is_a_value_as_any_other():
     assert chosen(setup(tuning="tuned"), "bucket", default=25, tuned=None) is None

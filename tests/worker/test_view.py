@@ -61,22 +61,21 @@ def labels(source, epoch, world=1):
     return [source.sample(index)[1] for rank in range(world) for index in source.order(epoch, 1, rank, world)]
 
 
-def test_an_epoch_of_a_repeated_set_has_every_sample_that_often(seen):
+def test_an_epoch_of_a_repeated_set_has_every_sample_that_often_for_all_readers(seen):
     twice = seen(Numbers(), repeat=2)
     assert (len(twice), twice.name) == (20, "numbers, 2 times")
     assert sorted(labels(twice, 3, world=2)) == sorted([*range(10), *range(10)])
     assert labels(twice, 0) != labels(twice, 1)
+    positions = list(itertools.chain(*(seen(Numbers()).order(2, 1, rank, 2) for rank in range(2))))
+    assert sorted(positions) == list(range(20, 30))
 
 
-def test_an_unreadable_sample_fails_or_is_replaced_and_counted(seen):
+def test_unreadable_samples_fail_or_are_replaced_while_some_can_be_read(seen):
     with pytest.raises(OSError, match="cannot read number 3"):
         labels(seen(Numbers(unreadable=(3,))), 0)
     skipping = seen(Numbers(unreadable=(3, 4)), on_error="skip")
     assert sorted(labels(skipping, 0)) == [0, 1, 2, 5, 5, 5, 6, 7, 8, 9]
     assert skipping.skipped() == {"cannot read number 3": 1, "cannot read number 4": 2}
-
-
-def test_nothing_that_can_be_read_is_an_error(seen):
     with raising(OSError, 2, "numbers"):
         labels(seen(Numbers(2, unreadable=(0, 1)), on_error="skip"), 0)
 
@@ -143,8 +142,3 @@ def test_what_would_not_fit_into_memory_is_refused_with_the_sizes(monkeypatch):
     monkeypatch.setattr(view, "memory", lambda: HostMemory(80.0, 40.0))
     with raising(MemoryError, "numbers", "0.0"):
         InMemory(Numbers())
-
-
-def test_all_readers_see_the_same_positions(seen):
-    positions = list(itertools.chain(*(seen(Numbers()).order(2, 1, rank, 2) for rank in range(2))))
-    assert sorted(positions) == list(range(20, 30))

@@ -88,11 +88,6 @@ def test_a_description_with_an_odd_value_is_refused_or_a_network(name):
             assert 0 < found.parameter_count < 10**30
 
 
-def test_a_head_of_the_wrong_width_is_refused():
-    with pytest.raises(ValueError, match=r"head 'f' has shape \(216,\), not \(4,\)"):
-        graph().add_head("f")
-
-
 @pytest.mark.parametrize(
     ("extent", "kernel", "stride", "pad", "ceil", "count"),
     [
@@ -122,11 +117,13 @@ def test_the_dictionary_form_reads_back(workload):
     assert again.parameters == made.parameters
 
 
-def test_a_bad_dictionary_is_refused_as_a_bad_layer_is():
+def test_a_head_of_the_wrong_width_and_a_bad_dictionary_are_refused():
     data = graph().to_dict()
     data["layers"][0]["attrs"]["kernal"] = 3
     with pytest.raises(ValueError, match="no attribute 'kernal'"):
         Graph.from_dict(data)
+    with pytest.raises(ValueError, match=r"head 'f' has shape \(216,\), not \(4,\)"):
+        graph().add_head("f")
 
 
 def test_the_digest_tells_networks_apart():
@@ -141,7 +138,12 @@ def test_the_digest_tells_networks_apart():
     assert by_dropout[0].without_dropout().digest == by_dropout[1].without_dropout().digest
 
 
-def test_without_dropout_changes_rates_only_and_leaves_the_original():
+def test_layers_add_up_and_without_dropout_the_original_stays():
+    made = graph()
+    conv = made.layers[0]
+    assert (conv.parameter_count, conv.macs, conv.gradient_bytes()) == (3 * 6 * 9 + 6, 6 * 36 * 27, 4 * 168)
+    assert [p.name for p in made.parameters] == ["c.weight", "c.bias"]
+    assert made.macs == conv.macs
     workload = next(w for w in BUILT_IN if w.name == "alexnet")
     made = workload.graph()
     before = made.digest
@@ -150,14 +152,6 @@ def test_without_dropout_changes_rates_only_and_leaves_the_original():
     assert rates == [0.0, 0.0]
     assert made.digest == before
     assert clear.parameters == made.parameters
-
-
-def test_layers_add_up():
-    made = graph()
-    conv = made.layers[0]
-    assert (conv.parameter_count, conv.macs, conv.gradient_bytes()) == (3 * 6 * 9 + 6, 6 * 36 * 27, 4 * 168)
-    assert [p.name for p in made.parameters] == ["c.weight", "c.bias"]
-    assert made.macs == conv.macs
 
 
 def test_the_builders_words():

@@ -23,7 +23,7 @@ def test_the_golden_digest(name):
     assert weights.digest(dict(weights.initial(by_name()[name].graph()))) == GOLDEN[name]
 
 
-def test_the_digest_sees_every_name_shape_and_byte():
+def test_the_digest_sees_every_byte_and_a_tensor_depends_on_its_name_and_seed_alone():
     base = {"a": np.zeros((2, 3), np.float32), "b": np.ones(2, np.float32)}
     assert weights.digest(base) == weights.digest(dict(reversed(list(base.items()))))
     others = [
@@ -32,9 +32,6 @@ def test_the_digest_sees_every_name_shape_and_byte():
         {"a": base["a"], "b": np.array([1, 1.0000001], np.float32)},
     ]
     assert len({weights.digest(x) for x in [base, *others]}) == 4
-
-
-def test_a_tensor_depends_on_its_name_and_seed_alone():
     graph, reordered = Graph("a", (4,), 3), Graph("b", (4,), 3)
     graph.add("first", "dense", ("input",), out=3)
     graph.add("second", "dense", ("input",), out=3)
@@ -48,11 +45,14 @@ def test_a_tensor_depends_on_its_name_and_seed_alone():
     assert (dict(weights.initial(graph, seed=5))["first.weight"] != one["first.weight"]).all()
 
 
-def test_everything_is_float32_in_canonical_order():
+def test_everything_is_float32_and_an_unknown_initialiser_is_refused():
     graph = by_name()["mnist_large"].graph()
     drawn = list(weights.initial(graph))
     assert [(name, tensor.shape) for name, tensor in drawn] == [(p.name, p.shape) for p in graph.parameters]
     assert {tensor.dtype for _, tensor in drawn} == {np.dtype(np.float32)}
+    assert weights.draw(Parameter("x.bias", (3,), {"kind": "constant", "value": 0.2})).tolist() == [np.float32(0.2)] * 3
+    with raising(ValueError, "x.weight", "xaviar"):
+        weights.draw(Parameter("x.weight", (2, 2), {"kind": "xaviar"}))
 
 
 SHAPE = (64, 32, 3, 3)
@@ -77,15 +77,6 @@ def test_initialisers_statistics(init, std):
         assert kurtosis == pytest.approx(1.8, abs=0.1)
     else:
         assert kurtosis == pytest.approx(3.0, abs=0.3)
-
-
-def test_constants():
-    assert weights.draw(Parameter("x.bias", (3,), {"kind": "constant", "value": 0.2})).tolist() == [np.float32(0.2)] * 3
-
-
-def test_an_unknown_initialiser_is_refused():
-    with raising(ValueError, "x.weight", "xaviar"):
-        weights.draw(Parameter("x.weight", (2, 2), {"kind": "xaviar"}))
 
 
 def test_the_papers_initialisers():
