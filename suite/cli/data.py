@@ -176,8 +176,11 @@ def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
 
     try:
         files, classes, left_out = listed(str(folder))
+    except NotADirectoryError:
+        raise RequestError(f"{folder} is no image folder and no .npz file; name one") from None
     except OSError as error:
-        raise RequestError(f"no image folder and no .npz file: {error}; name one") from error
+        place = error.filename or folder
+        raise RequestError(f"{place} cannot be read: {error.strerror or error}; make it readable") from error
     except ValueError as error:
         raise RequestError(str(error)) from error
     lone, paths = lone_class(folder, classes), [Path(path) for path, _ in files]
