@@ -20,8 +20,8 @@ COMMANDS = (doctor, listing, data, verify, run, show, comm, check_hosts, compare
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
   cd {there}
-  pip install -e '.[conformance]'   # next to stagebench; then `stagebench list adapters` shows {name}
-  tox run -e {name}                 # the framework's own environment: name its packages in tox.ini first
+  pip install -e '.[conformance]'   # next to stagebench; brings pytest and tox. `stagebench list adapters` shows {name}
+  tox run -e {name:<23}# the framework's own environment: name its packages in tox.ini first
   pytest                            # the conformance suite: green means that it is an adapter
 
 README.md there names the order in which to write; docs/adapters.md of stagebench explains each step."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from suite.proofs.side_by_side import Proving
     from suite.proofs.wanted import Wanted
     from suite.results.records import Proof
+    from workloads.catalogue import Workload
 
 
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
+WHERE_TO_LOOK = "docs/adapters.md says where to look, docs/planted-mistakes.md lists the messages of known mistakes"
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 
 
@@ -52,6 +55,9 @@ def verify(
 ) -> None:
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
 
+    With them each strategy and tuning is proven on `probe`, a network of every layer kind, and its `behaviour` is
+    checked: dropout, `predict`, `step_alone`, threads, and that no call puts off its work.
+
     The table names each proof's worst tensor, the one nearest to its bound; `identity` is float64's.
     Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.
     """
@@ -63,9 +69,10 @@ def verify(
     from suite.plan.overrides import is_path
     from suite.plugins import adapters, workloads
     from suite.processes.interpreters import find
+    from suite.proofs.every_adapter import BEHAVIOUR, PROBE
     from suite.proofs.make import Proofs, tuned_batch
     from suite.proofs.side_by_side import room, share, side_by_side
-    from suite.proofs.wanted import Wanted, cases_to_verify
+    from suite.proofs.wanted import Wanted, cases_to_verify, for_every_network
 
     console, interpreters = Console(stderr=True), interpreters_from(python or [])
     networks = [register(Path(name)).name if is_path(name) else name for name in workload or []]
@@ -77,32 +84,34 @@ def verify(
         devices=devices,
         device=device,
         threads=threads,
-        precisions=precision or ["float32"],
+        precisions=precision or [],
         optimiser=optimiser,
         changing_rate=changing_rate,
         knobs=knobs_from(knob or []),
     )
     cases = cases_to_verify(wanted)
+    cases += for_every_network(cases)
     for name in sorted({case.adapter for case, refused in cases if not refused}):
         with suppress(Unavailable):  # a row of its own; a named interpreter that does not work ends the command
             find(adapters()[name], interpreters)
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
     made: dict[int, Proof] = {}
     reasons: dict[str, int] = {}
-    maker, graphs = Proofs(interpreters), workloads()
+    maker, known = Proofs(interpreters), {**workloads(), PROBE.name: PROBE, BEHAVIOUR.name: BEHAVIOUR}
 
     def proving(index: int) -> "Proving[int]":
         case, refused = cases[index]
         status.update(Text(without_codes(f"proving {names[index]}")))
-        made[index] = (
-            _unproven(case, "unsupported", refused) if refused else (yield from _proving(case, maker, interpreters))
-        )
+        if refused:
+            made[index] = _unproven(case, "unsupported", refused)
+        else:
+            made[index] = yield from _proving(case, known[case.workload], maker, interpreters)
         return index
 
     try:
         with console.status("") as status:
             shares = [
-                share(case, graphs[case.workload].graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
+                share(case, known[case.workload].graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
                 for case, _ in cases
             ]
             for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
@@ -116,7 +125,8 @@ def verify(
         elif proofs:
             show_rows([_row(_name(case, wanted), proof) for case, proof in proofs], COLUMNS)
         counts = Counter(_verdict(proof) for _, proof in proofs)
-        say(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), err=True)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        say("\n".join([*[WHERE_TO_LOOK] * bool(counts["FAILED"]), verdicts]), err=True)
     if counts["FAILED"] or not counts["proven"]:
         raise typer.Exit(1)
 
@@ -148,22 +158,27 @@ def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
     return Proof(key=None, **dict(subject(case)), passed=False, outcome=outcome, reason=reason)
 
 
-def _proving(case: "Case", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":
+def _proving(case: "Case", workload: "Workload", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":
     from suite.files import scratch
+    from suite.plugins import workloads
+    from suite.proofs.every_adapter import BEHAVIOUR
     from suite.session.cases import launch_of_case
 
     with scratch() as folder:
         try:
-            launch = launch_of_case(case, interpreters, folder / "bundle")
+            registered = case if workload.name in workloads() else case.on(workload=next(iter(workloads())))
+            launch = launch_of_case(registered, interpreters, folder / "bundle")
         except Unavailable as error:
             return _unproven(case, "unavailable", str(error))
         except StagebenchError as error:  # an error in one adapter does not end the others
             return _unproven(case, None, str(error))
-        return (yield from maker.proving(case, launch, folder))
+        launch = replace(launch, configuration=case, workload=workload)
+        make = maker.behaving if workload is BEHAVIOUR else maker.proving
+        return (yield from make(case, launch, folder))
 
 
 def _name(case: "Case", wanted: "Wanted") -> str:
-    asked = [case.precision] if wanted.precisions != ["float32"] else []
+    asked = [case.precision] if case.precision != "float32" else []
     asked += [case.optimiser] if case.optimiser != "sgd" else []
     asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]

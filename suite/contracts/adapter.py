@@ -126,6 +126,11 @@ class Capabilities:
         """Return all precisions on one kind of device."""
         return (*self.precisions, *self.device_precisions.get(device, ()))
 
+    def usual_precision(self, device: str) -> str:
+        """Return the precision of a case that names none: float32, or the first one if the adapter lacks that."""
+        offered = self.precisions_on(device)
+        return FLOAT32 if FLOAT32 in offered or not offered else offered[0]
+
     def all_precisions(self) -> tuple[str, ...]:
         """Return the precisions on any kind of device, each once."""
         more = (name for found in self.device_precisions.values() for name in found)

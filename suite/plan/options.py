@@ -1,7 +1,8 @@
 """A plan from the command line's options alone: `run --adapter pytorch,mxnet --workload resnet50 --ranks 1,2`.
 
 An option's value is written as in a plan, lists with commas. Without a strategy each adapter takes its first one that
-fits the placement: without an exchange on one device, synchronous on several.
+fits the placement: without an exchange on one device, synchronous on several. Without a precision, an adapter that
+lacks float32 takes its first one.
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.case import FLOAT32
 from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
 from suite.plan.overrides import from_here, value_of
 from suite.plan.problems import KeyPath
@@ -85,7 +87,12 @@ def _blocks(values: Values, adapters: Mapping[str, Adapter]) -> Iterator[dict[st
     chosen = values.get("adapter", [])
     if "strategy" in values:
         placed = {key: values[key] for key in PLACED if key in values}
-        yield {"adapter": chosen, "strategy": values["strategy"], **placed}
+        precisions: dict[str, list[Any]] = {}
+        for name in chosen:
+            precisions.setdefault(_precision(values, adapters.get(name)), []).append(name)
+        for precision, names in (precisions or {"": []}).items():
+            block = {"adapter": names, "strategy": values["strategy"], **placed}
+            yield {**block, "precision": [precision]} if precision else block
         return
     for node_count, several_ranks, several_devices in product(nodes, (False, True), (False, True)):
         placed = {
@@ -95,13 +102,16 @@ def _blocks(values: Values, adapters: Mapping[str, Adapter]) -> Iterator[dict[st
         }
         if not all(placed.values()):
             continue
-        groups: dict[str, list[Any]] = {}
+        groups: dict[tuple[str, str], list[Any]] = {}
         for name in chosen:
-            strategy = _strategy(adapters.get(name), several_ranks, several_devices)
-            groups.setdefault(strategy, []).append(name)
+            adapter = adapters.get(name)
+            strategy = _strategy(adapter, several_ranks, several_devices)
+            groups.setdefault((strategy, _precision(values, adapter)), []).append(name)
         named = {key: each for key, each in placed.items() if each != [1]}
-        for strategy, names in (groups or {"": []}).items():
-            yield {"adapter": names, "strategy": [strategy] if strategy else [], **named}
+        for (strategy, precision), names in (groups or {("", ""): []}).items():
+            chosen_ones = {"strategy": strategy, "precision": precision}
+            block = {key: [value] for key, value in chosen_ones.items() if value}
+            yield {"adapter": names, **block, **named}
 
 
 def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:
@@ -120,6 +130,15 @@ def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: boo
         )
 
     return max(adapter.capabilities.strategies, key=fits).name
+
+
+def _precision(values: Values, adapter: Adapter | None) -> str:
+    """Return the precision that an adapter without float32 takes if the options name none; else ""."""
+    devices = values.get("device", ["cpu"])
+    if adapter is None or "precision" in values or len(devices) != 1:
+        return ""
+    usual = adapter.capabilities.usual_precision(str(devices[0]))
+    return "" if usual == FLOAT32 else usual
 
 
 def _rows(values: Values) -> list[str]:

@@ -13,6 +13,7 @@ from suite.worker.messages import of_type
 from workloads.catalogue import Workload
 from workloads.graph import Graph
 
+OUTPUTS = {"logits": "the output of forward", "predict": "the output of predict"}  # one tensor each
 FORWARD = ("logits", "statistics")  # the results of the forward pass, independent of gradients
 
 
@@ -125,7 +126,8 @@ def _found(what: str, tensor: str, error: float, bound: float) -> Finding:
 
 
 def _name(found: Finding) -> str:
-    return f"{found.what} of {found.tensor}"
+    """Return the words for a result, as `suite.worker.evidence` has them."""
+    return OUTPUTS.get(found.what) or f"{found.what} of {found.tensor}"
 
 
 def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) -> str:
@@ -148,7 +150,7 @@ def _cause(failed: set[str]) -> list[str]:
             return [
                 "the staged iterations and the first native step are right: look at what `step` keeps between steps"
             ]
-        return ["the staged iterations are right: look at `step`"]
+        return ["the staged iterations are right: look at `step`, then at what `build` keeps of an earlier network"]
     if tensors.isdisjoint({*FORWARD, "gradient"}):
         return [
             "the first gradients are right: look at the optimiser's update, then at what is kept between iterations"

@@ -8,6 +8,7 @@ change them, and a run keeps a copy of the proofs that its records name.
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,22 @@ from suite.processes.hosts import this_machine
 from suite.processes.jobs import variables
 from suite.processes.launch import Launch
 from suite.processes.query import inherited
+from suite.proofs.every_adapter import BEHAVIOUR, behaving
 from suite.proofs.judgement import joined, judge
 from suite.proofs.oracles import UPDATE, Oracles
 from suite.proofs.side_by_side import Proving
-from suite.proofs.tolerances import BITS, MOST, TIMES, tolerance
+from suite.proofs.tolerances import BITS, MOST, TIMES, Tolerance, tolerance
 from suite.results.records import Proof, Subject, Verdict
 from suite.worker.case_parts import Schedule
-from suite.worker.job import Prove
+from suite.worker.job import Behave, Prove
+from suite.worker.messages import Behaviour, of_type
 from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of a proof
 DECAY = 0.01  # of a proof whose case has none: large enough to be seen in three updates
+MOST_LAYERS = 40  # of a network in which the first wrong layer is looked for: each is built; the probe has every kind
+EACH_IS_RIGHT = "each layer is right in a network that ends with it: look at the heads, and at how layers are joined"
 NO_FLOAT64 = "rounding may do this to a large network, and the adapter has no float64 to tell it from a mistake"
 LOOSER = (
     "float64 proves the identity; these bounds come from what rounding alone does to this network, the oracle with "
@@ -72,26 +77,64 @@ class Proofs:
         """Remove a proof from the cache, to have it made again: its ranks saw variables that its key does not cover."""
         (self._folder / f"{proof.key}.json").unlink(missing_ok=True)
 
+    def behaving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
+        """Return the verdict on a case's behaviour, which no oracle can show, in place of a proof; kept as one is.
+
+        Each device has one thread, and the precision is the adapter's usual one: neither changes the behaviour.
+        """
+        adapter, looks = launch.adapter, list(Behave(1, 1).looks)
+        strategy, placement = adapter.strategy(case), replace(case.placement, threads=1)
+        if placement.device == "cpu" and not (strategy.distributed or strategy.several_devices):
+            looks.append("threads")
+        precision = adapter.capabilities.usual_precision(placement.device)
+        case = case.on(workload=BEHAVIOUR.name, placement=placement, precision=precision)
+        proven, task = behaving(configuration_of_proof(case, adapter, BEHAVIOUR), adapter, looks)
+        limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
+        launch = replace(launch, configuration=proven, workload=BEHAVIOUR, limits=limits)
+
+        def made(key: str) -> Proving[tuple[Proof, bool]]:
+            scratch.mkdir(parents=True, exist_ok=True)
+            attempt = yield from launch.running(scratch, task)
+            sent = of_type(Behaviour, [each for rank in attempt.messages.values() for each in rank])
+            problems = sorted({problem for each in sent for problem in each.problems})
+            outcome = None if attempt.outcome == "ok" else attempt.outcome
+            reason = (
+                f"its behaviour could not be checked: {outcome}, {attempt.reason}" if outcome else "; ".join(problems)
+            )
+            verdict = Verdict(passed=not reason, reason=reason, outcome=outcome)
+            return Proof(key=key, **dict(subject(proven)), **dict(verdict)), outcome is None
+
+        return (yield from self._once(self._key(launch), case.silence_limit, made))
+
     def _proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
         proven = configuration_of_proof(case, launch.adapter, launch.workload)
         # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
         limits = Limits(LIMIT, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, limits=limits, tuned_batch=tuned_batch(case, launch.adapter))
-        key = self._key(launch)
-        path, once = self._folder / f"{key}.json", (key, case.silence_limit)
         scope = _scope(case, launch.adapter)
+
+        def made(key: str) -> Proving[tuple[Proof, bool]]:
+            return self._made(launch, key, scope, scratch)
+
+        return (yield from self._once(self._key(launch), case.silence_limit, made)).but(scope=scope)
+
+    def _once(
+        self, key: str, silence_limit: float, make: Callable[[str], Proving[tuple[Proof, bool]]]
+    ) -> Proving[Proof]:
+        """Return the proof of a key, remembered or made now; `make` says whether every run gave figures."""
+        path, once = self._folder / f"{key}.json", (key, silence_limit)
         while key in self._under_way:  # another case is waiting for it
             yield True
         found = _remembered(path) or self._died.get(once)
         if found is not None:
-            return found.but(scope=scope)
+            return found
         self._under_way.add(key)
         try:
-            proof, ran = yield from self._made(launch, key, scope, scratch)
-            if not proof.errors:  # a run that died or hung would do so again
-                self._died[once] = proof
-            elif ran:
+            proof, ran = yield from make(key)
+            if ran:
                 write_whole(path, proof.text)
+            elif not proof.errors:  # a run that died or hung would do so again
+                self._died[once] = proof
             return proof
         finally:
             self._under_way.remove(key)
@@ -112,9 +155,26 @@ class Proofs:
                 measured = measured.but(reason=f"{measured.reason}; {NO_FLOAT64}")
             elif not measured.passed and identity is not None and identity.passed:
                 measured = self._judged_by_rounding(launch, results, attempt, measured)
+        failed = identity if identity is not None and not identity.passed else measured
+        small = proven.placement.device_count == 1 and len(workload.graph().layers) <= MOST_LAYERS
+        if small and _in_a_layer(failed, tolerance("float64") if failed is identity else bounds):
+            own = launch if failed is measured else replace(launch, configuration=proven.on(precision="float64"))
+            layer = yield from self._first_wrong_layer(own, failed, scratch / "layers")
+            measured = measured.but(reason="; ".join(filter(None, (measured.reason, layer))))
         verdict, in_short = joined(measured, identity)
         proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
         return proof, bool(measured.errors) and (identity is None or bool(identity.errors))
+
+    def _first_wrong_layer(self, launch: Launch, failed: Verdict, scratch: Path) -> Proving[str]:
+        """Return a sentence on the layer that makes a proof fail; "" if that cannot be found out."""
+        try:
+            attempt = yield from _ran(launch, self._oracles.of(launch, layers=True), scratch, layers=True)
+        except (StagebenchError, OSError):
+            return ""
+        sent = of_type(Behaviour, [each for rank in attempt.messages.values() for each in rank])
+        if attempt.outcome != "ok" or not sent:
+            return ""
+        return "; ".join(sent[0].problems) or ("" if failed.outcome else EACH_IS_RIGHT)
 
     def _judged_by_rounding(self, launch: Launch, results: Path, attempt: Attempt, fixed: Verdict) -> Verdict:
         """Judge an attempt by what rounding alone does to the network; `fixed` is the verdict by the fixed bounds."""
@@ -151,10 +211,18 @@ class Proofs:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _ran(launch: Launch, results: Path, scratch: Path) -> Proving[Attempt]:
+def _in_a_layer(verdict: Verdict, bounds: Tolerance) -> bool:
+    """Return whether a verdict is a failure of a layer's forward or backward, or a crash, which may be one."""
+    if verdict.outcome:
+        return verdict.outcome == "crash"
+    kinds = {kind: verdict.errors.get(kind, {}).values() for kind in ("logits", "statistics", "gradient")}
+    return any(error is None or not error <= bounds.of(kind) for kind, errors in kinds.items() for error in errors)
+
+
+def _ran(launch: Launch, results: Path, scratch: Path, layers: bool = False) -> Proving[Attempt]:
     scratch.mkdir(parents=True, exist_ok=True)
     samples = launch.configuration.global_batch // networks(launch.adapter, launch.configuration)
-    return (yield from launch.running(scratch, Prove(launch.workload.graph(), str(results), samples)))
+    return (yield from launch.running(scratch, Prove(launch.workload.graph(), str(results), samples, layers)))
 
 
 def _remembered(path: Path) -> Proof | None:

@@ -42,19 +42,23 @@ class Oracles:
         self._interpreters = interpreters
         self._checked: set[Path] = set()
 
-    def of(self, proven: Launch) -> Path:
-        """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made."""
+    def of(self, proven: Launch, layers: bool = False) -> Path:
+        """Return the folder of the results to compare a proof with; StagebenchError if they cannot be made.
+
+        `layers`: those of the network cut after each layer (suite.worker.locate).
+        """
         configuration = configuration_of_oracle(proven)
         parts = {
             "bundle": bundle.digest(oracle()),
             "graph": proven.workload.graph().without_dropout().digest,
             "configuration": configuration.to_dict(),
+            **({"layers": True} if layers else {}),
         }
         name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         folder = cache_folder("oracles") / name
         if folder not in self._checked:
             if not intact(folder):
-                self._make(proven, configuration, folder)
+                self._make(proven, configuration, folder, layers)
             self._checked.add(folder)
         return folder
 
@@ -76,11 +80,11 @@ class Oracles:
         write_whole(path, json.dumps(asdict(found), indent=1) + "\n")
         return found
 
-    def _make(self, proven: Launch, configuration: Configuration, folder: Path) -> None:
+    def _make(self, proven: Launch, configuration: Configuration, folder: Path, layers: bool) -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             results = Path(scratch) / "results"
             results.mkdir()
-            task = MakeOracle(proven.workload.graph(), str(results), configuration.batch)
+            task = MakeOracle(proven.workload.graph(), str(results), configuration.batch, layers)
             self._ran(proven, configuration, task, Path(scratch))
             (results / DIGESTS).write_text(json.dumps(digests(results), indent=1) + "\n")
             with contextlib.suppress(OSError):

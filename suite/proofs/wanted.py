@@ -15,6 +15,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
+from suite.proofs.every_adapter import BEHAVIOUR, PROBE, probed
 from suite.text import chosen, known
 from suite.worker.case_parts import Schedule
 from workloads.catalogue import Workload
@@ -31,7 +32,7 @@ class Wanted:
     devices: int = 2  # for strategies of several devices
     device: str = "cpu"
     threads: int = 1  # per device, a plan's default: a proof holds only for its own number of threads
-    precisions: list[str] = field(default_factory=lambda: ["float32"])
+    precisions: list[str] = field(default_factory=list)  # empty: the adapter's usual one
     optimiser: str = "sgd"
     changing_rate: bool = False
     knobs: dict[str, Any] = field(default_factory=dict)  # by name; each for the adapters that have it
@@ -56,7 +57,9 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
         for each in (adapters()[name] for name in names)
         for workload in networks
         for strategy, tuning, precision in product(
-            each.capabilities.strategies, each.capabilities.tunings, wanted.precisions
+            each.capabilities.strategies,
+            each.capabilities.tunings,
+            wanted.precisions or [each.capabilities.usual_precision(wanted.device)],
         )
         if (not wanted.strategies or strategy.name in wanted.strategies)
         if (not wanted.tunings or tuning in wanted.tunings)
@@ -68,6 +71,23 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
             "see `stagebench list strategies`"
         )
     return found
+
+
+def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, str | None]]:
+    """Return the cases that prove, for each strategy and tuning of the cases, the probe and the behaviour.
+
+    A strategy or an adapter that cannot have the probe is refused it, with the reason.
+    """
+    found: dict[tuple[str, ...], tuple[Case, str | None]] = {}
+    for case, refused in cases:
+        adapter = adapters()[case.adapter]
+        named = (case.adapter, case.strategy, case.tuning)
+        if refused is None and (*named, case.precision) not in found:
+            probe = probed(case, adapter)
+            why = refusal(adapter, adapter.capabilities, probe, PROBE.graph(), launchers())
+            found[(*named, case.precision)] = probe, why
+            found[named] = case.on(workload=BEHAVIOUR.name, graph_digest=""), None
+    return list(found.values())
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:

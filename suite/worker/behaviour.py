@@ -1,4 +1,4 @@
-"""The behaviour that no oracle can show: random dropout, a step without an exchange, threads that share the work.
+"""The behaviour that no oracle can show: dropout, a step without an exchange, work that is put off, threads.
 
 A network that is made for them shows the first two in its numbers: ones -> dense (every output 1) -> dropout -> dense
 (the identity). The logits of a sample of ones are its mask. Each device gets one such sample, and others that are zero,
@@ -27,20 +27,20 @@ from workloads.weights import for_proof
 
 TASKS = "/proc/self/task"
 TRY_S = 0.5  # of processor time: the system counts it in hundredths of a second
-LIMIT_S = 10.0
+LIMIT_S, BRIEF_S = 10.0, 1.0  # in which several threads may show that they are, and one thread that it is one
 
 
-def busy_threads(work: Callable[[], None], enough: float) -> Optional[float]:
+def busy_threads(work: Callable[[], None], enough: float, limit_s: float) -> Optional[float]:
     """Return all threads' processor time over the busiest one's: 1 for one thread, 2 for two that are equally busy.
 
-    `work` is repeated for several tries, of which the largest counts; a try that is `enough` is the last. None if the
-    system does not count.
+    `work` is repeated for tries within `limit_s`, of which the largest counts; one that is `enough` is the last. A busy
+    machine does not disturb it: threads that wait for a core use no time. None if the system does not count.
     """
     if not os.path.isdir(TASKS):
         return None
     work()
     found = 0.0
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while found < enough and time.monotonic() < deadline:
         before = _seconds()
         begin = time.process_time()
@@ -70,7 +70,11 @@ ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, as a sign of life; a gradient is larger
-TOGETHER = 1.3  # busy threads, at least, if the case has several
+TOGETHER = 1.3  # busy threads, at least, if the case has several; one thread has less
+LAZY_ROUNDS = 4  # of which the least time of each call counts
+# Shares of a staged iteration's time: the most that a first question may take beyond a second one, and the least that
+# a stage takes which does something. On the network `work`, whose results are small, both are far from any right one.
+PUT_OFF, IDLE = 0.15, 0.02
 
 
 def work() -> Graph:
@@ -133,9 +137,9 @@ class Look:
         images[:: self._share] = 1.0
         labels = np.repeat(np.array(self._labels, np.int64), self._share)
         self._batch = trainer.to_device(Batch(images, labels))
-        for look in (self._staged, self._native, self._predict, self._step_alone, self._threads):
-            self._outbox.send(Phase(look.__name__.strip("_")))
-            yield from look()
+        for name in self._task.looks:
+            self._outbox.send(Phase("the check of %s (its first calls may compile)" % name))
+            yield from getattr(self, "_" + name)()
 
     def _staged(self) -> Iterator[str]:
         trainer = self._trainer
@@ -197,14 +201,52 @@ class Look:
             yield from self._sent()
         trainer.maximum(0.0)
 
+    def _laziness(self) -> Iterator[str]:
+        """Yield the calls whose work is done later, by another call or by the question for their results."""
+        trainer = self._trainer
+        setup = self._trainer.setup
+        trainer.build(work(), for_proof(work()))
+        batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
+        # Processor time is this process's own, however busy the machine is; a device's work is none of it.
+        clock = time.process_time if setup.device == "cpu" else time.perf_counter
+
+        def backward() -> None:
+            trainer.backward()
+            trainer.communicate()
+
+        calls = {
+            "forward": (lambda: trainer.forward(batch), "loss and logits", lambda: (trainer.loss(), trainer.logits())),
+            "backward": (backward, "gradients", trainer.gradients),
+            "update": (trainer.update, "parameters", trainer.parameters),
+            "step": (lambda: trainer.step(batch), "parameters", trainer.parameters),
+        }  # type: Dict[str, Any]
+
+        def seconds(call: Callable[[], Any]) -> float:
+            trainer.maximum(0.0)  # ranks that wait for others may spin
+            begin = clock()
+            call()
+            trainer.synchronize()
+            return clock() - begin
+
+        rounds = [
+            {name: [seconds(call) for call in (run, ask, ask)] for name, (run, _, ask) in calls.items()}
+            for _ in range(1 + LAZY_ROUNDS)
+        ]
+        least = {name: [min(times) for times in zip(*(one[name] for one in rounds[1:]))] for name in calls}
+        whole = sum(sum(least[name][:2]) for name in ("forward", "backward", "update"))
+        for name, (_, results, _) in calls.items():
+            own, first, again = (each / max(whole, 1e-9) for each in least[name])
+            if first - again > PUT_OFF:
+                yield (
+                    "%s: its work is put off until its %s are asked for, which takes %.1f %% of an iteration's time; do "
+                    "all of it in %s, or wait for it in synchronize" % (name, results, 100 * first, name)
+                )
+            elif name in self._task.stages and own < IDLE:
+                yield "%s: does nothing, and another call does its work" % name
+
     def _threads(self) -> Iterator[str]:
         trainer = self._trainer
         setup = self._trainer.setup
-        if not self._task.threads:
-            return
-        if setup.threads == 1:
-            yield "step: how many threads work is not known of one"
-            return
         trainer.build(work(), for_proof(work()))
         batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
 
@@ -212,9 +254,13 @@ class Look:
             trainer.step(batch)
             trainer.synchronize()
 
-        found = busy_threads(step, TOGETHER)
-        if found is not None and found < TOGETHER:
-            yield "step: of %d threads %.1f were busy" % (setup.threads, found)
+        found = busy_threads(step, TOGETHER, LIMIT_S if setup.threads > 1 else BRIEF_S)
+        if found is not None and (found < TOGETHER) == (setup.threads > 1):
+            asked = "one thread was" if setup.threads == 1 else "%d threads were" % setup.threads
+            yield "step: %s asked for, and %.1f share the work; look at how start sets them" % (
+                asked,
+                found,
+            )
 
     def _sent(self) -> Iterator[str]:
         """Yield a problem if two steps of this rank send data while the other ranks wait.

@@ -188,7 +188,7 @@ class Oracle:
         """Return the distance of this network's logits from its rows of the oracle's."""
         begin = self._replica * self._samples
         theirs = load(self._folder, "logits")[begin : begin + self._samples]
-        return self._distance("logits of logits", logits, theirs)
+        return self._distance("the output of forward", logits, theirs)
 
     def has_statistics(self) -> bool:
         """Return whether the network has running statistics: the same on all ranks, so all ask for them or none."""
@@ -202,7 +202,7 @@ class Oracle:
         theirs = load(self._folder, "predicted")[: self._samples]
         if logits.shape == theirs.shape:
             theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
-        return self._distance("predict of logits", logits, theirs)
+        return self._distance("the output of predict", logits, theirs)
 
     def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""

@@ -84,6 +84,7 @@ class Prove(NamedTuple):
     graph: Graph
     oracle: str  # folder of the float64 results
     samples: int  # of one network
+    layers: bool = False  # whether to look for the first wrong layer instead (suite.worker.locate)
 
 
 class MakeOracle(NamedTuple):
@@ -92,6 +93,7 @@ class MakeOracle(NamedTuple):
     graph: Graph
     folder: str
     samples: int  # of all networks together
+    layers: bool = False  # whether they are those of the network cut after each layer
 
 
 class Pack(NamedTuple):
@@ -121,7 +123,8 @@ class Behave(NamedTuple):
 
     samples: int  # of one rank's network
     shares: int  # of them: devices of this rank that draw masks of their own
-    threads: bool = False  # whether to count the threads that do the work, on one device, with another network
+    looks: List[str] = ["staged", "native", "predict", "step_alone", "laziness"]  # the checks; one more: "threads"
+    stages: List[str] = ["forward", "backward"]  # those that the strategy times separately: each does something
 
 
 class Look(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Union
 
 import numpy as np
 
-from suite.worker import behaviour, evidence, gpus, job, kernels, messages, noise, packed_set, peaks
+from suite.worker import behaviour, evidence, gpus, job, kernels, locate, messages, noise, packed_set, peaks
 from suite.worker.comm import comm
 from suite.worker.communicator import Communicator
 from suite.worker.contract import Unsupported
@@ -249,21 +249,25 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
 
 
 def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> None:
-    """Compare this trainer's results with the oracle's."""
+    """Compare this trainer's results with the oracle's; or those of the network cut after each layer."""
     outbox.send(messages.Phase("proof"))
+    if task.layers:
+        outbox.send(messages.Behaviour(locate.first_wrong_layer(trainer, task.graph, task.samples, task.oracle)))
+        return
     outbox.send(evidence.prove(trainer, task.graph, task.samples, task.oracle))
     send_memory(trainer, outbox)
 
 
 def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
-    """Check dropout, `predict`, `step_alone` and the threads."""
+    """Check dropout, `predict`, `step_alone`, laziness and the threads."""
     outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
 
 
 def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
     """Write the results that others are compared with."""
     outbox.send(messages.Phase("oracle"))
-    evidence.write_oracle(trainer, task.graph, task.samples, task.folder)
+    write = locate.write_layers if task.layers else evidence.write_oracle
+    write(trainer, task.graph, task.samples, task.folder)
 
 
 def pack(trainer: Trainer, task: job.Pack, output: str, outbox: Outbox) -> None:

@@ -61,7 +61,7 @@ class Trainer(ABC):
         """
 
     def synchronize(self) -> None:
-        """Return when the device has done all its work; the default is for CPUs, which have done it."""
+        """Return when the device has done all its work; the default is for CPUs, if every call returns with it done."""
         if self.setup.device != "cpu":
             raise NotImplementedError("%s does not say how to wait for %r" % (type(self).__name__, self.setup.device))
 
@@ -134,7 +134,10 @@ class Trainer(ABC):
 
     @abstractmethod
     def forward(self, batch: Any) -> None:
-        """Compute logits and loss of a device batch, keeping what backward needs (stage `forward`)."""
+        """Compute logits and loss of a device batch, keeping what backward needs (stage `forward`).
+
+        As of every stage and of `step`, all its work is done when `synchronize` returns: a lazy framework evaluates it.
+        """
 
     @abstractmethod
     def backward(self) -> None:
@@ -188,7 +191,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def logits(self) -> np.ndarray:
-        """Return the last head's logits of the last staged forward, float32 (samples, classes)."""
+        """Return the last head's logits of the last staged forward: (samples, classes), float32 or float64."""
 
     @abstractmethod
     def gradients(self) -> Arrays:

@@ -16,16 +16,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stagebench_conformance import probe
-from stagebench_conformance.measured import DECAY, SQUARES, Measured, squares, strayed
+from stagebench_conformance.measured import SQUARES, Measured, squares, strayed
 
 from adapters.reference.base import ReferenceTrainer
 from adapters.reference.layers.parameterless import Dropout
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
+from suite.proofs.every_adapter import probe_graph
 from suite.proofs.judgement import judge
+from suite.proofs.make import DECAY
 from suite.proofs.tolerances import tolerance
-from suite.worker import behaviour, evidence, messages, noise
+from suite.worker import behaviour, evidence, locate, messages, noise
 from suite.worker.case_parts import Schedule
 from suite.worker.contract import SGD, Batch
 from suite.worker.job import Behave, DataSet, Train
@@ -123,6 +125,20 @@ def dropout(**methods):
                 each.__class__ = type("Mistaken", (Dropout,), methods)
 
     return {"build": build}
+
+
+def only_where(how):
+    """The mistake, in the networks that have its layer."""
+    if "build" not in how:
+        return how
+
+    def build(self, graph, weights):
+        try:
+            how["build"](self, graph, weights)
+        except ValueError:  # there is none to change
+            Right.build(self, graph, weights)
+
+    return {**how, "build": build}
 
 
 # --- the mistakes ----------------------------------------------------------------
@@ -256,6 +272,59 @@ def hashes_in(threads):
     return {"step": step}
 
 
+def put_off(self, batch):
+    """The batch of a forward or step that is not computed yet."""
+    self.waiting = batch
+
+
+def catching_up(method):
+    """Forward first, if it was put off."""
+
+    def caught(self, *given):
+        waiting, self.waiting = getattr(self, "waiting", None), None
+        if waiting is not None:
+            Right.forward(self, waiting)
+        return getattr(Right, method)(self, *given)
+
+    return caught
+
+
+def anew(method):
+    """Forward first, at every call."""
+
+    def computed(self, *given):
+        Right.forward(self, self.waiting)
+        return getattr(Right, method)(self, *given)
+
+    return computed
+
+
+def backward_too(self):
+    Right.backward(self)
+    Right.update(self)
+
+
+def stepping(self):
+    waiting, self.waiting = getattr(self, "waiting", None), None
+    if waiting is not None:
+        Right.step(self, waiting)
+    return Right.parameters(self)
+
+
+def all_but_backward(self, batch):
+    Right.forward(self, batch)
+    self.waiting = batch
+
+
+def updating(self):
+    """Backward and update, if a step put them off."""
+    waiting, self.waiting = getattr(self, "waiting", None), None
+    if waiting is not None:
+        Right.backward(self)
+        Right.update(self)
+    return Right.parameters(self)
+
+
 def skips_updates(self, batch):
     """Every fifth: a proof has three."""
     self.taken = getattr(self, "taken", 0) + 1
@@ -352,13 +421,26 @@ BEHAVING = {
     "step_alone sends by shared memory": {"step_alone": shares_in_vain},
 }
 ALONE = {"backward ignores the mask": dropout(backward=lambda self, kept, gradient: [gradient])}
-THREADED = {"one thread of two": hashes_in(1)}
+LAZY = {
+    "forward left to its results": {
+        "forward": put_off,
+        **{name: catching_up(name) for name in ("loss", "logits", "backward")},
+    },
+    "forward left to each question": {
+        "forward": put_off,
+        **{name: anew(name) for name in ("loss", "logits", "backward")},
+    },
+    "backward left to update": {"backward": nothing, "update": backward_too},
+    "steps that are only queued": {"step": put_off, "parameters": stepping},
+    "steps whose backward is put off": {"step": all_but_backward, "parameters": updating},
+}
+THREADED = {"one thread of two": (hashes_in(1), 2), "two threads in place of one": (hashes_in(2), 1)}
 CROWDED = {"two threads of one": hashes_in(2)}
 TRAINED = {
     "an update skipped now and then": {"step": skips_updates},
     "another rule in training": {"begin_training": begins_another},
 }
-MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **THREADED, **CROWDED, **TRAINED}
+MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **LAZY, **THREADED, **CROWDED, **TRAINED}
 PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.json"
 MEASURED = re.compile(r"off by \S+|\d+\.\d+")  # other libraries give other last digits
 
@@ -387,14 +469,14 @@ def made(how, optimiser, threads=1, **knobs):
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("oracle")
-    evidence.write_oracle(made({}, RULE), probe.probe_graph(), SAMPLES, str(folder))
+    evidence.write_oracle(made({}, RULE), probe_graph(), SAMPLES, str(folder))
     return folder
 
 
 @pytest.mark.parametrize("mistake", ["none", *PROVEN])
 def test_a_proof_catches_and_names_it(mistake, oracle):
     probe.register()
-    found = evidence.prove(made(PROVEN.get(mistake, {}), RULE), probe.probe_graph(), SAMPLES, str(oracle))
+    found = evidence.prove(made(PROVEN.get(mistake, {}), RULE), probe_graph(), SAMPLES, str(oracle))
     told = messages.decode(messages.encode(found))
     verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workloads()["probe"], tolerance("float64"))
     assert verdict.passed == (mistake == "none")
@@ -405,14 +487,59 @@ def test_a_proof_catches_and_names_it(mistake, oracle):
 def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     devices = 1 if mistake in ALONE else 2
     trainer = made({**BEHAVING, **ALONE}.get(mistake, {}), SGD(1e-5, 0.0, 0.0), shards=devices)
-    caught(mistake, behaviour.look_at(trainer, Behave(SAMPLES, devices), Nobody()))
+    looks = [name for name in Behave(1, 1).looks if name != "laziness"]
+    caught(mistake, behaviour.look_at(trainer, Behave(SAMPLES, devices, looks), Nobody()))
 
 
-@pytest.mark.parametrize("mistake", ["none", *THREADED])
-def test_threads_that_do_nothing_are_noticed(mistake, monkeypatch):
+@pytest.mark.parametrize("mistake", ["none", *LAZY])
+def test_work_that_is_put_off_is_noticed(mistake, monkeypatch):
+    monkeypatch.setattr(behaviour, "LAZY_ROUNDS", 2)
+    trainer = made(LAZY.get(mistake, {}), SGD(1e-5, 0.0, 0.0))
+    caught(mistake, behaviour.look_at(trainer, Behave(2, 1, ["laziness"]), Nobody()))
+
+
+@pytest.mark.parametrize("mistake", [1, 2, *THREADED])
+def test_threads_are_as_many_as_were_asked_for(mistake, monkeypatch):
     monkeypatch.setattr(behaviour, "LIMIT_S", 2.0)
-    trainer = made(THREADED.get(mistake, hashes_in(2)), SGD(1e-5, 0.0, 0.0), threads=2)
-    caught(mistake, behaviour.look_at(trainer, Behave(SAMPLES, 1, True), Nobody()))
+    how, threads = THREADED.get(mistake) or (hashes_in(mistake), mistake)
+    trainer = made(how, SGD(1e-5, 0.0, 0.0), threads=threads)
+    problems = behaviour.look_at(trainer, Behave(SAMPLES, 1, ["threads"]), Nobody())
+    caught(mistake if mistake in THREADED else "none", problems)
+
+
+CUTS = {  # mistake of PROVEN: how the sentence on the first wrong layer begins
+    "none": "",
+    "no rectifier": "the first wrong layer is sum_relu (relu, which gives 12 x 6 x 5): its output",
+    "alpha of the LRN": "the first wrong layer is norm1 (lrn, ",
+    "epsilon": "the first wrong layer is left_bn (batch_norm, ",
+    "padding counted": "the first wrong layer is uncounted (avg_pool, ",
+    "momentum of the statistics": "the first wrong layer is left_bn (batch_norm, which gives 12 x 6 x 5): its running",
+    "backward of the LRN": "the first wrong layer is norm1 (lrn, which gives 8 x 10 x 9): the gradient that its",
+    "labels": "a network of flatten and dense layers alone is wrong already: ",
+    "weight of a head": "",
+}
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cuts")
+    locate.write_layers(made({}, RULE), probe_graph(), SAMPLES, str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("mistake", CUTS)
+def test_the_first_wrong_layer_is_named(mistake, cuts):
+    trainer = made(only_where(PROVEN.get(mistake, {})), RULE)
+    found = locate.first_wrong_layer(trainer, probe_graph(), SAMPLES, str(cuts))
+    assert "".join(found).startswith(CUTS[mistake])
+    assert bool(found) == bool(CUTS[mistake])
+
+
+def test_a_layer_that_cannot_be_joined_is_named(cuts):
+    """Its output has another shape, which the layer after it meets: the framework's own words name neither."""
+    how = forward("pool1", lambda it: it[:, :, 1:])
+    (found,) = locate.first_wrong_layer(made(only_where(how), RULE), probe_graph(), SAMPLES, str(cuts))
+    assert found.startswith("the first wrong layer is pool1 (max_pool, which gives 8 x 6 x 5): ValueError: "), found
 
 
 @pytest.mark.parametrize("mistake", ["none", *TRAINED])

@@ -85,7 +85,7 @@ def test_a_shape_comes_first_then_what_the_forward_left_then_gradients():
     reasons = judge(attempt(bad), WORKLOAD, FLOAT32).reason.split("; ")
     assert [reason.partition(" is ")[0].partition(" has ")[0] for reason in reasons] == [
         "gradient of conv1.weight",
-        "logits of logits",
+        "the output of forward",
         "statistics of conv1.running_mean",
         "statistics of fc1.running_mean",
         "gradient of fc1.weight",

@@ -10,7 +10,7 @@ import pytest
 from suite.errors import RequestError
 from suite.plan import parse, resolve
 from suite.plan.options import plan_of
-from suite.plugins import adapters
+from suite.plugins import adapters, launchers, workloads
 
 ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
 Described = Callable[..., list[Any]]
@@ -38,6 +38,26 @@ def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
     assert {(each.case.strategy, each.case.data, each.outcome) for each in found} == {("single", "synthetic", None)}
     found = described(**ALPHA, strategy="ddp,free", ranks="2")
     assert [each.case.strategy for each in found] == ["ddp", "free"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {("pytorch", "float32"), ("reference", "float64")}),
+        ({"strategy": "single"}, {("pytorch", "float32"), ("reference", "float64")}),
+        ({"precision": "bfloat16"}, {("pytorch", "bfloat16"), ("reference", "bfloat16")}),
+    ],
+)
+def test_an_adapter_without_float32_takes_its_own_precision(
+    options: dict[str, str], expected: set[tuple[str, str]]
+) -> None:
+    plan = plan_of({"adapter": "pytorch,reference", "workload": "mnist_small", **options}, {}, adapters())
+    cases = resolve(plan, adapters(), launchers(), workloads())
+    assert {(each.case.adapter, each.case.precision) for each in cases} == expected
+    refused = [each.case.adapter for each in cases if "precision" in each.reason]
+    assert refused == (["reference"] if options.get("precision") else [])
+    swept = plan_of({"adapter": "reference", "workload": "mnist_small"}, {}, adapters(), {"precision": ["float32"]})
+    assert [each.case.precision for each in resolve(swept, adapters(), launchers(), workloads())] == ["float32"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from suite.worker.case_parts import Sampling
 Run = Callable[..., SimpleNamespace]
 
 
-@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "1 unsupported"), ("ToyTrainer", "1 FAILED")])
+@pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "3 unsupported"), ("ToyTrainer", "3 FAILED")])
 def test_verify_tells_a_framework_s_refusal_from_a_failure(
     stagebench: Run,
     startable: SimpleNamespace,
@@ -39,8 +39,11 @@ def test_verify_tells_a_framework_s_refusal_from_a_failure(
     assert told.code == 1  # nothing is proven
     assert told.out.rstrip().endswith(verdict), told.out
     assert ("mnist_small cannot be cut so often" in told.out) == (trainer == "RefusingToy")
-    (row,) = json.loads(stagebench("verify", *asked, "--json").stdout)
-    assert (row["strategy"], row["passed"]) == ("single", None if trainer == "RefusingToy" else False)
+    rows = json.loads(stagebench("verify", *asked, "--json").stdout)
+    assert [row["workload"] for row in rows] == ["mnist_small", "probe", "behaviour"]
+    assert {(row["strategy"], row["passed"]) for row in rows} == {
+        ("single", None if trainer == "RefusingToy" else False)
+    }
 
 
 def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(stagebench, startable, monkeypatch):
@@ -83,10 +86,11 @@ def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(stagebench, start
         return PROVEN
 
     monkeypatch.setattr(Proofs, "proving", proving)
+    monkeypatch.setattr(Proofs, "behaving", proving)
     told = stagebench("verify", "--workload", "mnist_small", "--strategy", "single", "--tuning", "default")
     assert told.code == 1
     assert "names the package 'nowhere'" in told.out
-    assert told.out.rstrip().endswith("1 FAILED, 1 proven")
+    assert told.out.rstrip().endswith("3 FAILED, 2 proven, 1 unsupported")
 
 
 def test_a_proof_that_died_is_not_made_again_by_the_same_run(startable, tmp_path, monkeypatch):

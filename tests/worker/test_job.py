@@ -34,12 +34,13 @@ EVERY = [
     jobs.measure("native", data=DATA),
     Train(GRAPH, Training(3, 0.25), Schedule(2.0, "cosine"), jobs.READ_ONCE, DATA),
     Prove(GRAPH, "/oracle", 8),
+    Prove(GRAPH, "/oracle", 8, True),
     MakeOracle(GRAPH, "/oracle", 16),
     Pack(
         GRAPH, DATA, "tfrecord", "/packed", 2, "skip", 0, Recipe("photographs", "folder", "0a1b", [], 0, "tensorflow")
     ),
     Read(GRAPH, DATA, jobs.READ_ONCE, 9),
-    Behave(8, 2),
+    Behave(8, 2, ["threads"], ["backward"]),
     Look(),
     Communicate("adapters.x.comm:X", "all-reduce", [1, 4], [4], 0.5, 0.0),
     Communicate("adapters.x.comm:X", "all-reduce", [7, 9], [], 0.5, 0.0, True),

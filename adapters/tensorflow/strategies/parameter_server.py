@@ -159,6 +159,8 @@ class ParameterStore:
         def variable(home: int, name: str, like: np.ndarray) -> Any:
             with tf.device("/job:ps/task:%d/device:CPU:0" % home):
                 value = tf.zeros(like.shape, like.dtype)
+                # A server keeps variables by name: those of an earlier build with another network had other shapes.
+                name = "_".join([name, *map(str, like.shape)])
                 return tf.compat.v1.Variable(value, name=name, use_resource=True, trainable=False)
 
         with tf.device(self._device):

@@ -16,8 +16,8 @@ from stagebench_conformance.communicating import Communicating
 from stagebench_conformance.declared import Declared
 from stagebench_conformance.faults import Faults
 from stagebench_conformance.measured import Measured
-from stagebench_conformance.probe import probe_graph
 from stagebench_conformance.reading import Reading
+from suite.proofs.every_adapter import probe_graph
 
 __all__ = [
     "AdapterConformance",

@@ -11,22 +11,21 @@ import pytest
 from stagebench_conformance import probe
 from stagebench_conformance.base import BRIEF, Conformance
 from suite.contracts.case import Case
-from suite.plan import Resolved
+from suite.plan import Resolved, checks
 from suite.plan.resolve import measurable
-from suite.plugins import workloads
-from suite.processes.attempt import Limits
-from suite.proofs.make import Proofs, configuration_of_proof, networks
+from suite.plugins import launchers, workloads
+from suite.processes.attempt import Limits, in_one_go
+from suite.proofs.every_adapter import behaving, probed
+from suite.proofs.make import PATIENCE, Proofs, configuration_of_proof
 from suite.results.rank_report import Rank
 from suite.results.records import About, Record
 from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.resumable import Session, Settings
-from suite.worker.case_parts import Schedule, Training
-from suite.worker.job import Behave
+from suite.worker.case_parts import Training
 from suite.worker.messages import Behaviour, HostUse, of_type
 from suite.worker.pass_kinds import USUAL
 
-DECAY = 0.01  # of weights: mnist_small has none, and an adapter that forgets it would pass
 EXCHANGING = {"compute_only", "comm_only"}
 SQUARES = Case(
     "reference",
@@ -83,8 +82,7 @@ class Measured(Conformance):
     @pytest.mark.usefixtures("forked")
     def test_every_kind_of_layer_is_proven(self, lowered: Case, tmp_path: Path) -> None:
         """The probe network, staged and native, against the float64 oracle; the rate changes where it may."""
-        changing = self.it().strategy(lowered).changing_rate
-        case = lowered.on(workload="probe", graph_digest="", weight_decay=DECAY, schedule=Schedule(float(changing)))
+        case = probed(lowered, self.it())
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof.passed, proof.reason
 
@@ -97,30 +95,34 @@ class Measured(Conformance):
         for number, case in enumerate(case for name in others for case in self.alone_and_together(name)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            case = case.on(workload=probe.PICTURES, graph_digest="", weight_decay=DECAY)  # few layers: quick to compile
+            case = case.on(workload=probe.PICTURES, graph_digest="")  # few layers: quick to compile
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof.passed, f"{case.optimiser}, {case.strategy}: {proof.reason}"
 
     @pytest.mark.usefixtures("forked")
     def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
-        """What no oracle can show, on networks made for it, by as many devices and threads as prove the case."""
-        adapter, launch = self.it(), self.launch(lowered, tmp_path)
-        proven = configuration_of_proof(lowered, adapter, launch.workload)
-        proven = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0)
-        samples = proven.global_batch // networks(adapter, proven)
-        shares = proven.placement.device_count // adapter.model_parallel_size(proven) // networks(adapter, proven)
-        launch = replace(launch, configuration=proven, limits=Limits(120.0, 30.0, joining_s=60.0))
-        strategy, device = adapter.strategy(lowered), proven.placement.device
-        alone = not (strategy.distributed or strategy.several_devices)
-        threads = device == "cpu" and alone and len(os.sched_getaffinity(0)) > 1
-        if threads:
-            two = replace(proven.placement, threads=2)
-            launch = replace(launch, configuration=proven.on(placement=two))
-        attempt = launch.run(tmp_path, Behave(samples, shares, threads))
+        """The checks of `stagebench verify` that need no oracle; laziness and one thread, too."""
+        proof = in_one_go(Proofs({}).behaving(lowered, self.launch(lowered, tmp_path), tmp_path))
+        assert proof.passed, proof.reason
+
+    @pytest.mark.usefixtures("forked")
+    def test_two_threads_share_the_work(self, lowered: Case, tmp_path: Path) -> None:
+        """On one device of a CPU; an adapter that refuses two threads has none to share it."""
+        adapter, strategy = self.it(), self.it().strategy(lowered)
+        placement = replace(lowered.placement, threads=2)
+        case = lowered.on(placement=placement)
+        if placement.device != "cpu" or strategy.distributed or strategy.several_devices:
+            pytest.skip("the threads of several devices cannot be told apart")
+        launch = self.launch(case, tmp_path)
+        refused = checks.refusal(adapter, adapter.capabilities, case, launch.workload.graph(), launchers())
+        if refused or len(os.sched_getaffinity(0)) < 2:
+            pytest.skip(refused or "two threads at once take two cores")
+        proven, task = behaving(configuration_of_proof(case, adapter, launch.workload), adapter, ["threads"])
+        launch = replace(launch, configuration=proven, limits=Limits(PATIENCE, PATIENCE, joining_s=60.0))
+        attempt = launch.run(tmp_path, task)
         assert attempt.outcome == "ok", attempt.reason
-        sent = [of_type(Behaviour, messages) for messages in attempt.messages.values()]
-        problems = sorted({problem for (behaviour,) in sent for problem in behaviour.problems})
-        assert not problems, "; ".join(problems)
+        (behaviour,) = of_type(Behaviour, attempt.messages[0])
+        assert not behaviour.problems, "; ".join(behaviour.problems)
 
     @pytest.mark.usefixtures("forked")
     def test_it_learns(self, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The networks with which every adapter is proven, whatever is measured: every layer kind, and the behaviour.
+
+A network that is measured has few kinds of layers, and dropout is left out of its proof. So `stagebench verify` and the
+conformance suite prove the probe, too, and check on networks made for it what no oracle can show.
+"""
+
+from suite.contracts.adapter import Adapter
+from suite.contracts.case import Case, Configuration
+from suite.plugin_errors import ask
+from suite.worker import behaviour
+from suite.worker.case_parts import Schedule
+from suite.worker.job import Behave
+from workloads.build import Builder
+from workloads.catalogue import Optimiser, Workload
+from workloads.graph import Graph
+
+
+def probe_graph() -> Graph:
+    """3 x 20 x 18 images, 7 classes, two heads."""
+    b = Builder("probe", (3, 20, 18), 7)
+    x = b.conv("conv1", "input", 8, 5, stride=2, pad=2)  # no rectifier: padding by 0 would never win a maximum
+    x = b.max_pool("pool1", b.lrn("norm1", x, size=5, alpha=0.3, beta=0.75, k=2.0), 3, 2, pad=1, ceil=True)
+    left = b.conv_bn("left", b.conv_relu("grouped", x, 12, 3, pad=1, groups=2), 12, 1)
+    right = b.conv("right", x, 12, 1)
+    x = b.relu("sum_relu", b.add("sum", left, right))
+    g = b.graph
+    counted = g.add("counted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=True)
+    uncounted = g.add("uncounted", "avg_pool", (x,), kernel=3, stride=1, pad=1, count_padding=False)
+    x = b.concat("joined", x, counted, uncounted)
+    side = b.flatten("side_flat", b.max_pool("side_pool", x, 2, 2))
+    b.head(g.add("side", "dense", (side,), out=7, bias=False), 0.3)
+    # Its last windows hang over the padding, which counts, and beyond it, which does not.
+    x = g.add("hanging", "avg_pool", (x,), kernel=3, stride=2, pad=1, ceil=True, count_padding=True)
+    x = b.flatten("flat", g.add("last_pool", "avg_pool", (x,), kernel=2, stride=2, ceil=True))
+    b.head(b.dense("fc2", b.dropout("drop", b.relu("fc1_relu", b.dense("fc1", x, 16)), 0.5), 7))
+    return g
+
+
+RULE = Optimiser(0.05, 8, 0.9, 1e-3)
+PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "suite.proofs.every_adapter")
+BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
+
+
+def probed(case: Case, adapter: Adapter) -> Case:
+    """Return the case that proves the probe in a case's strategy and tuning; the rate changes where it may."""
+    changing = Schedule(float(adapter.strategy(case).changing_rate))
+    return case.on(workload=PROBE.name, graph_digest="", schedule=changing)
+
+
+def behaving(proven: Configuration, adapter: Adapter, looks: list[str]) -> tuple[Configuration, Behave]:
+    """Return the configuration, of one that proves, in which the behaviour shows, and the checks."""
+    shown = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0, schedule=Schedule())
+    placement, held = shown.placement, ask(adapter, "model_parallel_size", shown)
+    networks = placement.device_count // max(held, placement.devices)
+    task = Behave(
+        samples=shown.global_batch // networks,
+        shares=placement.device_count // held // networks,
+        looks=looks,
+        stages=[stage for stage in adapter.strategy(shown).separable if stage in ("forward", "backward")],
+    )
+    return shown, task

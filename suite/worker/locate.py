@@ -1,0 +1,96 @@
+"""The first layer that is wrong: the network is cut after each layer in turn, and compared with the oracle's.
+
+All layers but the last were right in the cuts before, so the mistake is the last one's, in the framework or in how it
+is called. A dense layer ends each cut, after a flatten layer if its input has several dimensions. The oracle's results
+are a file of arrays for each cut, `N.npz`.
+"""
+
+import os
+from typing import Dict, List
+
+import numpy as np
+
+from suite.worker.evidence import SEED, distance
+from suite.worker.feed import share, synthetic
+from suite.worker.trainer import Trainer
+from workloads.graph import Graph
+from workloads.weights import for_proof
+
+FLAT, HEAD, CLASSES = "cut_flat", "cut_head", 4  # a few classes: after a first convolution a dense layer is large
+FAR, FAR_IN_SHORT = {"float64": 1e-6, "float32": 1e-4}, 5e-2  # relative errors by precision: most mistakes are larger
+
+
+def cut(graph: Graph, layers: int) -> Graph:
+    """Return the network that ends after that many layers, with those that the last one reads."""
+    wanted = {graph.layers[layers - 1].name if layers else "input"}
+    for layer in reversed(graph.layers[:layers]):
+        if layer.name in wanted:
+            wanted.update(layer.inputs)
+    found = Graph("cut-%d" % layers, graph.input_shape, CLASSES)
+    shape, last = graph.input_shape, "input"
+    for layer in graph.layers[:layers]:
+        if layer.name in wanted:
+            last, shape = found.add(layer.name, layer.kind, layer.inputs, **layer.attrs), layer.shape
+    if len(shape) > 1:
+        last = found.add(FLAT, "flatten", (last,))
+    found.add_head(found.add(HEAD, "dense", (last,), out=CLASSES))
+    return found
+
+
+def results(trainer: Trainer, graph: Graph, samples: int) -> Dict[str, np.ndarray]:
+    """Return the results of one staged iteration, those of the forward pass first."""
+    trainer.build(graph, for_proof(graph))
+    whole = synthetic(graph, samples * trainer.setup.replicas, SEED)
+    trainer.forward(trainer.to_device(share(whole, trainer.setup.replica, samples)))
+    found = {"loss": np.array([trainer.loss()]), "logits": np.array(trainer.logits())}
+    trainer.backward()
+    trainer.communicate()
+    gradients = {"gradient of " + name: np.array(tensor) for name, tensor in trainer.gradients().items()}
+    trainer.update()
+    parameters = trainer.parameters()
+    found.update(("statistics of " + name, np.array(parameters[name])) for name, _ in graph.buffers)
+    found.update(gradients)
+    return found
+
+
+def write_layers(trainer: Trainer, graph: Graph, samples: int, folder: str) -> None:
+    """Store the results of every cut."""
+    graph = graph.without_dropout()
+    for layers in range(len(graph.layers) + 1):
+        found = results(trainer, cut(graph, layers), samples)
+        np.savez(os.path.join(folder, "%d.npz" % layers), **found)  # type: ignore[arg-type]
+
+
+def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str) -> List[str]:
+    """Return a sentence that names the first wrong layer; none if all cuts are right."""
+    graph = graph.without_dropout()
+    far = FAR.get(trainer.setup.precision, FAR_IN_SHORT)
+    for layers in range(len(graph.layers) + 1):
+        with np.load(os.path.join(folder, "%d.npz" % layers)) as stored:
+            theirs = {name: stored[name] for name in stored.files}
+        try:
+            ours = results(trainer, cut(graph, layers), samples)
+            wrong = [name for name in theirs if name not in ours or not distance(ours[name], theirs[name]) <= far]
+            problem = words(wrong, graph.layers[layers - 1].name if layers else "") if wrong else ""
+        except Exception as error:
+            problem = "%s: %s" % (type(error).__name__, error)
+        if problem and not layers:
+            return ["a network of flatten and dense layers alone is wrong already: %s" % problem]
+        if problem:
+            layer = graph.layers[layers - 1]
+            shape = " x ".join(map(str, layer.shape))
+            return ["the first wrong layer is %s (%s, which gives %s): %s" % (layer.name, layer.kind, shape, problem)]
+    return []
+
+
+def words(wrong: List[str], last: str) -> str:
+    """Say what of the last layer is wrong, from the names of results."""
+    first = wrong[0]
+    if first in ("loss", "logits"):
+        return "its output" if last else "the " + first
+    if first.startswith("statistics"):
+        return "its running statistics"
+    own = [name for name in wrong if name.startswith("gradient of %s." % (last or HEAD))]
+    if not last and len(own) > 1:
+        return "every gradient, so look at the backward of the loss"
+    return "the " + own[0] if own else "the gradient that its backward gives to its input"
