@@ -74,7 +74,7 @@ TOGETHER = 1.3  # busy threads, at least, if the case has several; one thread ha
 LAZY_ROUNDS = 4  # of which the least time of each call counts
 # Shares of a staged iteration's time: the most that a first question may take beyond a second one, and the least that
 # a stage takes which does something. On the network `work`, whose results are small, both are far from any right one.
-PUT_OFF, IDLE = 0.15, 0.02
+PUT_OFF, IDLE = 0.1, 0.02
 
 
 def work() -> Graph:
@@ -238,8 +238,8 @@ class Look:
             own, first, again = (each / max(whole, 1e-9) for each in least[name])
             if first - again > PUT_OFF:
                 yield (
-                    "%s: its work is put off until its %s are asked for, which takes %.1f %% of an iteration's time; do "
-                    "all of it in %s, or wait for it in synchronize" % (name, results, 100 * first, name)
+                    "%s: its work is put off until its %s are asked for; do all of it in %s, or wait for it in synchronize"
+                    % (name, results, name)
                 )
             elif name in self._task.stages and own < IDLE:
                 yield "%s: does nothing, and another call does its work" % name
