@@ -238,8 +238,8 @@ class Look:
             own, first, again = (each / max(whole, 1e-9) for each in least[name])
             if first - again > PUT_OFF:
                 yield (
-                    "%s: its work is put off until its %s are asked for; do all of it in %s, or wait for it in synchronize"
-                    % (name, results, name)
+                    "%s: its work is put off until its %s are asked for; do all of it in %s, or wait for it "
+                    "in synchronize" % (name, results, name)
                 )
             elif name in self._task.stages and own < IDLE:
                 yield "%s: does nothing, and another call does its work" % name
