@@ -76,17 +76,19 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
 def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, str | None]]:
     """Return the cases that prove, for each strategy and tuning of the cases, the probe and the behaviour.
 
-    A strategy or an adapter that cannot have the probe is refused it, with the reason.
+    Both have the adapter's usual precision: another one is proven on the networks that are measured. An adapter or a
+    strategy that cannot have the probe is refused it, with the reason.
     """
     found: dict[tuple[str, ...], tuple[Case, str | None]] = {}
     for case, refused in cases:
         adapter = adapters()[case.adapter]
         named = (case.adapter, case.strategy, case.tuning)
-        if refused is None and (*named, case.precision) not in found:
-            probe = probed(case, adapter)
+        if refused is None and (*named, PROBE.name) not in found:
+            usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
+            probe = probed(usual, adapter)
             why = refusal(adapter, adapter.capabilities, probe, PROBE.graph(), launchers())
-            found[(*named, case.precision)] = probe, why
-            found[named] = case.on(workload=BEHAVIOUR.name, graph_digest=""), None
+            found[(*named, PROBE.name)] = probe, why
+            found[(*named, BEHAVIOUR.name)] = usual.on(workload=BEHAVIOUR.name, graph_digest=""), None
     return list(found.values())
 
 
