@@ -130,7 +130,7 @@ class Lowering:
 
     def lrn(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
-        if size % 2 and not self._fast:
+        if size % 2 and size <= x.shape[0] and not self._fast:  # a wider one is summed as if it had as many channels
             return C.local_response_normalization(x, size // 2, k, alpha, beta)
         # The window's sum as a product with a band matrix.
         window = np.subtract.outer(np.arange(x.shape[0]), np.arange(x.shape[0]))

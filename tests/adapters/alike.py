@@ -3,10 +3,12 @@
 Conformance proves an adapter's numbers, its dropout and its predictions. Oldest Python: 3.6.
 """
 
+import importlib
+
 import numpy as np
 import pytest
 
-from suite.worker.contract import SGD, Adam, Unavailable
+from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
 from suite.worker.sources import ArraySource
 from suite.worker.threaded import batches_of_indices
@@ -17,6 +19,7 @@ from tests.support.jobs import READ_ONCE
 from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
+from workloads.kinds import KINDS
 from workloads.networks import by_name
 
 USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
@@ -42,6 +45,21 @@ def trainer_of(adapter, **options):
     return trainer
 
 
+def named(options):
+    return "-".join(map(str, options.values()))
+
+
+def one_step(trainer, graph, samples):
+    """Loss, gradients and what a step leaves."""
+    trainer.build(graph, networks.drawn(graph))
+    trainer.forward(trainer.to_device(samples))
+    trainer.backward()
+    trainer.communicate()
+    gradients = trainer.gradients()
+    trainer.update()
+    return trainer.loss(), gradients, trainer.parameters()
+
+
 class Alike:
     """The fixture `trainer` makes a started trainer by keywords."""
 
@@ -49,14 +67,24 @@ class Alike:
     library = ""  # as its yardstick calls it; "": NumPy's serves it
     counting = ("tuned",)  # each has layers of its own
     dropping = ({},)  # options, each of which draws masks in its own way
+    module = ""  # of which its versions tell the release
+    timing = ({"tuning": "default"}, {"tuning": "tuned"})  # each times layers in its own way; (): none
+    in_order = True  # a backward goes through the layers in turn
+    lowering = ({"tuning": "default"}, {"tuning": "tuned"})  # each has layers of its own
     updates = EVERY
+    exact = 1e-7  # distance of parameters after a step in float64 from the reference's
+    near = 1e-11  # distance of an update in float64 from the rule's
     meets = None  # a strategy whose ranks meet at MASTER_ADDR
     reading = ({},)  # options, each with a reader of arrays of its own
     words = ""  # of that reader
 
     def pytest_generate_tests(self, metafunc):
         if "update" in metafunc.fixturenames:
-            metafunc.parametrize("update", self.updates, ids=lambda options: "-".join(map(str, options.values())))
+            metafunc.parametrize("update", self.updates, ids=named)
+        if "lowered" in metafunc.fixturenames:
+            metafunc.parametrize("lowered", self.lowering, ids=named)
+        if "timed" in metafunc.fixturenames:
+            metafunc.parametrize("timed", self.timing, ids=named)
 
     def devices(self):
         """How many GPUs the framework has here."""
@@ -64,6 +92,18 @@ class Alike:
 
     def draw(self):
         """A random number of the framework's, as other programs draw them."""
+
+    def test_it_reports_its_release_and_that_it_is_alone(self, trainer):
+        joined, module = trainer().start(), importlib.import_module(self.module)
+        assert (joined.rank, joined.world, joined.transport, joined.devices) == (0, 1, "none", 1)
+        assert joined.versions[self.module] == module.__version__
+
+    def test_layers_are_timed_one_by_one(self, trainer, timed):
+        ours = trainer(**dict({"batch": 8}, **timed))
+        ready = [row.ready_s for row in trainers.timed_layers(ours, networks.two_heads()) if row.bytes]
+        assert ready == sorted(ready, reverse=True) if self.in_order else not any(ready)
+        # A framework may refuse a forward while a gradient is held.
+        trainers.staged(ours, ours.to_device(synthetic(networks.two_heads(), 8, 1)))
 
     @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "mnist_small", "mnist_large"])
     def test_the_framework_counts_the_graph_s_multiply_accumulates(self, trainer, name):
@@ -89,11 +129,33 @@ class Alike:
             assert losses[0] == losses[1]
             assert len(set(losses)) == 3
 
+    @pytest.mark.parametrize("kind", [*sorted(KINDS), "branches"])
+    def test_a_kind_means_what_the_graph_says(self, trainer, kind, lowered):
+        """In float64, as the reference, which finite differences prove: forward, backward and running statistics."""
+        graph = networks.branches() if kind == "branches" else self.cases(kind)
+        stream = np.random.RandomState(3)
+        images = stream.standard_normal((4, *graph.input_shape)).astype(np.float32)
+        samples, ours = Batch(images, np.array([0, 3, 6, 2])), trainer(precision="float64", batch=4, **lowered)
+        expected = one_step(proofs.reference(), graph, samples)
+        found = one_step(ours, graph, samples)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
+        for part, near in ((1, 1e-7), (2, self.exact)):
+            assert set(found[part]) == set(expected[part])
+            for name, theirs in expected[part].items():
+                np.testing.assert_allclose(found[part][name], theirs, rtol=near, atol=near / 100, err_msg=name)
+        assert ours.macs() == graph.macs
+
+    def cases(self, kind):
+        """The network of a kind's cases."""
+        return networks.every_case(kind)
+
     def test_every_update_is_the_rule_s(self, trainer, update):
         options = dict(update)
         rule = RULES[options.pop("rule")]
         ours = trainer(**dict(options, batch=4, optimiser=rule))
-        proofs.assert_updates_follow(ours, networks.one_convolution(), rule)
+        proofs.assert_updates_follow(
+            ours, networks.one_convolution(), rule, self.near if ours.setup.precision == "float64" else 2e-5
+        )
 
     def test_arrays_come_in_the_order_of_all_adapters(self, trainer, tmp_path):
         source = ArraySource(data.noise(tmp_path / "digits.npz", 10, side=8), (1, 8, 8))

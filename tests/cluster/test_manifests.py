@@ -23,6 +23,7 @@ from suite.errors import RequestError
 from suite.plan import Resolved, load, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.worker.case_parts import Sampling
+from tests.support import plans
 from tests.support.errors import raising
 
 GOLDEN = Path(__file__).with_name("manifests")
@@ -203,29 +204,11 @@ def test_names_are_labels_whatever_the_plan_is_called():
 
 # --- the command ---------------------------------------------------------------
 
-PLAN = """
-name = "tiny"
-[sampling]
-quick = true
-warmup_steps = 1
-warmup_limit = 1.0
-steps = 2
-seconds = 0.0
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = "mnist_small"
-precision = "float64"
-batch = [1, 2]
-passes = ["native"]
-[[cases]]
-adapter = "pytorch"
-strategy = "single"
-workload = "mnist_small"
-ranks = 2
-passes = ["native"]
-"""
+PLAN = plans.brief(
+    {"adapter": "reference", "strategy": "single", "precision": "float64", "batch": [1, 2]},
+    {"adapter": "pytorch", "strategy": "single", "ranks": 2},
+    sampling={"warmup_steps": 1, "warmup_limit": 1.0, "steps": 2},
+)
 
 
 @pytest.fixture
@@ -245,10 +228,10 @@ def test_what_a_cluster_cannot_have_is_skipped_and_named(plan, tmp_path):
     assert done.stdout == f"2 manifests in {tmp_path / 'out'}. Next: kubectl apply -f {tmp_path / 'out'}\n"
     assert "is skipped: unsupported: pytorch's strategy 'single' trains on one rank" in done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"tiny-0{number}-reference-single-mnist-small.yaml" for number in (1, 2)
+        f"brief-0{number}-reference-single-mnist-small.yaml" for number in (1, 2)
     ]
-    with raising(RequestError, "tiny-01"):
-        write("tiny", [], tmp_path / "out", SETTINGS)
+    with raising(RequestError, "brief-01"):
+        write("brief", [], tmp_path / "out", SETTINGS)
 
 
 def test_a_launcher_of_another_engine_is_refused(tmp_path):
@@ -271,7 +254,7 @@ def test_what_a_pod_runs_measures_the_case_and_the_runs_are_collected(plan, tmp_
         here = here.replace("stagebench run", f"{sys.executable} -m suite.cli run --no-proofs")
         done = subprocess.run([shell, flags, here], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
-    runs = sorted((results / "tiny").iterdir())
+    runs = sorted((results / "brief").iterdir())
     done = stagebench("collect", *runs, "-o", tmp_path / "all")
     assert done.stdout.startswith(f"{tmp_path / 'all'}: 2 records of 2 runs\nNext: stagebench report "), done.output
     rows = json.loads(stagebench("report", tmp_path / "all", "--json").stdout)
@@ -287,7 +270,7 @@ if __name__ == "__main__":
 HOSTILE = "x\nkind: Pod\u2028evil: $(id)'\"\x1b]0;x\x07"
 
 
-def test_hostile_values_stay_values(tmp_path: Path) -> None:
+def test_hostile_values_stay_values(tmp_path):
     """Nothing that a person writes becomes a key of the manifest, or a command of the pod."""
     settings = Settings(HOSTILE, "bench", HOSTILE, HOSTILE)
     hostile = CASES["pytorchjob"].on(data=f"/{HOSTILE}", workload=HOSTILE)
@@ -300,7 +283,7 @@ def test_hostile_values_stay_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["a b", "a;id", "-n", "a.b", "a\nb", ""])
-def test_a_namespace_that_is_none_is_refused(tmp_path: Path, namespace: str) -> None:
+def test_a_namespace_that_is_none_is_refused(tmp_path, namespace):
     with pytest.raises(RequestError, match="no namespace"):
         write("p", [Resolved(CASES["job"], None, "")], tmp_path / "out", Settings("image", namespace, "", ""))
 
@@ -314,7 +297,7 @@ def test_the_next_command_takes_the_folder_for_one_word(plan, tmp_path, monkeypa
         assert not folder.startswith("-")
 
 
-def test_the_script_s_words_are_quoted() -> None:
+def test_the_script_s_words_are_quoted():
     """Were a name ever to hold a shell's signs, they would be words."""
     job = within("p", 1, CASES["mpijob-ssh"], "bench; id")
     script = jobs.controller(job, SETTINGS, "a b")["command"][-1]

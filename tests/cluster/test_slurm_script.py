@@ -202,7 +202,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("host", HOSTILE)
-def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host: str) -> None:
+def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host):
     assert refused(host)
     told = refused(host) or ""
     assert "\n" not in told
@@ -212,12 +212,12 @@ def test_a_hostile_host_is_refused_before_anything_is_written_for_it(host: str) 
 @pytest.mark.parametrize(
     "host", ["a", "node-1", "node_1", "gpu01.cluster.example.org", "10.0.0.1", "fe80::1", "localhost"]
 )
-def test_a_host_of_rfc_1123_or_an_address_is_taken(host: str) -> None:
+def test_a_host_of_rfc_1123_or_an_address_is_taken(host):
     assert refused(host) is None
 
 
 @pytest.mark.parametrize("host", [host for host in HOSTILE if "\n" not in host])
-def test_no_value_becomes_a_command_of_the_script(host: str) -> None:
+def test_no_value_becomes_a_command_of_the_script(host):
     """Also of a placement that no plan made: every option stays on its line."""
     request = replace(SCRIPTS["sidecars"], placement=Placement(hosts=(host,), launcher="slurm"))
     text = script.text(request, "pmix; id")
@@ -225,7 +225,7 @@ def test_no_value_becomes_a_command_of_the_script(host: str) -> None:
     assert [line[:8] for line in text.splitlines() if "nodelist" in line] == ["#SBATCH "]
 
 
-def test_an_option_of_two_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_of_two_lines_is_refused(monkeypatch):
     hosts = replace(SCRIPTS["sidecars"], placement=Placement(hosts=("a\ntouch pwned",), launcher="slurm"))
     with pytest.raises(Unavailable, match="cannot stand"):
         script.text(hosts, "pmix")
@@ -234,7 +234,7 @@ def test_an_option_of_two_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         script.text(SCRIPTS["sidecars"], "pmix")
 
 
-def test_variables_and_commands_are_words_to_bash(tmp_path: Path) -> None:
+def test_variables_and_commands_are_words_to_bash(tmp_path):
     """The script's own lines, run by bash: what is exported comes out as it went in."""
     value = "a 'b' $(touch pwned) `id` \"c\" \\ ; \n#SBATCH --x"
     lines = script.variables(replace(SCRIPTS["two-nodes"], environ={"WORDS": value}, port=0))

@@ -21,6 +21,7 @@ from suite.processes import watchdog
 from suite.processes.evidence import sidecar
 from suite.worker import guard
 from suite.worker.messages import Hello, Joined, of_type
+from tests.support import plans
 from tests.support.errors import raising
 from tests.support.started import DEATHS
 
@@ -244,20 +245,11 @@ def running_with(folder):
     return [line for line in lines if str(folder) in line and not line.startswith("Z")]
 
 
-BLOCK = """
-[[cases]]
-adapter = "{}"
-strategy = "{}"
-workload = "mnist_small"
-nodes = [1, 2]
-ranks = 2
-passes = ["native"]
-"""
 THEMSELVES = {"pytorch": "ddp", "tensorflow": "multiworker_mirrored", "mxnet": "dist_sync"}
 
 
 def test_who_meets_by_itself_is_started_by_it_over_hosts_unless_a_plan_says_otherwise(tmp_path):
-    text = "".join(BLOCK.format(*each) for each in THEMSELVES.items())
-    (tmp_path / "plan.toml").write_text('name = "auto"' + text)
+    blocks = [{"adapter": adapter, "strategy": strategy} for adapter, strategy in THEMSELVES.items()]
+    (tmp_path / "plan.toml").write_text(plans.brief(*blocks, nodes=[1, 2], ranks=2))
     cases = [one.case for one in resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())]
     assert {(case.placement.nodes, case.placement.launcher) for case in cases} == {(1, "local"), (2, "ssh")}

@@ -10,6 +10,8 @@ STAGEBENCH_NEED names.
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -22,23 +24,24 @@ from suite.errors import Unavailable
 from suite.plugins import adapters
 from suite.processes.interpreters import find
 from suite.results.run_folder import RunFolder
+from tests.support import plans
 
 NEEDED = {name.strip() for name in os.environ.get("STAGEBENCH_NEED", "").split(",") if name.strip()}
 EVERY_PAIR = os.environ.get("STAGEBENCH_EVERY_PAIR") == "1"
 
 
 class Way(NamedTuple):
-    """A strategy with all that its meeting depends on, and further lines of its block."""
+    """A strategy with all that its meeting depends on, and more of its case."""
 
     adapter: str
     strategy: str
     launcher: str
     transport: str
-    block: str = ""
+    block: Mapping[str, object] = MappingProxyType({})
     within: int = 1  # ranks or devices of a host; what is joined there before it crosses the wire is proven only here
 
     def __str__(self) -> str:
-        return "-".join([self.adapter, self.strategy, self.launcher, *self.block.split()])
+        return "-".join([self.adapter, self.strategy, self.launcher, *map(str, self.block.values())])
 
 
 WAYS = [
@@ -48,9 +51,9 @@ WAYS = [
     Way("tensorflow", "parameter_server", "ssh", "grpc"),
     Way("mxnet", "dist_sync", "ssh", "ps-lite"),
     Way("mxnet", "dist_async", "ssh", "ps-lite"),
-    Way("mxnet", "dist_device_sync", "ssh", "ps-lite", "devices = 2", 2),
+    Way("mxnet", "dist_device_sync", "ssh", "ps-lite", {"devices": 2}, 2),
     Way("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v"),
-    Way("caffempi", "two_level", "mpiexec", "mpi: Open MPI v", "ranks = 2", 2),
+    Way("caffempi", "two_level", "mpiexec", "mpi: Open MPI v", {"ranks": 2}, 2),
     Way("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v"),
     Way("horovod-mxnet", "allreduce", "ssh", "gloo"),
     Way("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
@@ -58,35 +61,17 @@ WAYS = [
 # Too many for every day: by `tox run -e verify`. They meet as `ddp` and `parameter_server` do.
 EVERY = [
     Way("pytorch", "pipeline", "ssh", "gloo"),
-    Way("pytorch", "hybrid", "ssh", "gloo", "ranks = 2", 2),
+    Way("pytorch", "hybrid", "ssh", "gloo", {"ranks": 2}, 2),
     Way("pytorch", "tensor_parallel", "ssh", "gloo"),
-    Way("pytorch", "branch_parallel", "ssh", "gloo", 'workload = "googlenet"\nbatch = 2'),
+    Way("pytorch", "branch_parallel", "ssh", "gloo", {"workload": "googlenet", "batch": 2}),
     Way("pytorch", "zero1", "ssh", "gloo"),
     Way("pytorch", "fsdp", "ssh", "gloo"),
     Way("pytorch", "accumulate", "ssh", "gloo"),
-    Way("pytorch", "local_sgd", "ssh", "gloo", "knobs.period = 2"),
-    Way("pytorch", "parameter_server", "ssh", "tensorpipe", 'knobs.mode = "async"\nknobs.staleness = 1'),
-    Way("pytorch", "parameter_server", "ssh", "tensorpipe", "knobs.server_ranks = 1\nknobs.backups = 1"),
+    Way("pytorch", "local_sgd", "ssh", "gloo", {"knobs": {"period": 2}}),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe", {"knobs": {"mode": "async", "staleness": 1}}),
+    Way("pytorch", "parameter_server", "ssh", "tensorpipe", {"knobs": {"server_ranks": 1, "backups": 1}}),
 ]
-PLAN = """
-name = "over-hosts"
-[sampling]
-quick = true
-steps = 5
-warmup_steps = 2
-warmup_limit = 1.0
-seconds = 0.0
-processes = 1
-[defaults]
-workload = "mnist_small"
-nodes = 2
-passes = ["native"]
-[[cases]]
-adapter = "{0.adapter}"
-strategy = "{0.strategy}"
-launcher = "{0.launcher}"
-{0.block}
-"""
+SAMPLING = {"warmup_limit": 1.0}
 
 
 pytestmark = pytest.mark.xdist_group("laboratory")
@@ -113,7 +98,8 @@ def test_ranks_on_two_hosts_are_measured(laboratory, tmp_path, way):
     except Unavailable as error:
         absent(str(error))
     plan, run, hosts = tmp_path / "plan.toml", tmp_path / "run", laboratory.layout.hosts
-    plan.write_text(PLAN.format(way))
+    case = {"adapter": way.adapter, "strategy": way.strategy, "launcher": way.launcher, "nodes": 2, **way.block}
+    plan.write_text(plans.brief(case, sampling=SAMPLING))
     before = [wire(host) for host in hosts]
     tokens = [sys.executable, "-m", "suite.cli", "run", str(plan), "--hosts", ",".join(hosts), "-o", str(run)]
     proven = EVERY_PAIR or way.within > 1

@@ -50,17 +50,84 @@ def perceptron(dropout=0.5):
     return b.graph
 
 
-def one_layer(kind, attrs, shape=(6, 9, 9), behind=None):
-    """The layer in question, then a dense head of seven; a convolution before it has the attributes `behind`."""
+WINDOWS = [
+    {"kernel": kernel, "stride": stride, "pad": pad, "ceil": ceil}
+    for kernel, stride, pad, ceil in [
+        *((2, 2, 0, False), (3, 2, 0, True), (3, 2, 1, False), (3, 2, 1, True)),
+        *((3, 1, 1, False), (2, 3, 1, True), (4, 3, 2, True), (5, 3, 1, False)),
+    ]
+]
+CASES = {  # of every kind, all that frameworks disagree on
+    "conv": [
+        {"out": 4, "kernel": 3, "stride": 2, "pad": 1, "groups": 2},
+        {"out": 4, "kernel": 3, "pad": 1, "bias": False},
+        {"out": 4, "kernel": 2, "stride": 3, "pad": 2},
+        {"out": 4, "kernel": 5, "stride": 2, "pad": 1},
+        {"out": 4, "kernel": 2, "pad": 1},
+        {"out": 4, "kernel": 1},
+        {"out": 4, "kernel": 1, "stride": 2},
+        {"out": 5, "kernel": 1, "pad": 1, "bias": False},
+        {"out": 6, "kernel": 1, "groups": 3},
+    ],
+    "max_pool": WINDOWS,
+    "avg_pool": [dict(window, count_padding=count) for window in WINDOWS for count in {False, bool(window["pad"])}],
+    "lrn": [
+        *({"size": size, "alpha": 0.3, "k": 2.0} for size in (1, 3, 4, 5, 13)),
+        *({"size": size, "alpha": 0.3, "beta": 0.6} for size in (3, 4)),
+    ],
+    "batch_norm": [{"eps": 1e-3, "momentum": 0.75}, {}],
+    "dense": [{"out": 5}, {"out": 5, "bias": False}],
+    "dropout": [{"rate": 0.0}],
+    **{kind: [{}] for kind in ("relu", "concat", "add", "flatten")},
+}
+
+
+def every_case(kind, shape=(6, 9, 8)):
+    """A head for each of the kind's cases, behind a convolution whose gradient shows that of the layer's input."""
+    graph = Graph(kind, shape, 7)
+    for number, attrs in enumerate(CASES[kind]):
+        source = graph.add("before%d" % number, "conv", ("input",), out=6, kernel=1)
+        if kind == "dense":
+            source = graph.add("flat%d" % number, "flatten", (source,))
+        last = graph.add("it%d" % number, kind, (source,) * (1 + (kind in ("concat", "add"))), **attrs)
+        if kind not in ("dense", "flatten"):
+            last = graph.add("end%d" % number, "flatten", (last,))
+        graph.add_head(graph.add("out%d" % number, "dense", (last,), out=7))
+    return graph
+
+
+def branches():
+    """Residual and inception-like joins, rectifiers that may and that must not work in place, two heads."""
+    b = Builder("branches", (6, 9, 8), 7)
+    x = b.conv("stem", "input", 6, 3, pad=1)
+    left = b.relu("left", x)  # the stem's output is read below again
+    x = b.relu("sum_relu", b.add("sum", left, b.conv_bn("right", x, 6, 1), x))
+    one = b.conv_relu("one", x, 4, 1)
+    two = b.conv_relu("two", b.max_pool("pool", x, 3, 1, pad=1), 4, 3, pad=1)
+    x = b.concat("joined", one, x, two, one)
+    average = b.graph.add("ave", "avg_pool", (x,), kernel=3, stride=2)
+    b.head(b.dense("aux", b.flatten("aux_flat", average), 7), 0.3)
+    flat = b.flatten("flat", x)
+    b.head(b.dense("fc", b.add("twice", b.relu("flat_relu", flat), b.dropout("nothing", flat, 0.0)), 7))
+    return b.graph
+
+
+def one_layer(kind, attrs, shape=(6, 9, 9)):
+    """The layer in question, then a dense head of seven."""
     graph = Graph("one", shape, 7)
-    source = graph.add("before", "conv", ("input",), **behind) if behind else "input"
-    if kind == "dense":
-        source = graph.add("flat", "flatten", (source,))
-    last = graph.add("it", kind, (source, source) if kind in ("concat", "add") else (source,), **attrs)
-    if kind not in ("dense", "flatten"):
-        last = graph.add("end", "flatten", (last,))
+    last = graph.add("end", "flatten", (graph.add("it", kind, ("input",), **attrs),))
     graph.add_head(graph.add("out", "dense", (last,), out=7))
     return graph
+
+
+def pointwise():
+    """Two 1x1 convolutions and two dense layers, with biases and without; one of 1x1 in steps of two."""
+    b = Builder("pointwise", (6, 9, 9), 5)
+    x = b.relu("relu", b.conv_bn("wide", "input", 8, 1))
+    x = b.conv_relu("narrow", b.conv_relu("strided", x, 8, 1, stride=2), 4, 1)
+    x = b.graph.add("hidden", "dense", (b.flatten("flat", x),), out=7, bias=False)
+    b.head(b.dense("fc", x, 5))
+    return b.graph
 
 
 def drawn(graph):

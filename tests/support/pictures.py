@@ -7,7 +7,7 @@ from PIL import Image
 def drawn(seed, width=50, height=40):
     """Smooth colours: neighbours of a damaged or shifted pixel would tell."""
     coarse = np.random.RandomState(seed).randint(0, 255, (5, 5, 3)).astype(np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    return Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
 
 
 ODD = {

@@ -72,12 +72,12 @@ def updated_by_hand(start, gradients, rule):
     return found
 
 
-def assert_updates_follow(ours, graph, rule, updates=5):
+def assert_updates_follow(ours, graph, rule, bound, updates=5):
     """Staged updates of two builds, which start afresh, and native steps are the rule's formula.
 
     The distance is that of what was added to each parameter, which shows an error that hides in the parameter itself.
     """
-    start, bound = dict(weights.initial(graph)), 1e-11 if ours.setup.precision == "float64" else 2e-5
+    start = dict(weights.initial(graph))
     for _ in range(2):
         ours.build(graph, start)
         batch, gradients = ours.to_device(synthetic(graph, ours.setup.batch, 1)), []
@@ -100,3 +100,19 @@ def movement_error(ours, theirs, start):
     return max(
         np.linalg.norm(ours[name] - theirs[name]) / np.linalg.norm(theirs[name] - start[name]) for name in theirs
     )
+
+
+def assert_exchanged(saved, rtol=0.0, atol=0.0):
+    """Two devices' tensors, `saved(name)`, are those of an exchange that averages gradients.
+
+    Also when it is asked twice. Whole steps keep weights alike, a step alone does not, and trains all the same.
+    """
+    local, shared, whole, alone, after = map(saved, ("local", "shared", "whole", "alone", "after"))
+    for name in local[0]:
+        assert not np.array_equal(local[0][name], local[1][name])
+        mean = local[0][name] / 2 + local[1][name] / 2
+        for device in range(2):
+            np.testing.assert_allclose(shared[device][name], mean, rtol=rtol, atol=atol)
+            assert np.abs(after[device][name] - alone[device][name]).max() > 0
+        np.testing.assert_array_equal(whole[0][name], whole[1][name])
+        assert not np.array_equal(alone[0][name], alone[1][name])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,8 @@ def prove(trainer, graph, folder):
 def exchange(trainer, graph, folder):
     """A task: gradients before and after communicate, called twice; parameters after each kind of step.
 
-    They are kept as `local`, `shared` and `staged`, then `step0` (whole), `step1` (alone) and `step2` (whole).
+    They are kept as `local`, `shared` and `staged`; then, as the passes follow each other, `whole`, `again` (staged),
+    `alone` and `after` (whole). `tests.support.proofs.assert_exchanged` compares them.
     """
     trainer.build(graph, dict(weights.initial(graph)))
     trainer.build(graph, dict(weights.initial(graph)))  # as a proof does
@@ -74,9 +76,10 @@ def exchange(trainer, graph, folder):
     keep(folder, "shared", trainer, trainer.gradients())
     trainer.update()
     keep(folder, "staged", trainer, trainer.parameters())
-    for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
+    steps = (trainer.step, partial(trainers.staged, trainer), trainer.step_alone, trainer.step)
+    for name, step in zip(("whole", "again", "alone", "after"), steps):
         step(batch)
         trainer.synchronize()
-        keep(folder, "step%d" % number, trainer, trainer.parameters())
+        keep(folder, name, trainer, trainer.parameters())
     found = {"maximum": trainer.maximum(float(trainer.setup.rank)), "gradient_bytes": trainer.gradient_bytes()}
     return dict(found, notes=trainer.notes(), loss=trainer.loss())

@@ -6,9 +6,6 @@ not send from.
 
 import json
 import sys
-from typing import Any
-
-import numpy as np
 
 from adapters.caffempi.transfer import MPI
 from suite.worker.contract import SGD, Adam
@@ -26,7 +23,7 @@ RULES = {"sgd": SGD(0.01, 0.9, 0.001), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 0.00
 COMM = MPI.COMM_WORLD
 
 
-def made(strategy: str, world: int, knobs: dict[str, Any]) -> Any:
+def made(strategy, world, knobs):
     rank = COMM.rank if world > 1 else 0
     place = {"rank": rank, "world": world, "local_rank": rank}
     rule = RULES[sys.argv[2]]
@@ -37,7 +34,7 @@ def made(strategy: str, world: int, knobs: dict[str, Any]) -> Any:
     return trainer
 
 
-def in_turns(trainer: Any, batch: Any, staged: bool) -> dict[str, np.ndarray]:
+def in_turns(trainer, batch, staged):
     """Each rank's whole step while the others wait; the weights that the last rank has got."""
     trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
     trainer.begin_training()
@@ -51,11 +48,10 @@ def in_turns(trainer: Any, batch: Any, staged: bool) -> dict[str, np.ndarray]:
             trainer.step(batch)
     trainer.maximum(0.0)
     with trainer._mpi_lock:  # the server's thread calls MPI too
-        found: dict[str, np.ndarray] = COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
-    return found
+        return COMM.bcast(trainer.parameters(), (STEPS - 1) % COMM.size)
 
 
-def by_hand(hosts: list[Any]) -> dict[str, np.ndarray]:
+def by_hand(hosts):
     """The same updates by one rank, whose gradient is divided by the ranks as theirs is; weights lag as theirs do."""
     trainer = made("single", 1, {})
     trainer.setup = trainer.setup._replace(world=COMM.size)
@@ -74,7 +70,7 @@ def by_hand(hosts: list[Any]) -> dict[str, np.ndarray]:
     return trainer.parameters()
 
 
-def together(trainer: Any, batch: Any) -> tuple[list[float], dict[str, Any], int]:
+def together(trainer, batch):
     """Losses, staleness and updates of a training in which nobody waits."""
     trainer.build(mnist_small(), dict(weights.initial(mnist_small())))
     trainer.begin_training()
@@ -91,11 +87,11 @@ def together(trainer: Any, batch: Any) -> tuple[list[float], dict[str, Any], int
     return losses, notes, updates
 
 
-def main() -> None:
+def main():
     whole = synthetic(mnist_small(), SAMPLES * COMM.size, 1)
     hosts = [share(whole, rank, SAMPLES) for rank in range(COMM.size)]
     expected = by_hand(hosts)
-    result: dict[str, Any] = {"world": COMM.size, "equal": {}}
+    result = {"world": COMM.size, "equal": {}}
     for overlap, progress in (("none", "layers"), ("layerwise", "thread"), ("merged", "layers")):
         trainer = made("parameter_server_async", COMM.size, {"overlap": overlap, "progress": progress})
         batch = trainer.to_device(hosts[COMM.rank])

@@ -2,9 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +17,14 @@ from tests.adapters.caffempi.late import Handed, staged
 
 SPANS = [Span(0, 2500), Span(2500, 2500), Span(2500, 2516), Span(2516, 6016), Span(6016, 7000)]
 # strategy: ranks that make a node, how a piece travels
-STRATEGIES: dict[str, tuple[int | None, Callable[[Ranks], transfer.Transfer]]] = {
+STRATEGIES = {
     "data_parallel": (None, lambda ranks: partial(transfer.all_reduce, ranks.comm)),
     "library": (None, lambda ranks: partial(transfer.library_all_reduce, ranks.comm)),
     "parameter_server": (None, lambda ranks: partial(transfer.star, ranks.comm)),
     "two_level": (2, lambda ranks: partial(transfer.two_level, ranks.node, ranks.leaders)),
 }
-WAITING: tuple[int | None, Any] = (None, lambda ranks: partial(transfer.waiting_all_reduce, ranks.comm))
-MEMORIES: dict[str, tuple[Callable[[Any], Host], dict[str, Any]]] = {
+WAITING = (None, lambda ranks: partial(transfer.waiting_all_reduce, ranks.comm))
+MEMORIES = {
     "host": (Host, STRATEGIES),
     "staged": (staged, STRATEGIES),
     "handed": (Handed, {"waiting": WAITING}),
@@ -36,7 +34,7 @@ PACES = {"layers": Pace(1000, 2, None), "thread": Pace(1000, 3, 1e-4), "whole": 
 GROUPS = [Group(4, [4], SPANS[4]), Group(2, [2, 3], Span(2500, 6016)), Group(0, [0], SPANS[0])]
 
 
-def overlapped(exchange: Exchange, own: np.ndarray, buffer: np.ndarray) -> Iterator[Span]:
+def overlapped(exchange, own, buffer):
     """As in training: each layer's gradient is written, then the exchange told."""
     for layer in range(4, -1, -1):
         part = slice(*SPANS[layer])
@@ -45,7 +43,7 @@ def overlapped(exchange: Exchange, own: np.ndarray, buffer: np.ndarray) -> Itera
     yield from exchange.finish()
 
 
-def one(ranks: Ranks, memory: Callable[[Any], Host], travels: transfer.Transfer, pace: Pace) -> dict[str, Any]:
+def one(ranks, memory, travels, pace):
     """Both ways of exchanging, a few times over."""
     own = np.random.RandomState(ranks.rank).randint(-1000, 1000, 7000).astype(np.float32)
     expected = np.sum(
@@ -66,10 +64,10 @@ def one(ranks: Ranks, memory: Callable[[Any], Host], travels: transfer.Transfer,
     return {"right": right, "order": arrived, "timed": timed}
 
 
-def failing() -> str:
+def failing():
     """What the training thread gets of a piece that does not arrive."""
 
-    def lost(piece: np.ndarray, number: int) -> Any:
+    def lost(piece, number):
         yield []
         raise ValueError(f"piece {number} is lost")
 
@@ -81,7 +79,7 @@ def failing() -> str:
     return "nothing"
 
 
-def main() -> None:
+def main():
     all_of_them = {**STRATEGIES, "waiting": WAITING}
     groups = {name: Ranks(node_ranks) for name, (node_ranks, _) in all_of_them.items()}
     ranks = groups["data_parallel"]

@@ -6,7 +6,6 @@ from.
 
 import json
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ EXCHANGES = [  # strategy, overlap, progress
 ]
 
 
-def started(**options: Any) -> tuple[Any, Any]:
+def started(**options):
     """A trainer, and what it joined."""
     comm = MPI.COMM_WORLD
     place = {"rank": comm.rank, "world": comm.size, "local_rank": comm.rank, "batch": SAMPLES}
@@ -46,7 +45,7 @@ def started(**options: Any) -> tuple[Any, Any]:
     return trainer, trainer.start()
 
 
-def train(trainer: Any, host: Any, way: str) -> tuple[list[float], dict[str, np.ndarray]]:
+def train(trainer, host, way):
     """Losses averaged over ranks, and parameters."""
     graph = mnist_small()
     trainer.build(graph, dict(weights.initial(graph)))
@@ -65,10 +64,10 @@ def train(trainer: Any, host: Any, way: str) -> tuple[list[float], dict[str, np.
     return losses, trainer.parameters()
 
 
-def main() -> None:
+def main():
     comm = MPI.COMM_WORLD
     whole = synthetic(mnist_small(), SAMPLES * comm.size, 1)
-    result: dict[str, Any] = {"world": comm.size, "ways": {}}
+    result = {"world": comm.size, "ways": {}}
     kept = []
     for number, (strategy, overlap, progress) in enumerate(EXCHANGES):
         knobs = {"overlap": overlap, "progress": progress}

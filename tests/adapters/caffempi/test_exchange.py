@@ -1,8 +1,5 @@
 """The exchange on real MPI ranks."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 GROUPS = [[0, 2500], [2500, 6016], [6016, 7000]]
@@ -10,8 +7,8 @@ GROUPS = [[0, 2500], [2500, 6016], [6016, 7000]]
 PIECES = [[0, 1000], [1000, 2000], [2000, 2500], [2500, 3500], [3500, 4500], [4500, 5500], [5500, 6016], [6016, 7000]]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_sums_arrive_whole_and_every_piece_once(ranks: int, mpirun: Callable[..., dict[str, Any]]) -> None:
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_sums_arrive_whole_and_every_piece_once(ranks, mpirun):
     output = mpirun("mpi_exchange.py", ranks)
     assert output["nodes"] == {"data_parallel": 1, "library": 1, "parameter_server": 1, "two_level": (ranks + 1) // 2}
     for found in output["found"]:

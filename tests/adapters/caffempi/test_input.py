@@ -1,9 +1,7 @@
 """Files and LMDB deliver the right samples, in the order every adapter follows."""
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import lmdb
 import numpy as np
@@ -13,9 +11,10 @@ from adapters.caffempi import input as lmdb_input
 from adapters.caffempi.datum import Datum, parsed
 from adapters.caffempi.input import Database, Part
 from suite.worker.packed_set import Record, RecordSource
-from suite.worker.sources import ArraySource, FolderSource, Source
+from suite.worker.sources import ArraySource, FolderSource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.adapters.alike_reading import Reading
 from tests.support import data, trainers
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE, mark
@@ -26,19 +25,17 @@ trainer_of = by_strategy("caffempi")
 ASKED = READ_ONCE
 
 
-def trainer(**changes: Any) -> Any:
-    made = trainer_of(trainers.setup(**{"tuning": "tuned", "readers": 2, **changes}))
-    made.start()
-    return made
+def made(**changes):
+    ours = trainer_of(trainers.setup(**{"tuning": "tuned", "readers": 2, **changes}))
+    ours.start()
+    return ours
 
 
-def packed(source: Source, folder: Path, kind: str, parts: int = 2) -> RecordSource:
+def packed(source, folder, kind, parts=2):
     """The source as LMDB, as `suite.worker.packed_set` has it made."""
     for part in range(parts):
         (folder / f"part-{part:05d}").mkdir(parents=True)
-        trainer().pack(
-            "lmdb", (one(source, i) for i in range(part, len(source), parts)), str(folder / f"part-{part:05d}")
-        )
+        made().pack("lmdb", (one(source, i) for i in range(part, len(source), parts)), str(folder / f"part-{part:05d}"))
     shape = () if kind == "folder" else source.sample(0)[0].shape
     names = [f"part-{part:05d}" for part in range(parts)]
     mark(folder, "lmdb", kind, source.classes, len(source), names, shape)
@@ -47,48 +44,22 @@ def packed(source: Source, folder: Path, kind: str, parts: int = 2) -> RecordSou
     return records
 
 
-def one(source: Source, index: int) -> Record:
+def one(source, index):
     image, label = source.sample(index)
     encoded = None if source.files is None else Path(source.files[index][0]).read_bytes()
     return Record(index, label, "", encoded, image)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> FolderSource:
+def folder(tmp_path):
     return FolderSource(str(data.photographs(tmp_path / "images", {"ants": 5, "bees": 5})), (3, 32, 32))
 
 
-def digits(tmp_path: Path) -> ArraySource:
+def digits(tmp_path):
     return ArraySource(data.noise(tmp_path / "digits.npz", 30), (1, 28, 28))
 
 
-@pytest.mark.parametrize("augment", ["centre", "random"])
-@pytest.mark.parametrize("readers", [0, 2])
-def test_a_database_of_photographs_is_the_folder(
-    folder: FolderSource, tmp_path: Path, augment: str, readers: int
-) -> None:
-    records = packed(folder, tmp_path / "lmdb", "folder")
-    ours = trainer(readers=readers)
-    view = View(ours.open_records(records), ASKED._replace(augment=augment), 1, "unused")
-    plain = View(folder, ASKED._replace(augment=augment), 1, "unused")
-    ours.open_input(view)
-    assert "LMDB" in ours._reader.words
-    wanted, images = batches_of_indices(plain, ours.setup), []
-    for _ in range(5):  # two epochs
-        batch, positions = ours.as_numpy(ours.next_batch()), next(wanted)
-        assert batch.labels.tolist() == [plain.sample(at)[1] for at in positions]
-        np.testing.assert_array_equal(batch.images, np.stack([plain.sample(at)[0] for at in positions]))
-        images += list(zip(positions, batch.images, strict=True))
-    ours.close()
-    epochs = [{view.index(at): image for at, image in images[i : i + 10]} for i in (0, 10)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
-    same = [np.array_equal(epochs[0][i], epochs[1][i]) for i in range(10)]
-    assert all(same) if augment == "centre" else not any(same)
-
-
-def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(tmp_path, monkeypatch):
     source = digits(tmp_path)
     stored = Database(packed(source, tmp_path / "lmdb", "arrays"))
     assert len(stored) == len(source)
@@ -106,9 +77,9 @@ def test_a_database_of_arrays_has_the_same_floats_in_a_quarter_of_the_size(
 
 
 @pytest.mark.parametrize(("parts", "readers"), [(1, 0), (3, 2)])
-def test_arrays_come_in_batches_and_in_order(tmp_path: Path, parts: int, readers: int) -> None:
+def test_arrays_come_in_batches_and_in_order(tmp_path, parts, readers):
     source = digits(tmp_path)
-    ours = trainer(readers=readers, batch=7)
+    ours = made(readers=readers, batch=7)
     view = View(ours.open_records(packed(source, tmp_path / "lmdb", "arrays", parts)), ASKED, 1, "unused")
     ours.open_input(view)
     wanted = batches_of_indices(view, ours.setup)
@@ -121,31 +92,15 @@ def test_arrays_come_in_batches_and_in_order(tmp_path: Path, parts: int, readers
     ours.close()
 
 
-def test_an_environment_grows_as_it_fills(
-    folder: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_grows_as_it_fills(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(lmdb_input, "FIRST_SIZE", 1 << 15)
     stored = Database(packed(folder, tmp_path / "lmdb", "folder", parts=1))
     np.testing.assert_array_equal(stored.sample(9)[0], folder.sample(9)[0])
     assert stored.paths() == [str(tmp_path / "lmdb" / "part-00000" / "data.mdb")]
 
 
-def test_two_ranks_share_an_epoch(folder: FolderSource, tmp_path: Path) -> None:
-    records, found = packed(folder, tmp_path / "lmdb", "folder"), []
-    for rank in (0, 1):
-        ours = trainer(rank=rank, batch=5)
-        ours.setup = ours.setup._replace(world=2)
-        ours.open_input(View(ours.open_records(records), ASKED, 1, "unused"))
-        found += list(ours.next_batch().images)
-        ours.close()
-    plain = np.stack([folder.sample(i)[0] for i in range(10)])
-    assert sorted(int(np.abs(plain - image).sum((1, 2, 3)).argmin()) for image in found) == list(range(10))
-
-
 @pytest.mark.parametrize("readers", [0, 2])
-def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
-    folder: FolderSource, tmp_path: Path, readers: int
-) -> None:
+def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(folder, tmp_path, readers):
     assert folder.files is not None
     records = packed(folder, tmp_path / "lmdb", "folder")
     environment = lmdb.open(records.parts[1], lock=False)
@@ -158,7 +113,7 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
         stored.sample(3)
     with raising(OSError, "part-00001/data.mdb, key 5"):
         stored.sample(5)
-    ours = trainer(readers=readers, batch=10)
+    ours = made(readers=readers, batch=10)
     view = View(stored, ASKED._replace(on_error="skip"), 1, str(tmp_path / "skipped.txt"))
     ours.open_input(view)
     assert ours.next_batch().images.shape == (10, 3, 32, 32)
@@ -166,7 +121,7 @@ def test_a_broken_photograph_is_named_by_file_and_key_or_skipped(
     assert len(view.skipped()) == 2
 
 
-def test_a_broken_database_is_named(folder: FolderSource, tmp_path: Path) -> None:
+def test_a_broken_database_is_named(folder, tmp_path):
     records = packed(folder, tmp_path / "lmdb", "folder")
     path = Path(records.parts[0]) / "data.mdb"
     whole = path.read_bytes()
@@ -182,7 +137,7 @@ def test_a_broken_database_is_named(folder: FolderSource, tmp_path: Path) -> Non
         Database(records)
 
 
-def test_the_message_is_caffes() -> None:
+def test_the_message_is_caffes():
     # As protoc's Python writes it: Datum(channels=1, height=2, width=300, data=b"ab", label=7, float_data=[1.5]).
     message = b"\x08\x01\x10\x02\x18\xac\x02" + b"\x22\x02ab" + b"\x28\x07" + b"\x32\x04" + struct.pack("<f", 1.5)
     assert Datum(7, (1, 2, 300), b"ab", [1.5], False).to_bytes() == message
@@ -196,24 +151,19 @@ def test_the_message_is_caffes() -> None:
             parsed(message[:end])
 
 
-def test_reading_threads_end_with_the_trainer(folder: FolderSource, count_threads: Callable[[], int]) -> None:
-    before = count_threads()
-    ours = trainer(readers=3)
-    ours.open_input(View(folder, ASKED, 1, "unused"))
-    ours.next_batch()
-    assert count_threads() > before
-    ours.close()
-    assert count_threads() == before
-
-
-@pytest.fixture
-def count_threads() -> Callable[[], int]:
-    import threading
-
-    return threading.active_count
-
-
-def test_part_is_mapped_without_locks(folder: FolderSource, tmp_path: Path) -> None:
+def test_part_is_mapped_without_locks(folder, tmp_path):
     part = Part(packed(folder, tmp_path / "lmdb", "folder", parts=1).parts[0])
     assert isinstance(part.get(lmdb_input.KEY.pack(0)), memoryview)
     assert not (tmp_path / "lmdb" / "part-00000" / "lock.mdb").exists()
+
+
+class TestReading(Reading):
+    formats, files, most, words = ("lmdb",), ("files", "lmdb"), 0.01, (("lmdb", "LMDB"),)
+
+    def opened(self, *given, **options):
+        ours, view = super().opened(*given, **options)
+        ours._database = None  # its reader has it until it is closed: it can be open once in a process
+        return ours, view
+
+    def records(self, folder):
+        return folder / "part-00000" / "data.mdb"

@@ -1,34 +1,24 @@
 """What a GPU asks for, as far as it can be seen without one."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from adapters.caffempi import memory
 from adapters.caffempi.input import ReadingThreads
-from adapters.caffempi.lower import lower
+from adapters.caffempi.lower import attempt, lower
 from adapters.caffempi.net import Span
 from adapters.caffempi.optimisers import solver_of
-from adapters.pytorch import machine
 from suite.worker.contract import Adam, Unavailable
 from suite.worker.sources import ArraySource
 from suite.worker.view import View
-from tests.support import data, played_cuda, trainers
+from tests.support import data, networks, trainers
 from tests.support.jobs import READ_ONCE
 from workloads.networks import by_name
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(precision: str) -> None:
-    with played_cuda.gpus(1):
-        machine.prepare(trainers.setup(device="cuda", precision=precision))
-        assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
-
-
 @pytest.mark.skipif(memory.cuda_aware(), reason="this MPI library is CUDA-aware")
-def test_an_mpi_library_that_takes_no_device_memory_is_named() -> None:
+def test_an_mpi_library_that_takes_no_device_memory_is_named():
     memory.check("pinned")
     with pytest.raises(Unavailable, match=r"v?\d.*CUDA-aware"):
         memory.check("none")
@@ -36,7 +26,7 @@ def test_an_mpi_library_that_takes_no_device_memory_is_named() -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", ["googlenet", "resnet50"])
-def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name: str, channels_last: bool) -> None:
+def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name, channels_last):
     """On torch's device without memory: an operation that meets a tensor of the host's fails."""
     graph = by_name()[name].graph()
     net = lower(graph, channels_last, 1, torch.float32, "meta")
@@ -49,7 +39,7 @@ def test_nothing_of_a_net_lies_elsewhere_than_its_parameters(name: str, channels
     solver.update(Span(0, len(net.arena.parameters)))
 
 
-def test_the_threads_read_the_same_into_pinned_memory(tmp_path: Path) -> None:
+def test_the_threads_read_the_same_into_pinned_memory(tmp_path):
     source = ArraySource(data.noise(tmp_path / "digits.npz", 12), (1, 28, 28))
     view = View(source, READ_ONCE, 1, str(tmp_path / "skipped.txt"))
     plain, ours = (ReadingThreads(view, trainers.setup(readers=2, device=device)) for device in ("cpu", "cuda"))
@@ -63,3 +53,20 @@ def test_the_threads_read_the_same_into_pinned_memory(tmp_path: Path) -> None:
     assert ours.words == plain.words
     plain.close()
     ours.close()
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("way", ["onednn", "product"])
+@pytest.mark.parametrize("name", ["wide", "narrow", "hidden", "fc"])
+def test_every_way_to_compute_a_layer_gives_the_same(name, way, channels_last):
+    (node,) = (layer for layer in networks.pointwise().layers if layer.name == name)
+    usual, ours = (attempt(channels_last, node, each, 3)() for each in ("torch", way))
+    assert len(ours) == len(usual)
+    for a, b in zip(ours, usual, strict=True):
+        assert (a - b).norm() < 1e-6 * b.norm()
+
+
+def test_rectifiers_work_in_place_only_where_nobody_else_reads():
+    net = lower(networks.branches(), False, 1)
+    inplace = {s.layer.name: s.layer.inplace for s in net.slots if s.layer.kind == "relu"}
+    assert inplace == {"left": False, "sum_relu": True, "one_relu": True, "two_relu": True, "flat_relu": False}

@@ -1,7 +1,5 @@
 """The update rule, against the formula."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +11,14 @@ from tests.support.proofs import updated_by_hand
 from workloads.build import Builder
 
 
-def arena() -> Arena:
+def arena():
     b = Builder("small", (2, 5, 5), 3)
     b.head(b.dense("fc", b.flatten("flat", b.conv("conv", "input", 4, 3)), 3))
     return Arena(b.graph, True, torch.float64)
 
 
 @pytest.mark.parametrize("rule", [SGD(0.1, 0.0, 0.01), SGD(0.1, 0.9, 0.01), Adam(0.01, 0.8, 0.99, 0.05, 0.1)])
-def test_spans_of_one_update_may_be_updated_as_they_arrive(rule: Any) -> None:
+def test_spans_of_one_update_may_be_updated_as_they_arrive(rule):
     filled, stream, gradients = arena(), np.random.RandomState(0), []
     start = {"all": stream.standard_normal(len(filled.parameters))}
     filled.parameters.copy_(torch.from_numpy(start["all"]))
@@ -38,7 +36,7 @@ def test_spans_of_one_update_may_be_updated_as_they_arrive(rule: Any) -> None:
         np.testing.assert_array_equal(filled.gradients.numpy(), gradients[-1]["all"])
 
 
-def test_views_are_canonical_whatever_the_memory_format() -> None:
+def test_views_are_canonical_whatever_the_memory_format():
     filled = arena()
     weights = {n: np.random.RandomState(1).standard_normal(filled.view(filled.parameters, n).shape) for n in NAMES}
     filled.load(weights)
@@ -51,7 +49,7 @@ def test_views_are_canonical_whatever_the_memory_format() -> None:
     assert all(span.begin % 16 == 0 for span in filled.spans)
 
 
-def test_a_missing_weight_is_named() -> None:
+def test_a_missing_weight_is_named():
     with pytest.raises(KeyError, match=r"conv\.weight"):
         arena().load({})
 

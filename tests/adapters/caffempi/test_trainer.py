@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -57,7 +56,7 @@ trainer.close()
 """
 
 
-def trainer(**changes: Any) -> Any:
+def trainer(**changes):
     made = trainer_of(trainers.setup(**{"optimiser": SGD(0.05, 0.9, 0.001), "readers": 2, **changes}))
     joined = made.start()
     assert (joined.rank, joined.world, joined.transport) == (0, 1, "none")
@@ -65,21 +64,21 @@ def trainer(**changes: Any) -> Any:
     return made
 
 
-def test_neither_autograd_nor_torch_distributed_is_used() -> None:
+def test_neither_autograd_nor_torch_distributed_is_used():
     done = subprocess.run(
         [sys.executable, "-c", POISONED], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_the_source_names_neither_of_them() -> None:
+def test_the_source_names_neither_of_them():
     for path in (ROOT / "adapters" / "caffempi").rglob("*.py"):
         text = path.read_text()
         for word in ("torch.distributed", "requires_grad", "torch.autograd", "torch.nn"):
             assert word not in text, f"{path} mentions {word}"
 
 
-def test_a_trial_leaves_the_masks_of_dropout_alone() -> None:
+def test_a_trial_leaves_the_masks_of_dropout_alone():
     made, losses = trainer(), []
     batch = made.to_device(synthetic(networks.perceptron(dropout=0.5), 4, 1))
     for counted in (False, True):
@@ -91,7 +90,7 @@ def test_a_trial_leaves_the_masks_of_dropout_alone() -> None:
     assert losses[0] == losses[1]
 
 
-def test_layer_times_are_those_since_they_were_forgotten() -> None:
+def test_layer_times_are_those_since_they_were_forgotten():
     made = trainer()
     batch = made.to_device(synthetic(mnist_small(), 4, 1))
     made.forward(batch)
@@ -103,7 +102,7 @@ def test_layer_times_are_those_since_they_were_forgotten() -> None:
     assert all(row.forward_s > 0 and row.backward_s == 0 for row in made.layer_times(None))
 
 
-def test_a_layer_that_is_not_here_is_refused() -> None:
+def test_a_layer_that_is_not_here_is_refused():
     graph = mnist_small()
     graph.layers[0].kind = "deconv"
     with pytest.raises(Unsupported, match="'conv1' of kind 'deconv'"):
@@ -111,7 +110,9 @@ def test_a_layer_that_is_not_here_is_refused() -> None:
 
 
 class TestAlike(Alike):
-    framework, words = "PyTorch", "memory"
+    framework, module, words = "PyTorch", "torch", "memory"
+    test_layers_are_timed_one_by_one = None  # above: they are timed in every step
+    lowering = tuple({"memory_format": order} for order in ("contiguous", "channels_last"))
 
-    def devices(self) -> int:
+    def devices(self):
         return torch.cuda.device_count()

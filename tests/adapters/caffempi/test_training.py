@@ -1,15 +1,12 @@
 """Data-parallel training on real ranks: every way gives what one rank gives on the joined batch."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-WAYS = [(2, "sgd", ""), (3, "sgd", ""), (4, "sgd", ""), (2, "adam", ""), (2, "sgd", "staged"), (3, "adam", "staged")]
+WAYS = [(4, "sgd", ""), (2, "adam", ""), (3, "adam", "staged")]
 
 
 @pytest.mark.parametrize(("ranks", "rule", "memory"), WAYS)
-def test_every_way_trains_the_same(ranks: int, rule: str, memory: str, mpirun: Callable[..., dict[str, Any]]) -> None:
+def test_every_way_trains_the_same(ranks, rule, memory, mpirun):
     output = mpirun("mpi_training.py", ranks, rule, memory)
     assert len(output["ways"]) == 17
     for name, found in output["ways"].items():

@@ -14,9 +14,10 @@ from suite.worker import packed_set
 from suite.worker.contract import Batch
 from suite.worker.packed_set import RecordSource
 from suite.worker.photographs import decoder
-from suite.worker.sources import ArraySource, FolderSource
+from suite.worker.sources import ArraySource
 from suite.worker.view import View
-from tests.support import data, jobs
+from tests.adapters.alike_reading import Reading
+from tests.support import jobs
 from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
 from tests.support.sent import Nobody
@@ -189,44 +190,10 @@ def test_parts_without_samples_are_left_out(tmp_path, arrays, form):
     assert joined.read_bytes() == Path(formats.name_in(folders[1], form)).read_bytes()
 
 
-@pytest.fixture
-def photographs(tmp_path):
-    return data.photographs(tmp_path / "photographs", {"ant": 4, "bee": 4}, (9, 12), 33)
-
-
-@pytest.mark.parametrize("readers", [0, 2])
-def test_files_come_in_the_order_asked_for(trainer, tmp_path, photographs, readers):
-    source = FolderSource(str(photographs), (3, 224, 224))
-    ours = reading(trainer, source, tmp_path, batch=4, readers=readers)
-    found = [ours.as_numpy(ours.next_batch()) for _ in range(2)]
-    for index, image, label in zip(source.order(0, 1, 0, 1), *(np.concatenate(parts) for parts in zip(*found))):
-        expected = source.sample(index)
-        np.testing.assert_array_equal(image, expected[0])
-        assert label == expected[1]
-    assert "image reader" in ours.notes()["reader"]
-    ours._reader.close()
-
-
-def test_random_crops_differ_from_epoch_to_epoch_and_not_from_run_to_run(trainer, tmp_path, photographs):
-    def two_epochs():
-        ours = trainer(batch=8, readers=1)
-        ours.open_input(view_of(FolderSource(str(photographs), (3, 224, 224)), tmp_path, augment="random"))
-        return [ours.next_batch().images for _ in range(2)]
-
-    first, again = two_epochs(), two_epochs()
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(np.sort(first[0].sum(axis=(1, 2, 3))), np.sort(first[1].sum(axis=(1, 2, 3))))
-    assert np.abs(first).max() < 3  # of pixels from 0 to 255, normalised
-
-
-def test_a_broken_image_is_named(trainer, tmp_path, photographs):
-    broken = photographs / "bee" / "2.jpg"
-    broken.write_bytes(broken.read_bytes()[:900])
-    ours = reading(trainer, FolderSource(str(photographs), (3, 224, 224)), tmp_path, batch=8, readers=1)
-    with pytest.raises(OSError, match=r"bee/2\.jpg"):
-        ours.next_batch()
-
-
 def test_this_environment_decodes_as_the_others_do():
     # Pillow for Python 3.6 does not: what is delivered, `stagebench data readers` compares.
     assert decoder() is not None, "simplejpeg is not installed; tox run -e cntk makes the environment anew"
+
+
+class TestReading(Reading):
+    most, words = 0.01, (("files", "image reader"),)

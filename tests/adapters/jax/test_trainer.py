@@ -7,15 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adapters.jax import machine
+from adapters.jax import kernels, machine
 from adapters.jax.net import inside
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
 from suite.worker.step_ends import StepEnds
 from tests.adapters.alike import EVERY, Alike
+from tests.adapters.alike_reading import Reading
 from tests.support import proofs, trainers
 from tests.support.errors import raising
 from tests.support.networks import perceptron, two_heads
@@ -29,8 +31,6 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("strategy", "tuning", "precision"),
     [
-        ("single", "default", "float32"),
-        ("single", "tuned", "float64"),
         ("pmap", "default", "float64"),
         ("pmap", "tuned", "float32"),
     ],
@@ -71,6 +71,11 @@ def test_tf32_is_float32_where_there_is_no_such_thing(trainer, tmp_path):
     ours = trainer(batch=8, precision="tf32")
     proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle))
     assert set(precisions(ours, graph)) == {(jax.lax.Precision.DEFAULT,) * 2}, "which is TF32 on GPUs"
+
+
+def test_the_first_of_equals_gets_the_gradient():
+    gradient = jax.grad(lambda x: kernels.max_pool(x, 2, 2, ((0, 0), (0, 0))).sum())(jnp.ones((1, 4, 4, 1)))
+    np.testing.assert_array_equal(gradient[0, :, :, 0], np.kron(np.ones((2, 2)), [[1, 0], [0, 0]]))
 
 
 def test_float32_is_never_less(trainer):
@@ -120,15 +125,6 @@ def test_what_is_faster_on_cpus_is_left_to_them(device, tuning, knobs, words):
 def built(ours, graph, samples=8):
     ours.build(graph, dict(weights.initial(graph)))
     return ours.to_device(synthetic(graph, samples, 1))
-
-
-@pytest.mark.parametrize(
-    ("strategy", "tuning", "precision"),
-    [("single", "tuned", "float32"), ("pmap", "default", "float32"), ("single", "tuned", "bfloat16")],
-)
-def test_layers_are_timed_one_by_one(trainer, strategy, tuning, precision):
-    rows = trainers.timed_layers(trainer(strategy=strategy, tuning=tuning, precision=precision, batch=8), two_heads())
-    assert all(row.ready_s is None for row in rows), "XLA puts a backward in an order of its own"
 
 
 def test_a_native_step_is_not_waited_for(trainer):
@@ -332,8 +328,13 @@ def test_the_framework_s_own_yardstick_multiplies_and_copies(trainer, precision,
 
 
 class TestAlike(Alike):
-    counting = ("default", "tuned")
+    module, counting = "jax", ("default", "tuned")
+    timing, in_order = ({}, {"strategy": "pmap", "tuning": "default"}, {"precision": "bfloat16"}), False
     words = "batches taken out of memory (JAX has no reader of its own)"
     updates = (*EVERY, {"rule": "large", "precision": "float32", "tuning": "default", "strategy": "pmap"})
     test_a_missing_device_is_named = None  # above: its remedies are two
     test_masks_of_dropout_follow_the_seed_and_the_rank = None  # above: one process drives all devices
+
+
+class TestReading(Reading):
+    most = 0.01

@@ -31,7 +31,7 @@ def test_servers_sum_what_was_compressed(run_group, tmp_path, strategy, tuning):
     assert found[0]["notes"]["compression"] == WORDS
     share = by_name()["mnist_small"].proof_batch
     local, shared, staged, first = (
-        processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged", "step0")
+        processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged", "whole")
     )
     sent = 0
     for name in local[0]:

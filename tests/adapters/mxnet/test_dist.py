@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,18 +25,14 @@ STEPS = 20  # of rank.py's first worker in training
 @pytest.mark.parametrize(
     ("strategy", "workers", "devices", "tuning", "servers", "optimiser"),
     [
-        ("dist_sync", 2, 1, "default", 1, "sgd"),
-        ("dist_sync", 2, 1, "tuned", 2, "sgd"),
-        ("dist_async", 1, 1, "tuned", 1, "sgd"),
-        ("dist_sync", 2, 1, "default", 1, "adam"),
-        ("dist_sync", 2, 1, "tuned", 1, "adam"),
+        ("dist_sync", 2, 1, "tuned", 2, "adam"),
         ("dist_async", 1, 1, "default", 2, "adam"),
         ("dist_device_sync", 2, 2, "default", 2, "sgd"),
         ("dist_device_sync", 2, 2, "tuned", 1, "adam"),
-        ("dist_device_sync", 2, 1, "tuned", 1, "sgd"),
     ],
 )
 def test_a_store_is_proven(run_group, tmp_path, strategy, workers, devices, tuning, servers, optimiser):
+    """With all that conformance does not ask for: several servers, devices of a worker, Adam."""
     workload, rule = by_name()["mnist_small"], RULES[optimiser]
     graph = workload.graph()
     proofs.write_oracle(graph, workers * devices * workload.proof_batch, tmp_path / "oracle", rule)
@@ -50,17 +47,7 @@ def test_dist_sync_averages_and_a_lone_step_does_not(run_group, tmp_path, tuning
     found = run_group("exchange", tmp_path, strategy="dist_sync", tuning=tuning)
     assert [each["maximum"] for each in found] == [1.0, 1.0]
     assert "in place" in found[0]["notes"]["exchange"]
-    local, shared, staged = (processes.saved_by(tmp_path, name) for name in ("local", "shared", "staged"))
-    first, alone, second = (processes.saved_by(tmp_path, f"step{number}") for number in range(3))
-    for name in local[0]:
-        assert not np.array_equal(local[0][name], local[1][name])
-        average = local[0][name] / 2 + local[1][name] / 2
-        for rank in range(2):  # also after a second call
-            np.testing.assert_allclose(shared[rank][name], average, rtol=1e-6, atol=1e-9)
-        np.testing.assert_array_equal(staged[0][name], staged[1][name])
-        np.testing.assert_array_equal(first[0][name], first[1][name])
-        assert not np.array_equal(alone[0][name], alone[1][name])
-        assert all(np.abs(second[rank][name] - alone[rank][name]).max() > 0 for rank in range(2))
+    proofs.assert_exchanged(partial(processes.saved_by, tmp_path), rtol=1e-6, atol=1e-9)
 
 
 def test_dist_async_updates_on_the_servers(run_group, tmp_path):

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import mxnet as mx
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,15 +11,13 @@ from adapters.mxnet.input import shares
 from adapters.mxnet.record_files import files_of
 from suite.worker.contract import Unsupported
 from suite.worker.packed_set import RecordSource, pack
-from suite.worker.photographs import without_exif
 from suite.worker.sources import FolderSource
-from suite.worker.threaded import batches_of_indices
 from suite.worker.view import View
+from tests.adapters.alike_reading import Reading
 from tests.support import jobs, trainers
 from tests.support.errors import raising
 from tests.support.sent import Nobody
 from tests.support.trainers import by_strategy
-from workloads.graph import Graph
 
 trainer_of = by_strategy("mxnet")
 
@@ -69,46 +66,10 @@ def delivered(trainer, batches):
     return np.concatenate([each.images for each in found]), np.concatenate([each.labels for each in found]).tolist()
 
 
-def canonical(folder):
-    source = FolderSource(str(folder), SHAPE)
-    return source.photographs, np.stack([source.sample(index)[0] for index in range(COUNT)])
-
-
 # --- files and memory -------------------------------------------------------
 
 
-@pytest.mark.parametrize("readers", [0, 2])
-def test_files_come_in_the_order_of_positions(trainer, folder, readers):
-    ours = trainer(readers=readers, batch=5)
-    source = view(FolderSource(str(folder), SHAPE), augment="random")
-    ours.open_input(source)
-    positions = batches_of_indices(source, ours.setup)
-    images, labels = delivered(ours, 7)  # runs into the second epoch
-    wanted = [source.sample(position) for _ in range(7) for position in next(positions)]
-    np.testing.assert_array_equal(images, np.stack([image for image, _ in wanted]))
-    assert labels == [label for _, label in wanted]
-    assert "thread" in ours.notes()["reader"] or "process" in ours.notes()["reader"]
-
-
-def test_an_unreadable_image_is_named(trainer, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "it.jpg").write_bytes(b"not a picture")
-    ours = trainer(readers=1, batch=1)
-    ours.open_input(view(FolderSource(str(tmp_path), SHAPE)))
-    with raising(OSError, "it.jpg"):
-        ours.next_batch()
-
-
 # --- records ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("readers", [1, 2, 3])
-def test_every_record_comes_once_an_epoch_in_another_order(trainer, records, readers):
-    ours = trainer(readers=readers, batch=4)
-    ours.open_input(view(records))
-    epochs = [delivered(ours, COUNT // 4)[1] for _ in range(3)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(COUNT))] * 3
-    assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
 def test_a_tail_runs_into_the_next_epoch(trainer, records):
@@ -117,56 +78,6 @@ def test_a_tail_runs_into_the_next_epoch(trainer, records):
     labels = delivered(ours, 8)[1]  # 72: three epochs
     assert sorted(labels) == sorted(3 * list(range(COUNT)))
     assert len(set(labels[:18])) == 18, "nothing twice before the tail"
-
-
-@pytest.mark.parametrize("readers", [1, 2])
-def test_ranks_read_shares_of_their_own(trainer, records, readers):
-    both = [trainer(readers=readers, batch=4) for _ in range(2)]
-    for rank, ours in enumerate(both):
-        ours.setup = ours.setup._replace(rank=rank, world=2)
-        ours.open_input(view(records))
-    labels = [delivered(ours, 3)[1] for ours in both]
-    assert sorted(labels[0] + labels[1]) == list(range(COUNT))
-
-
-@pytest.mark.parametrize("readers", [1, 2])
-def test_images_that_need_no_scaling_differ_by_the_decoders_rounding(trainer, records, folder, readers):
-    ours = trainer(readers=readers, batch=4)
-    graph = Graph("flat", SHAPE, COUNT)
-    graph.add_head(graph.add("out", "dense", (graph.add("f", "flatten", ("input",)),), out=COUNT))
-    ours.build(graph, {p.name: np.zeros(p.shape, np.float32) for p in graph.parameters})
-    ours.open_input(view(records))
-    photographs, expected = canonical(folder)
-    for _ in range(COUNT // 4):
-        ((images, labels),) = ours.to_device(ours.next_batch())
-        which = labels.asnumpy().astype(int)
-        off = np.abs(photographs.levels(images.asnumpy()) - photographs.levels(expected[which]))
-        assert off.mean() <= 0.5
-        assert off.max() <= 4.0
-
-
-def test_random_crops_lie_in_range_and_change_with_the_epoch(trainer, records):
-    ours = trainer(batch=COUNT)
-    ours.open_input(view(records, augment="random"))
-    epochs = [delivered(ours, 1) for _ in range(2)]
-    one, other = (dict(zip(labels, images, strict=True)) for images, labels in epochs)
-    assert sorted(one) == sorted(other) == list(range(COUNT))
-    assert all(not np.array_equal(one[label], other[label]) for label in one)
-
-
-def test_a_records_exif_turns_nothing(trainer, tmp_path):
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    (tmp_path / "images" / "a").mkdir(parents=True)
-    path = tmp_path / "images" / "a" / "it.jpg"
-    photograph(1).save(path, quality=95, exif=turned)
-    assert b"Exif" not in without_exif(path.read_bytes())
-    ours = trainer(batch=1)
-    source = FolderSource(str(tmp_path / "images"), SHAPE)
-    ours.open_input(view(packed(ours, source, tmp_path / "records", parts=1)))
-    images, _ = delivered(ours, 1)
-    off = source.photographs.levels(images[0]) - source.photographs.levels(source.sample(0)[0])
-    assert np.abs(off).max() <= 4.0
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 8 * 4], lambda data: b"\0" * len(data)])
@@ -196,16 +107,6 @@ def test_a_missing_record_file_is_named(trainer, folder, tmp_path):
         ours.open_input(view(found))
 
 
-def test_what_opencv_cannot_decode_is_packed_anew(trainer, tmp_path):
-    """A GIF by a JPEG's name, which Pillow reads; ImageRecordIter would end the process."""
-    (tmp_path / "images" / "a").mkdir(parents=True)
-    photograph(1).save(tmp_path / "images" / "a" / "it.jpg", format="GIF")
-    ours = trainer(batch=1)
-    source = FolderSource(str(tmp_path / "images"), SHAPE)
-    ours.open_input(view(packed(ours, source, tmp_path / "records", parts=1)))
-    np.testing.assert_allclose(delivered(ours, 1)[0][0], source.sample(0)[0], atol=1e-5)
-
-
 def test_too_few_samples_for_a_batch_are_refused(trainer, records):
     with raising(ValueError, 2, 12, 20):
         trainer(batch=40, readers=2).open_input(view(records))
@@ -225,18 +126,6 @@ def test_other_records_are_refused(trainer, records):
         trainer(batch=4).open_input(view(records))
 
 
-def test_close_ends_the_readers_threads(trainer, records):
-    trainer(batch=4)
-    mx.nd.ones((1,)).wait_to_read()
-    before = len(os.listdir("/proc/self/task"))
-    ours = trainer(batch=4, readers=2)
-    ours.open_input(view(records))
-    ours.next_batch()
-    assert len(os.listdir("/proc/self/task")) > before
-    ours.close()
-    assert len(os.listdir("/proc/self/task")) <= before
-
-
 @pytest.mark.parametrize(
     ("readers", "batch", "most", "expected"),
     [
@@ -250,3 +139,10 @@ def test_close_ends_the_readers_threads(trainer, records):
 )
 def test_readers_become_iterators_and_threads(readers, batch, most, expected):
     assert shares(readers, batch, most) == expected
+
+
+class TestReading(Reading):
+    formats = ("recordio",)
+
+    def records(self, folder):
+        return Path(files_of(RecordSource(str(folder))).records)

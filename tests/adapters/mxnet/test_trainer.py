@@ -7,33 +7,12 @@ import pytest
 from adapters.mxnet import machine
 from suite.worker.contract import Unavailable
 from suite.worker.feed import synthetic
-from tests.adapters.alike import Alike
-from tests.support import networks, proofs, trainers
+from tests.adapters.alike import RULES, Alike
+from tests.support import networks, trainers
 from workloads import weights
 from workloads.networks import by_name
 
 STORES = ["kvstore_local", "kvstore_device"]
-
-
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-@pytest.mark.parametrize(
-    ("strategy", "devices"), [("single", 1), *((store, count) for store in STORES for count in (1, 2))]
-)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_it_is_proven(trainer, tmp_path, strategy, devices, tuning, precision):
-    graph = networks.two_heads()
-    oracle = proofs.write_oracle(graph, 8, tmp_path, shards=devices)
-    ours = trainer(strategy=strategy, devices=devices, tuning=tuning, precision=precision, batch=8)
-    loss, tensor = (2e-6, 1e-5) if precision == "float32" else (1e-7, 1e-6)
-    proofs.assert_proven(graph, proofs.prove(ours, graph, 8, oracle), loss=loss, tensor=tensor)
-
-
-@pytest.mark.parametrize(("devices", "tuning"), [(1, "tuned"), (2, "default")])
-def test_layers_are_timed_one_by_one(trainer, devices, tuning):
-    ours = trainer(strategy="kvstore_local", devices=devices, tuning=tuning, batch=8)
-    rows = trainers.timed_layers(ours, networks.two_heads())
-    ready = [row.ready_s for row in rows if row.bytes]
-    assert ready == sorted(ready, reverse=True)
 
 
 @pytest.mark.parametrize("strategy", STORES)
@@ -108,9 +87,38 @@ def test_a_step_lasts_until_the_device_is_done(trainer, steps):
     assert trainers.share_of_steps(trainer(batch=256), by_name()["mnist_small"].graph(), steps) > 0.9
 
 
+def test_a_lone_step_counts_as_an_update_of_adam(trainer):
+    graph = networks.one_convolution()
+    ours, twice = (trainer(batch=4, precision="float64", optimiser=RULES["large"]) for _ in range(2))
+    for each, steps in ((ours, ("step", "step_alone")), (twice, ("step", "step"))):
+        each.build(graph, dict(weights.initial(graph)))
+        batch = each.to_device(synthetic(graph, 4, 1))
+        for name in steps:
+            getattr(each, name)(batch)
+    for name, values in ours.parameters().items():
+        np.testing.assert_array_equal(values, twice.parameters()[name])
+
+
+@pytest.mark.parametrize("strategy", ["single", *STORES])
+@pytest.mark.parametrize(("tuning", "words"), [("default", "gluon.Trainer, "), ("tuned", "_update, one a parameter")])
+def test_notes_name_the_optimiser_and_no_staleness(trainer, strategy, tuning, words):
+    ours = trainer(strategy=strategy, tuning=tuning)
+    ours.build(networks.one_convolution(), dict(weights.initial(networks.one_convolution())))
+    ours.begin_training()
+    assert words in ours.notes()["optimiser"]
+    assert "staleness" not in ours.notes(), "nobody updates meanwhile"
+
+
 class TestAlike(Alike):
-    framework, library, words = "MXNet", "MXNet", "indexing of arrays in memory"
-    updates = ()  # test_optimisers.py compares every one, in every strategy
+    framework, library, module, words = "MXNet", "MXNet", "mxnet", "indexing of arrays in memory"
+    timing = ({"tuning": "tuned"}, {"tuning": "default", "strategy": "kvstore_local", "devices": 2})
+    updates = tuple(
+        {"rule": rule, "precision": precision, "tuning": tuning, "strategy": strategy, "devices": devices}
+        for rule, precision in (("large", "float32"), ("large", "float64"), ("sgd", "float64"))
+        for tuning in ("default", "tuned")
+        for strategy, devices in (("single", 1), ("kvstore_local", 2), ("kvstore_device", 2))
+    )
+    exact, near = 2e-5, 1e-6  # rates and momenta are float32 in MXNet
 
     def devices(self):
         return mx.context.num_gpus()

@@ -167,6 +167,28 @@ def test_what_seldom_exchanges_or_hands_on_activations_has_no_share_of_the_wire(
     assert periodic == ["block_momentum"]
 
 
+@pytest.mark.parametrize(
+    ("adapter", "ranks", "devices"),
+    [
+        ("jax", set(), {"pmap"}),
+        (
+            "mxnet",
+            {"dist_sync", "dist_device_sync", "dist_async"},
+            {"kvstore_local", "kvstore_device", "dist_device_sync"},
+        ),
+        (
+            "tensorflow",
+            {"multiworker_mirrored", "parameter_server"},
+            {"mirrored", "keras_fit", "coordinator", "model_parallel"},
+        ),
+    ],
+)
+def test_strategies_say_where_they_spread(adapter, ranks, devices):
+    strategies = adapters()[adapter].capabilities.strategies
+    assert {each.name for each in strategies if each.distributed} == ranks
+    assert {each.name for each in strategies if each.several_devices} == devices
+
+
 MXNET, TENSORFLOW = "adapters/mxnet/server.py", "adapters/tensorflow/server.py"
 TF = {"servers": 2, "threads": 2}
 

@@ -10,24 +10,18 @@ import torch
 from adapters.pytorch import candidates
 from adapters.pytorch.candidates import WAYS, by_way, choose, knob_of, tried
 from adapters.pytorch.lower import attempt
+from adapters.pytorch.net import Net
+from suite.worker.contract import Unsupported
 from tests.support import proofs
+from tests.support.errors import raising
+from tests.support.networks import drawn, one_layer, pointwise
 from tests.support.trainers import setup_with_knobs
 from workloads import weights
-from workloads.build import Builder
+from workloads.graph import Graph
 
 TUNED = setup_with_knobs(tuning="tuned")
 CODE = __file__
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
-
-
-def pointwise():
-    """Two 1x1 convolutions and two dense layers, with biases and without; one of 1x1 in steps of two."""
-    b = Builder("pointwise", (6, 9, 9), 5)
-    x = b.relu("relu", b.conv_bn("wide", "input", 8, 1))
-    x = b.conv_relu("narrow", b.conv_relu("strided", x, 8, 1, stride=2), 4, 1)
-    x = b.graph.add("hidden", "dense", (b.flatten("flat", x),), out=7, bias=False)
-    b.head(b.dense("fc", x, 5))
-    return b.graph
 
 
 HAS_WAYS = [layer for layer in pointwise().layers if knob_of(layer)]
@@ -226,3 +220,18 @@ def test_a_user_without_a_home_folder_keeps_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert chosen()["fc"] == "onednn"
     assert not list(tmp_path.iterdir())
+
+
+def test_what_torch_cannot_pool_is_unsupported():
+    graph = one_layer("max_pool", {"kernel": 2, "stride": 2, "pad": 2})
+    with raising(Unsupported, "it", 2):
+        Net(graph, drawn(graph), False)
+
+
+def test_places_are_used_again():
+    graph = Graph("chain", (6, 9, 9), 7)
+    x = "input"
+    for index in range(10):
+        x = graph.add(f"relu{index}", "relu", (x,))
+    graph.add_head(graph.add("out", "dense", (graph.add("flat", "flatten", (x,)),), out=7))
+    assert Net(graph, drawn(graph), True)._size == 1

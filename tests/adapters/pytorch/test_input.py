@@ -13,8 +13,8 @@ from adapters.pytorch.decoding import centre
 from suite.worker.photographs import Photographs
 from suite.worker.sources import FolderSource
 from suite.worker.threaded import batches_of_indices
-from tests.support import data, processes
-from tests.support.errors import raising
+from tests.adapters.alike_reading import Reading
+from tests.support import processes
 from tests.support.pictures import ODD
 from workloads.catalogue import PHOTOGRAPHS
 from workloads.graph import Graph
@@ -22,43 +22,6 @@ from workloads.graph import Graph
 
 def levels(source, normalised):
     return source.photographs.levels(normalised)
-
-
-@pytest.mark.parametrize(
-    ("tuning", "readers", "augment"),
-    [("default", 0, "centre"), ("default", 2, "random"), ("tuned", 2, "centre"), ("tuned", 0, "random")],
-)
-def test_files_come_in_order_with_the_views_pixels(trainer, folder, seen, tuning, readers, augment):
-    source = FolderSource(str(folder), (3, 32, 32))
-    view = seen(source, augment=augment)
-    ours = trainer(readers=readers, batch=4, tuning=tuning)
-    ours.open_input(view)
-    wanted, images = batches_of_indices(view, ours.setup), []
-    for _ in range(5):  # two epochs
-        batch, indices = ours.as_numpy(ours.next_batch()), next(wanted)
-        assert batch.labels.tolist() == [view.sample(i)[1] for i in indices]
-        assert (batch.images.dtype, batch.images.flags.c_contiguous) == (np.float32, True)
-        off = np.abs(levels(source, batch.images) - levels(source, np.stack([view.sample(i)[0] for i in indices])))
-        # Pillow rounds between its two passes, torch too, each in its own way.
-        assert off.max() < (1.01 if (tuning, augment) == ("tuned", "centre") else 1e-3)
-        assert off.mean() < 0.1
-        images += list(zip(indices, batch.images, strict=True))
-    epochs = [{view.index(at): image for at, image in images[i : i + 10]} for i in (0, 10)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
-    same = [np.array_equal(epochs[0][i], epochs[1][i]) for i in range(10)]
-    assert all(same) if augment == "centre" else not any(same)
-
-
-def test_two_ranks_share_an_epoch(trainer, folder, seen):
-    source, found = FolderSource(str(folder), (3, 32, 32)), []
-    for rank in (0, 1):
-        ours = trainer(readers=0, batch=5)
-        ours.setup = ours.setup._replace(rank=rank, world=2)
-        ours.open_input(seen(source))
-        found += list(ours.as_numpy(ours.next_batch()).images)
-    plain = np.stack([source.sample(i)[0] for i in range(10)])
-    nearest = [int(((plain - image) ** 2).sum((1, 2, 3)).argmin()) for image in found]
-    assert sorted(nearest) == list(range(10))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -91,29 +54,6 @@ def test_torchs_scaling_is_pillows(tmp_path, name):
     assert off.mean() < 0.1
 
 
-@pytest.mark.parametrize("readers", [0, 2])
-def test_what_cannot_be_read_is_skipped_and_told(trainer, folder, seen, readers):
-    (folder / "ants" / "3.jpg").write_bytes(b"not a picture")
-    view = seen(FolderSource(str(folder), (3, 32, 32)), on_error="skip")
-    ours = trainer(readers=readers, batch=5)
-    ours.open_input(view)
-    for _ in range(4):
-        assert ours.next_batch().images.shape == (5, 32, 32, 3)
-    (told,) = view.skipped()
-    assert "ants/3.jpg" in told
-
-
-@pytest.mark.parametrize(("readers", "tuning"), [(0, "tuned"), (0, "default"), (1, "tuned")])
-@pytest.mark.parametrize("damage", [b"not a picture", data.BOMB])
-def test_an_unreadable_image_is_named(trainer, folder, seen, readers, tuning, damage):
-    for path in folder.glob("*/*.jpg"):
-        path.write_bytes(damage)
-    ours = trainer(readers=readers, tuning=tuning)
-    ours.open_input(seen(FolderSource(str(folder), (3, 32, 32))))
-    with raising(OSError, ".jpg"):
-        ours.next_batch()
-
-
 DYING = """
 import os, psutil
 from tests.support.trainers import by_strategy
@@ -137,3 +77,15 @@ def test_no_reader_outlives_a_rank_that_dies(folder):
     assert len(readers) >= 3, "two readers and the resource tracker"
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in readers if psutil.pid_exists(pid)], timeout=20)
     assert not alive
+
+
+class TestReading(Reading):
+    most = 1.01  # Pillow rounds between its two passes, torch too, each in its own way
+
+
+class TestDefaultReading(Reading):
+    most = 0.01
+
+    @pytest.fixture
+    def trainer(self, trainer):
+        return partial(trainer, tuning="default")

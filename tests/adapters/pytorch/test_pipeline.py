@@ -24,12 +24,10 @@ def network():
     return b.graph
 
 
-@pytest.mark.parametrize(
-    ("schedule", "world", "tuning"), [("gpipe", 2, "default"), ("1f1b", 2, "tuned"), ("1f1b", 3, "default")]
-)
-def test_a_pipeline_is_proven(proven, schedule, world, tuning):
+@pytest.mark.parametrize(("schedule", "world"), [("gpipe", 2), ("1f1b", 3)])
+def test_a_pipeline_is_proven(proven, schedule, world):
     knobs = {"schedule": schedule, "microbatches": 4}
-    proven(network(), world, pieces=4, strategy="pipeline", model_parallel_size=world, tuning=tuning, **knobs)
+    proven(network(), world, pieces=4, strategy="pipeline", model_parallel_size=world, tuning="default", **knobs)
 
 
 def test_pipelines_side_by_side_are_proven(proven):

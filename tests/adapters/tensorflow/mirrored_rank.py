@@ -34,9 +34,9 @@ def prove_and_exchange(trainer, graph, folder):
     trainer.communicate()
     keep("shared", trainer.averaged)
     trainer.update()
-    for number, step in enumerate((trainer.step, trainer.step_alone, trainer.step)):
+    for name, step in (("whole", trainer.step), ("alone", trainer.step_alone), ("after", trainer.step)):
         step(placed)
-        keep(f"step{number}", [net.trainable for net in trainer.nets])
+        keep(name, [net.trainable for net in trainer.nets])
     return dict(found, maximum=trainer.maximum(float(trainer.setup.rank)))
 
 

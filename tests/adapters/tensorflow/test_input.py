@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +13,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from adapters.tensorflow import input as tfrecord
 from adapters.tensorflow import pixels
 from suite.worker.photographs import random_box
 from suite.worker.sources import ArraySource
 from suite.worker.threaded import batches_of_indices
 from suite.worker.view import InMemory, View
+from tests.adapters.alike_reading import Reading
 from tests.adapters.tensorflow.pictures import CROP, levels_apart, of, read
 from tests.support import data, processes
 from tests.support.errors import raising
@@ -35,19 +36,6 @@ def folder(photographs, tmp_path):
 @pytest.fixture
 def arrays(tmp_path):
     return ArraySource(data.noise(tmp_path / "digits.npz", 10, side=8), (1, 8, 8))
-
-
-@pytest.mark.parametrize("readers", [0, 3])
-def test_files_come_in_order_with_the_pixels_of_the_plain_source(opened, photographs, readers):
-    ours, view = opened(of(photographs), (3, CROP, CROP), readers=readers, batch=4)
-    assert ours.notes()["reader"].startswith("tf.data: decode_and_crop_jpeg")
-    wanted = batches_of_indices(view, ours.setup)
-    for batch, indices in zip(read(ours, 7), wanted, strict=False):  # runs into the fourth epoch
-        samples = [view.sample(index) for index in indices]
-        assert batch.labels.tolist() == [label for _, label in samples]
-        apart = levels_apart(batch.images, np.stack([image for image, _ in samples]))
-        assert apart.max() < 2.01, "a level for the rounding of each of Pillow's two passes"
-        assert apart.mean() < 0.3
 
 
 @pytest.mark.parametrize(("mode", "readers"), [("disk", 0), ("disk", 2), ("memory", 1)])
@@ -83,16 +71,6 @@ def test_images_reach_the_device_as_they_are(opened, photographs, options):
 
 
 # --- random crops -----------------------------------------------------------------------------------
-
-
-def test_random_crops_are_other_ones_in_every_epoch_and_the_same_again(opened, photographs):
-    epochs = []
-    for _ in range(2):
-        ours, _ = opened(of(photographs), (3, CROP, CROP), {"augment": "random"}, readers=2, batch=9)
-        epochs += [batch.images for batch in read(ours, 2)]
-    np.testing.assert_array_equal(epochs[0], epochs[2])
-    np.testing.assert_array_equal(epochs[1], epochs[3])
-    assert min(np.abs(a - b).max() for a, b in itertools.product(epochs[0], epochs[1])) > 0.0
 
 
 def boxed(width, height):
@@ -211,23 +189,6 @@ def test_fewer_samples_than_ranks_are_refused(opened, arrays, packed):
 # --- threads ----------------------------------------------------------------------------------------
 
 
-def test_closing_ends_the_threads(opened, photographs, packed):
-    def threads():
-        return len(os.listdir("/proc/self/task"))
-
-    opened(of(photographs), (3, CROP, CROP), readers=2)[0].close()  # what TensorFlow starts once
-    before = threads()
-    for source in (of(photographs), packed):
-        ours, _ = opened(source, (3, CROP, CROP), readers=3)
-        ours.next_batch()
-        assert threads() > before
-        ours.close()
-    give_up = time.monotonic() + 20
-    while threads() > before and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert threads() <= before
-
-
 ENDING = """
 import sys
 from tests.support.trainers import by_strategy
@@ -254,3 +215,11 @@ def test_a_process_ends_in_the_midst_of_reading(arrays, tmp_path):
     environ = processes.variables()
     done = subprocess.run([sys.executable, "-c", script], env=environ, timeout=120, check=False)
     assert done.returncode == 3
+
+
+class TestReading(Reading):
+    formats, most = ("tfrecord",), 2.01  # a level for the rounding of each of Pillow's two passes
+    words = (("files", "tf.data: decode_and_crop_jpeg"), ("tfrecord", "tf.data on TFRecord: 2 parts in turns"))
+
+    def records(self, folder):
+        return folder / "part-00001" / tfrecord.FILE

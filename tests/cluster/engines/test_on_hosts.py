@@ -14,40 +14,17 @@ from cluster.lab.state import entering
 from suite.results.run_folder import RunFolder
 from tests.cluster.engines.clusters import Node
 from tests.cluster.engines.conftest import ENGINES
+from tests.support import plans
 from tests.support.started import wait_until
 from workloads.networks.mnist import mnist_small
 
 DAEMON = re.compile(r"deploy\.worker\.Worker|raylet/raylet")
 
-PLAN = """
-name = "hosts"
 
-[defaults]
-workload = "mnist_small"
-data = "synthetic"
-adapter = "{adapter}"
-strategy = "{strategy}"
-nodes = 2
-passes = ["native"]
-batch = 2
-silence_limit = 60
-time_limit = 120
-
-[sampling]
-quick = true
-warmup_steps = 2
-warmup_limit = 0.1
-steps = 5
-seconds = 0.0
-processes = 1
-
-[[cases]]
-hosts = {hosts}
-"""
-
-
-def plan(hosts, adapter="pytorch", strategy="ddp"):
-    return PLAN.format(hosts=list(hosts), adapter=adapter, strategy=strategy)
+def plan(hosts, adapter="pytorch", strategy="ddp", **sampling):
+    limits = {"silence_limit": 60, "time_limit": 120}
+    case = {"adapter": adapter, "strategy": strategy, "nodes": 2, "hosts": list(hosts), "batch": 2, **limits}
+    return plans.brief(case, sampling=sampling)
 
 
 @pytest.fixture
@@ -110,8 +87,7 @@ def test_a_node_that_is_lost_ends_the_case_in_time_and_nothing_is_left(
     engine, variables, laboratory, head_node, pytorch, tmp_path, lose, how
 ):
     hosts = laboratory.layout.hosts
-    endless = plan(hosts).replace("seconds = 0.0", "seconds = 600.0")
-    (tmp_path / "plan.toml").write_text(endless)
+    (tmp_path / "plan.toml").write_text(plan(hosts, seconds=600.0))
     options = ("--launcher", engine, "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
     tokens, own = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
     with subprocess.Popen(tokens, env={**own, **variables}, cwd=tmp_path, stdout=subprocess.DEVNULL) as command:

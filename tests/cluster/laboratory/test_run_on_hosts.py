@@ -13,42 +13,20 @@ from cluster.logins import AGENT
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
 from suite.worker.messages import ExchangeTimes
+from tests.support import plans
 from tests.support.started import wait_until
 from workloads.networks.mnist import mnist_small
 
-PLAN = """
-name = "hosts"
-
-[defaults]
-workload = "mnist_small"
-data = "synthetic"
-adapter = "tiny"
-strategy = "mpi"
-launcher = "mpiexec"
-nodes = 2
-passes = ["native"]
-time_limit = 120
-
-[sampling]
-quick = true
-warmup_steps = 2
-warmup_limit = 0.1
-steps = 5
-seconds = 0.0
-processes = 1
-
-[[cases]]
-batch = 2
-knobs = { dies = 1, signal = "SIGKILL" }
-
-[[cases]]
-batch = 4
-ranks = [1, 2]
-
-[[cases]]
-batch = 6
-knobs = { quiet = true }
-"""
+PLAN = plans.brief(
+    {"batch": 2, "knobs": {"dies": 1, "signal": "SIGKILL"}},
+    {"batch": 4, "ranks": [1, 2]},
+    {"batch": 6, "knobs": {"quiet": True}},
+    adapter="tiny",
+    strategy="mpi",
+    launcher="mpiexec",
+    nodes=2,
+    time_limit=120,
+)
 
 
 @pytest.fixture
@@ -114,40 +92,14 @@ def test_communication_that_kept_off_the_wire_is_no_number(laboratory, real, hea
     assert all((rank.wire["eth0"].sent_bytes > moved / 2) == (not shared) for rank in record.ranks)
 
 
-CUT = """
-name = "cut"
-
-[defaults]
-workload = "mnist_small"
-data = "synthetic"
-adapter = "pytorch"
-strategy = "ddp"
-launcher = "ssh"
-nodes = 2
-passes = ["native"]
-silence_limit = 8
-
-[sampling]
-quick = true
-warmup_steps = 2
-warmup_limit = 0.1
-steps = 5
-seconds = 3.0
-processes = 1
-
-[[cases]]
-batch = 2
-
-[[cases]]
-batch = 4
-"""
+CUT = {"adapter": "pytorch", "strategy": "ddp", "launcher": "ssh", "nodes": 2, "silence_limit": 8}
 
 
 def test_a_link_cut_under_gloo_is_a_case_that_ends_in_time_and_the_next_goes_on(
     laboratory, pytorch, head_node, tmp_path
 ):
     hosts = laboratory.layout.hosts
-    (tmp_path / "plan.toml").write_text(CUT)
+    (tmp_path / "plan.toml").write_text(plans.brief({"batch": [2, 4]}, sampling={"seconds": 3.0}, **CUT))
     options = ("--hosts", ",".join(hosts), "--python", f"pytorch={pytorch}", "--no-proofs", "-o", "run", "--json")
     tokens, variables = head_node(sys.executable, "-m", "suite.cli", "run", "plan.toml", *options)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -14,39 +14,17 @@ from cluster.lab.state import entering
 from cluster.slurm.private import Node, missing
 from suite.results.run_folder import RunFolder
 from suite.worker.job import decode
+from tests.support import plans
 
-PLAN = """
-name = "jobs"
-
-[defaults]
-workload = "mnist_small"
-data = "synthetic"
-adapter = "tiny"
-strategy = "mpi"
-nodes = 2
-passes = ["native"]
-time_limit = 60
-
-[sampling]
-quick = true
-warmup_steps = 2
-warmup_limit = 0.1
-steps = 5
-seconds = 0.0
-processes = 1
-
-[[cases]]
-batch = 2
-knobs = { dies = 1, signal = "SIGKILL" }
-
-[[cases]]
-batch = 3
-knobs = { pace = 20.0 }
-
-[[cases]]
-batch = 4
-ranks = 2
-"""
+PLAN = plans.brief(
+    {"batch": 2, "knobs": {"dies": 1, "signal": "SIGKILL"}},
+    {"batch": 3, "knobs": {"pace": 20.0}},
+    {"batch": 4, "ranks": 2},
+    adapter="tiny",
+    strategy="mpi",
+    nodes=2,
+    time_limit=60,
+)
 
 # Open MPI's abort lets Slurm kill the other rank, too, and srun may hear of either first; then the record says so.
 ALONE = "rank 1 was ended by SIGKILL"
