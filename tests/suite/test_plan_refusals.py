@@ -1,5 +1,4 @@
 import io
-import os
 import re
 import time
 from collections.abc import Callable
@@ -13,10 +12,11 @@ from suite.errors import RequestError
 from suite.plan import load, resolve
 from suite.plan.overrides import overrides_from
 from suite.plan.read import LARGEST
+from suite.worker.machine import cores
 from tests.support.errors import raising
 
 Write = Callable[[str], Path]
-CORES = len(os.sched_getaffinity(0))
+CORES = cores()
 
 GOOD = """\
 name = "x"

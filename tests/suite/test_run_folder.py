@@ -18,6 +18,7 @@ from suite.results.rank_report import models
 from suite.results.records import About, Host
 from suite.results.run_folder import RunFolder
 from suite.results.stored import CASES, FORMAT, LARGEST, SMALL, Outsized, parsed, read, readable, text_of
+from suite.worker.machine import cores
 from suite.worker.messages import Machine
 from tests.reports.made_run import MadeRun, case_of
 from tests.support.errors import raising
@@ -250,7 +251,7 @@ def test_this_host_is_described_and_what_is_no_run_folder_is_refused(
     assert records.load() == [1.23, 0.5, 0.25]
     found = records.this_host()
     assert (found.host, found.python) == (socket.gethostname(), platform.python_version())
-    assert (found.cores, found.cores_installed) == (len(os.sched_getaffinity(0)), os.cpu_count())
+    assert (found.cores, found.cores_installed) == (cores(), os.cpu_count())
     assert found.machine.kernel == platform.release()
     with pytest.raises(RequestError) as refused:
         RunFolder.open(tmp_path)
