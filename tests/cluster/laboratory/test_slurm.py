@@ -162,6 +162,7 @@ def test_within_a_step_ranks_of_mpiexec_meet_on_this_host(name, job, real):
     ]
     done = subprocess.run(step, cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["ok"]), done.stdout + done.stderr
+    wait_until(lambda: squeue() == [])  # srun's own job leaves its node a moment later
 
 
 def test_within_a_job_that_has_all_nodes_a_job_of_slurm_s_says_what_to_do(job, monkeypatch):
