@@ -21,7 +21,12 @@ FAR, FAR_IN_SHORT = {"float64": 1e-6, "float32": 1e-4}, 5e-2  # relative errors 
 
 
 def cut(graph: Graph, layers: int) -> Graph:
-    """Return the network that ends after that many layers, with those that the last one reads."""
+    """Return the network that ends after that many layers, with those that the last one reads.
+
+    Without a layer it is another network, whose images have several channels: a flatten layer that mixes them up shows.
+    """
+    if not layers:
+        graph = Graph(graph.name, (2, 3, 4), graph.classes)
     wanted = {graph.layers[layers - 1].name if layers else "input"}
     for layer in reversed(graph.layers[:layers]):
         if layer.name in wanted:
