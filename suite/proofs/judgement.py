@@ -14,6 +14,7 @@ from workloads.catalogue import Workload
 from workloads.graph import Graph
 
 OUTPUTS = {"logits": "the output of forward", "predict": "the output of predict"}  # one tensor each
+ROUNDED = "in float64 all is right: look for numbers that are rounded to a shorter precision"
 FORWARD = ("logits", "statistics")  # the results of the forward pass, independent of gradients
 
 
@@ -45,7 +46,7 @@ def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str =
     kept: dict[str, list[float | None]] = {kind: [*values] for kind, values in losses.items()}
     return Verdict(
         passed=not problems,
-        reason="; ".join([*problems[:5], *more, *_cause({found.what for found in failed})]),
+        reason="; ".join([*problems[:5], *more, *_cause(failed)]),
         worst=worst,
         losses=messages.ProofLosses(**kept),
         errors=errors,
@@ -85,6 +86,8 @@ def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Iden
     if in_float64 is not None and not in_float64.passed:
         reasons.append(f"in float64: {in_float64.reason}")
         passed = False
+    elif in_float64 is not None and not measured.passed:
+        reasons.append(ROUNDED)
     verdict = measured.but(passed=passed, reason="; ".join(filter(None, reasons)))
     return verdict, None if in_float64 is None else Identity.model_validate(in_float64)
 
@@ -138,15 +141,16 @@ def _sentence(found: Finding, wrong: dict[str, str], factors: dict[str, float]) 
     return f"{what} is off by {found.error:.2g} (allowed {found.tolerance:.2g}){multiple}"
 
 
-def _cause(failed: set[str]) -> list[str]:
-    """Return where to look, for the kinds of results that are off; nothing if that is not clear."""
-    tensors = {what for what in failed if not what.endswith("loss")}
-    if tensors == {"predict"}:
+def _cause(failed: list[Finding]) -> list[str]:
+    """Return where to look, for the results that are off; nothing if that is not clear."""
+    tensors = {found.what for found in failed if not found.what.endswith("loss")}
+    first_step = any(found.what == "native loss" and found.tensor == "iteration 1" for found in failed)
+    if tensors == {"predict"} and not first_step:
         return ["training is right: look at `predict`"]
     if not tensors:
         return ["the tensors are right: look at `loss`"] if failed else []
     if all("native" in what or what == "predict" for what in tensors):
-        if "first native movement" not in tensors:
+        if "first native movement" not in tensors and not first_step:
             return [
                 "the staged iterations and the first native step are right: look at what `step` keeps between steps"
             ]

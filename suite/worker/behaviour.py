@@ -139,7 +139,10 @@ class Look:
         self._batch = trainer.to_device(Batch(images, labels))
         for name in self._task.looks:
             self._outbox.send(Phase("the check of %s (its first calls may compile)" % name))
-            yield from getattr(self, "_" + name)()
+            found = list(getattr(self, "_" + name)())
+            yield from found
+            if found and name == "laziness":  # steps that are only queued would pile up
+                return
 
     def _staged(self) -> Iterator[str]:
         trainer = self._trainer

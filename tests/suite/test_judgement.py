@@ -5,7 +5,7 @@ import pytest
 from suite.contracts.launcher import LOGINS
 from suite.processes.attempt import Attempt
 from suite.processes.evidence import Login, lost_logins
-from suite.proofs.judgement import joined, judge
+from suite.proofs.judgement import ROUNDED, joined, judge
 from suite.proofs.tolerances import distances, tolerance
 from suite.results.records import Verdict
 from suite.worker.messages import Proof, ProofLosses, decode, encode
@@ -168,3 +168,15 @@ def test_a_line_that_is_no_login_is_passed_over(tmp_path):
     lines = ['{"host": "far", "code": 255, "time_s": 1.5}', '{"host": "near", "code": "255", "time_s": 2.0}', "{", ""]
     (tmp_path / LOGINS).write_text("\n".join(lines))
     assert lost_logins(tmp_path) == [Login("far", 255, 1.5)]
+
+
+def test_a_first_native_loss_that_is_off_points_to_the_step():
+    losses = GOOD.losses._replace(native=[9.0, *GOOD.losses.native[1:]])
+    off = GOOD._replace(errors=dict(GOOD.errors, predict={"logits": 0.5}), losses=losses)
+    assert "look at `step`" in judge(attempt(off), WORKLOAD, FLOAT32).reason
+
+
+def test_a_failure_in_a_short_precision_alone_says_so():
+    wrong = judge(attempt(GOOD._replace(errors=dict(GOOD.errors, gradient={"fc1.weight": 0.5}))), WORKLOAD, FLOAT32)
+    assert joined(wrong, judge(attempt(GOOD), WORKLOAD, FLOAT32))[0].reason.endswith(ROUNDED)
+    assert ROUNDED not in joined(wrong, wrong)[0].reason
