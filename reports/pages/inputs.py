@@ -34,8 +34,9 @@ def inputs(report: Report) -> Section | None:
         lines: list[list[Content]] = []
         for name, fed in zip(names, group.cases, strict=True):
             row, gap = fed.row, measured(fed.gap) if fed.gap else ""
+            part = row.waited_share.value if row.waited_share else None
             cells = [report.head(name, row), measured(row.rate), gap, milliseconds(row.waited)]
-            cells += [share(row.waited_share), share(row.computing_share)]
+            cells += [share(part), share(row.computing_share)]
             lines.append([*cells, measured(row.reader.interval if row.reader else None), _reading(fed), words(fed)])
         bodies.append(Body(lines, title))
         several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
@@ -99,10 +100,12 @@ def words(fed: Fed) -> str:
 
 
 def _waits(fed: Fed) -> str:
-    added, within = fed.row.waited_share or 0.0, fed.row.waited_interval
+    within = fed.row.waited_share
     if within and within.low <= 0.0 < within.high and fed.waits is None:
         return "how much of an iteration is waiting is not determined"
-    return f"{share(added)} of an iteration is waiting" if added > 0 else "reading adds nothing to an iteration"
+    waiting = within is not None and within.value > 0
+    part = share(within.value if within else None)
+    return f"{part} of an iteration is waiting" if waiting else "reading adds nothing to an iteration"
 
 
 def _named(found: Sequence[Group]) -> list[tuple[str, Group, list[str]]]:

@@ -315,8 +315,7 @@ class InputWait:
     """The time that input adds to a native step of a process group, and the speed of input when nothing else runs."""
 
     waited: float | None  # seconds: native less native on resident batches; None without that pass
-    share: float | None  # of the native step
-    interval: Difference | None  # of that share
+    share: Difference | None  # of the native step
     alone: Values  # seconds of every io_only step, on the slowest rank; empty if the pass was not run
 
 
@@ -331,5 +330,5 @@ def input_wait(ranks: Sequence[Rank]) -> InputWait | None:
     reading = pairs(ranks, RESIDENT)
     if reading:
         native, added = fmean([native for native, _ in reading]), difference(reading)
-        return InputWait(added.value, added.value / native, added.scaled(1 / native), steps)
-    return InputWait(None, None, None, steps) if steps.size else None
+        return InputWait(added.value, added.scaled(1 / native), steps)
+    return InputWait(None, None, steps) if steps.size else None

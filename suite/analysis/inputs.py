@@ -31,7 +31,7 @@ class Fed:
     @property
     def waits(self) -> bool | None:
         """True if waiting takes a noticeable part of its iteration; None if the interval leaves that open."""
-        share = self.row.waited_interval
+        share = self.row.waited_share
         if share is None or share.low <= NOTICED < share.high:
             return None
         return share.low > NOTICED
@@ -111,12 +111,12 @@ def unhindered(row: Row, end: str = "value") -> Rates:
     `end`: `low` or `high` for the least or the most waiting that a lone process leaves possible.
     """
     # Only some processes run the pass that measures the wait.
-    known = [process for process in row.measured if process.input_wait and process.input_wait.interval]
+    known = [process for process in row.measured if process.input_wait and process.input_wait.share]
     steps = {}
     for process in known or row.measured:
         wait, share = process.input_wait, 0.0
-        if wait and wait.interval:
-            share = getattr(wait.interval, end) if len(known) == 1 else wait.share or 0.0
+        if wait and wait.share:
+            share = getattr(wait.share, end if len(known) == 1 else "value")
         steps[process.round] = process.step_seconds * (1.0 - min(share, 0.99))
     rates = rates_of(steps, row.case.global_batch)
     assert rates is not None

@@ -108,18 +108,13 @@ class Row:
 
     @property
     def waited(self) -> float | None:
-        """Seconds that input adds to a native step: the mean over processes, around which `waited_interval` lies."""
+        """Seconds that input adds to a native step: the mean over processes."""
         return _mean([process.input_wait.waited for process in self.measured if process.input_wait])
-
-    @property
-    def waited_share(self) -> float | None:
-        """Input's share of the native wall time: the mean over processes."""
-        return _mean([process.input_wait.share for process in self.measured if process.input_wait])
 
     @property
     def computing_share(self) -> float | None:
         """The share of the native wall time in which devices do not wait for input; None without that measurement."""
-        return None if self.waited_share is None else 1 - self.waited_share
+        return 1 - self.waited_share.value if self.waited_share else None
 
     @property
     def startup(self) -> Startup | None:
@@ -128,10 +123,10 @@ class Row:
         return Startup(*map(median, zip(*known, strict=True))) if known else None
 
     @property
-    def waited_interval(self) -> Difference | None:
-        """The interval of that share."""
+    def waited_share(self) -> Difference | None:
+        """Input's share of the native wall time: the mean over processes, with its interval."""
         waits = [process.input_wait for process in self.measured]
-        known = [wait.interval for wait in waits if wait and wait.interval]
+        known = [wait.share for wait in waits if wait and wait.share]
         return joined_differences(known) if known else None
 
     @cached_property
@@ -257,7 +252,7 @@ class Row:
             "budget_seconds": self.budget and self.budget.to_dict(),
             "input": {
                 "waited_seconds": self.waited,
-                "waited_share": self.waited_share,
+                "waited_share": self.waited_share and self.waited_share.value,
                 "computing_share": self.computing_share,
                 "reader_samples_per_second": self.reader and self.reader.interval,
             },
