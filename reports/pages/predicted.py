@@ -14,12 +14,14 @@ from reports.pages.scaling import wrong_model
 from suite.analysis.panels import devices
 from suite.analysis.wording import number, share
 from suite.predict.prediction import Answer, Asked, predict
-from suite.predict.scenario import MODEL_ERROR, SCHEDULES, Scenario
+from suite.predict.scenario import MODEL_ERROR, SCHEDULES
 
-FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the bandwidth
-SPEEDS = (0.5, 1.0, 2.0, 4.0)  # of the device
-SIZES = (1, 2, 4, 8, 16, 64, 256)
-TRAININGS = 4  # that have a grid, which takes time to compute
+# Steps of each control: times the bandwidth, microseconds more latency, times the speed. More make reports slow.
+STEPS = {"bandwidth": (0.1, 1.0, 10.0), "latency": (0.0, 30.0, 300.0), "speed": (0.5, 1.0, 2.0)}
+USUAL = {"bandwidth": 1, "latency": 0, "speed": 1}
+EXCHANGES = ("ring", "tree", "halving")  # algorithms that are tried besides a training's own
+SIZES = (1, 4, 16, 64, 256)
+TRAININGS = 2  # that have a grid
 
 
 def predicted(report: Report) -> Section | None:
@@ -78,14 +80,16 @@ def what_if(report: Report) -> Section | None:
     found = [answer.asked for answer in report.predicted[0] if answer.asked.scenario.stages == 1][:TRAININGS]
     if not found or report.single:
         return None
-    grids = [grid(asked) for asked in found]
-    content = json.dumps({"sizes": SIZES, "trainings": grids}, separators=(",", ":")).replace("<", "\\u003c")
+    algorithms = list(dict.fromkeys([*EXCHANGES, *(asked.scenario.network.algorithm for asked in found)]))
+    grids = [grid(asked, algorithms) for asked in found]
+    content = json.dumps({"trainings": grids}, separators=(",", ":")).replace("<", "\\u003c")
     fields: dict[str, Content] = {}
-    for name, choices in (("training", [one["label"] for one in grids]), ("schedule", list(SCHEDULES))):
-        options = [tag("option", choice, value=index) for index, choice in enumerate(choices)]
+    choices = {"training": [one["label"] for one in grids], "schedule": list(SCHEDULES), "all-reduce": algorithms}
+    for name, names in choices.items():
+        options = [tag("option", choice, value=index) for index, choice in enumerate(names)]
         fields[name] = tag("select", options, name=name)
-    for name, steps in (("bandwidth", FACTORS), ("speed", SPEEDS)):
-        ends = {"min": 0, "max": len(steps) - 1, "step": 1, "value": steps.index(1.0), "data_steps": json.dumps(steps)}
+    for name, steps in STEPS.items():
+        ends = {"min": 0, "max": len(steps) - 1, "step": 1, "value": USUAL[name], "data_steps": json.dumps(steps)}
         fields[name] = [tag("input", type="range", name=name, **ends), tag("output")]
     words = {"speed": "device speed"}
     controls = [tag("label", tag("span", words.get(name, name)), field) for name, field in fields.items()]
@@ -94,33 +98,30 @@ def what_if(report: Report) -> Section | None:
     body = [tag("form", controls, class_="controls", id="controls"), tag("p", role="status", id="answer"), figure, data]
     axes = "Both axes are logarithmic; thin: ideal; dashed: as fitted; grey dots: measured."
     body.append(note(f"Computed by stagebench predict. {axes}"))
-    return Section("what_if", "What if the link, the schedule or the device were others?", body)
+    return Section("what_if", "What if the link, the exchange or the device were others?", body)
 
 
-def grid(asked: Asked) -> dict[str, Any]:
-    """Return samples/s by schedule, bandwidth, device speed and devices, in the order of the axes above."""
+def grid(asked: Asked, algorithms: Sequence[str]) -> dict[str, Any]:
+    """Return samples/s by schedule, algorithm, STEPS and devices, the last one changing fastest."""
     sizes = [size for size in SIZES if size <= (asked.together or size)]
-    rates = []
-    for schedule, factor, speed in product(SCHEDULES, FACTORS, SPEEDS):
-        rates += [_short(predict(_changed(asked, size, schedule, factor, speed), size).rate) for size in sizes]
-    between = asked.scenario.network.between
+    own, rates = asked.scenario.network, []
+    between = own.between
+    kinds = list(product(SCHEDULES, algorithms))
+    for (schedule, algorithm), (wider, more, faster) in product(kinds, product(*STEPS.values())):
+        link = replace(between, alpha=between.alpha + 1e-6 * more, beta=between.beta / wider)
+        network = replace(own, between=link, algorithm=algorithm)
+        for size in sizes:
+            scenario = asked.on(size, schedule).slower(compute=1 / faster)
+            scenario = scenario.but(compute_error=0.0, link_error=0.0, model_error=0.0, network=network)
+            rates.append(float(f"{predict(scenario, size).rate:.4g}"))
     return {
         "label": asked.label,
         "sizes": sizes,
-        "schedule": list(SCHEDULES).index(asked.scenario.schedule),
-        "bandwidth": 1e-6 / between.beta if between.beta else None,
+        "usual": {
+            "schedule": list(SCHEDULES).index(asked.scenario.schedule),
+            "all-reduce": list(algorithms).index(own.algorithm),
+        },
+        "units": {"bandwidth": 1e-6 / between.beta if between.beta else None, "latency": 1e6 * between.alpha},
         "measured": [[devices, rate.value] for devices, rate in asked.measured.items()],
         "rates": rates,
     }
-
-
-def _changed(asked: Asked, size: int, schedule: str, factor: float, speed: float) -> Scenario:
-    scenario = (
-        asked.on(size, schedule).slower(compute=1 / speed).but(compute_error=0.0, link_error=0.0, model_error=0.0)
-    )
-    between = scenario.network.between
-    return scenario.but(network=replace(scenario.network, between=replace(between, beta=between.beta / factor)))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

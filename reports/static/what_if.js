@@ -5,20 +5,21 @@
   const form = document.getElementById("controls");
   if (!form) return;
   const { trainings } = JSON.parse(document.getElementById("grid").textContent);
-  const inputs = form.elements, steps = Object.fromEntries(["bandwidth", "speed"].map((name) => [name, JSON.parse(inputs[name].dataset.steps)]));
+  const inputs = form.elements, choices = ["schedule", "all-reduce"], factors = ["bandwidth", "latency", "speed"], axes = [...choices, ...factors];
+  const steps = Object.fromEntries(factors.map((name) => [name, JSON.parse(inputs[name].dataset.steps)]));
+  const length = (name) => steps[name]?.length ?? inputs[name].options.length;
 
-  function rates(one, schedule, bandwidth, speed) {
-    const at = (schedule * steps.bandwidth.length + bandwidth) * steps.speed.length + speed;
-    return one.rates.slice(at * one.sizes.length, (at + 1) * one.sizes.length);
+  function rates(one, at) {
+    const first = axes.reduce((index, name) => index * length(name) + at[name], 0) * one.sizes.length;
+    return one.rates.slice(first, first + one.sizes.length);
   }
-  const usual = (name) => steps[name].indexOf(1);
+  const usual = (one) => ({ ...one.usual, ...Object.fromEntries(factors.map((name) => [name, Number(inputs[name].defaultValue)])) });
 
   function draw() {
     const one = trainings[inputs.training.value];
-    const [schedule, bandwidth, speed] = ["schedule", "bandwidth", "speed"].map((name) => Number(inputs[name].value));
-    const now = rates(one, schedule, bandwidth, speed);
-    const fitted = rates(one, one.schedule, usual("bandwidth"), usual("speed"));
-    const outputs = { bandwidth: one.bandwidth === null ? "free" : `${number(one.bandwidth * steps.bandwidth[bandwidth])} MB/s`, speed: `${number(steps.speed[speed])}×` };
+    const now = rates(one, Object.fromEntries(axes.map((name) => [name, Number(inputs[name].value)]))), fitted = rates(one, usual(one));
+    const step = (name) => steps[name][inputs[name].value];
+    const outputs = { bandwidth: one.units.bandwidth === null ? "free" : `${number(one.units.bandwidth * step("bandwidth"))} MB/s`, latency: `${number(one.units.latency + step("latency"))} µs`, speed: `${number(step("speed"))}×` };
     for (const [name, words] of Object.entries(outputs)) inputs[name].nextElementSibling.textContent = words;
 
     const ideal = one.sizes.map((size) => size * now[0]), every = [...now, ...fitted, ...ideal, ...one.measured.map(([, rate]) => rate)];
@@ -39,11 +40,11 @@
     document.getElementById("answer").textContent = `On ${one.sizes[at]} devices: ${number(now[at])} samples/s, ${number((100 * now[at]) / (one.sizes[at] * now[0]))} % of ${one.sizes[at]} times one; as fitted ${number(fitted[at])}.`;
   }
 
-  inputs.training.addEventListener("input", () => {
-    inputs.schedule.value = trainings[inputs.training.value].schedule;
-    for (const name of Object.keys(steps)) inputs[name].value = usual(name);
-  });
+  function reset() {
+    for (const [name, at] of Object.entries(usual(trainings[inputs.training.value]))) inputs[name].value = at;
+  }
+  inputs.training.addEventListener("input", reset);
   form.addEventListener("input", draw);
-  inputs.schedule.value = trainings[0].schedule;
+  reset();
   draw();
 })();

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from reports.command import import_
 from reports.pages import overview
-from reports.pages.predicted import FACTORS, SPEEDS, grid
+from reports.pages.predicted import STEPS, grid
 from reports.site.build import FILES, put, write_single
 from reports.site.many import COMPARED, write
 from reports.site.serve import server
@@ -325,27 +326,33 @@ def test_the_grid_of_what_if_is_what_predict_says() -> None:
     layers = tuple(LayerCost(f"layer{index}", *cost) for index, cost in enumerate(costs))
     network = Network(Link(3e-5, 4e-9, 1e-10), Link(1e-6, 1e-10), 4)
     scenario = Scenario(8, layers, network, "wfbp", h2d=0.003, update=0.007, interference=0.3)
-    found = grid(Asked("made up", scenario, (), {}, together=100))
-    assert found["sizes"] == [1, 2, 4, 8, 16, 64]
+    algorithms = ("ring", "tree")
+    found = grid(Asked("made up", scenario, (), {}, together=100), algorithms)
+    assert found["sizes"] == [1, 4, 16, 64]
     rates = iter(found["rates"])
-    for schedule in SCHEDULES:
-        for factor in FACTORS:
-            for speed in SPEEDS:
-                for size in found["sizes"]:
-                    link = Link(3e-5, 4e-9 / factor, 1e-10)
-                    own = scenario.batched(100 / size / 8).slower(compute=1 / speed)
-                    own = own.but(schedule=schedule, network=Network(link, Link(1e-6, 1e-10), 4))
-                    assert next(rates) == pytest.approx(predict(own, size).rate, rel=1e-3)
+    for schedule, algorithm, wider, more, faster in product(SCHEDULES, algorithms, *STEPS.values()):
+        for size in found["sizes"]:
+            link = Link(3e-5 + 1e-6 * more, 4e-9 / wider, 1e-10)
+            own = scenario.batched(100 / size / 8).slower(compute=1 / faster)
+            own = own.but(schedule=schedule, network=Network(link, Link(1e-6, 1e-10), 4, algorithm))
+            assert next(rates) == pytest.approx(predict(own, size).rate, rel=1e-3)
+    assert not list(rates)
 
 
-def test_another_link_redraws_the_prediction(page: Any, site: Path) -> None:
+@pytest.mark.parametrize("control", ["bandwidth", "latency", "all-reduce", "device speed"])
+def test_another_choice_redraws_the_prediction(page: Any, site: Path, control: str) -> None:
     opened(page, site / "predicted.html")
-    before = page.locator("#answer").inner_text()
-    page.get_by_label("bandwidth").press("Home")
-    after = page.locator("#answer").inner_text()
+    field = page.get_by_label(control)
+    said = "(one) => `${document.getElementById('answer').textContent} ${one.nextElementSibling?.textContent}`"
+    before = field.evaluate(said)
+    if control == "all-reduce":
+        field.select_option("tree")
+    else:
+        field.press("End" if control == "latency" else "Home")
+    after = field.evaluate(said)
     assert after != before
-    assert after.partition("as fitted")[2] == before.partition("as fitted")[2]
-    assert page.get_by_label("bandwidth").input_value() == "0"
+    assert after.partition("as fitted")[2].split()[0] == before.partition("as fitted")[2].split()[0]
+    assert field.input_value() == {"all-reduce": "1", "latency": "2"}.get(control, "0")
 
 
 def test_a_served_page_shows_by_itself_what_was_measured_meanwhile(browser: Any, tmp_path: Path) -> None:
