@@ -35,7 +35,7 @@ def overview(report: Report, answers: Mapping[str, Section]) -> Section:
             first = [matrix(report), *first, note(rest)]
         parts.append(tag("section", first))
     cards = [card for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
-    parts.append(tag("section", report.drawn("overview", cards, "three")) if cards else None)
+    parts.append(tag("section", report.drawn("overview", cards)) if cards else None)
     found = [f"{panel.title}: {verdict(panel)}." for panel in report.groups[:FIRST]]
     return Section("overview", title, parts, also, found)
 

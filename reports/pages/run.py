@@ -123,11 +123,10 @@ class Report(Standing):
         words = [mark_ for mark_ in row.marks if mark_ not in self.shared_marks]
         return joined([mark(word, meaning(word), word in DISQUALIFYING) for word in words])
 
-    def drawn(self, section: str, charts: Iterable[Chart], kind: str = "") -> Markup:
+    def drawn(self, section: str, charts: Iterable[Chart]) -> Markup:
         """Return panels side by side. Each chart is also a file, whose name is its section and its setting."""
         figures = [chart.html(self._file(section, chart)) for chart in charts]
-        kind = kind or ("three" if len(figures) == 3 else "")
-        return tag("div", figures, class_=f"panels {kind}".strip()) if figures else Markup()
+        return tag("div", figures, class_="panels three" if len(figures) == 3 else "panels") if figures else Markup()
 
     def few(self, section: str, charts: Sequence[Chart], drawn: int, what: str = "charts") -> list[Content]:
         """Return the first `drawn` panels; the others are folded away."""
