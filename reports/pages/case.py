@@ -23,7 +23,7 @@ from suite.analysis.machine import Gpu
 from suite.analysis.measured import Process, Profile
 from suite.analysis.panels import Name, Panel, labels, titles
 from suite.analysis.rows import Row
-from suite.analysis.standing import verdict
+from suite.analysis.standing import learnt, verdict
 from suite.analysis.stats import Values
 from suite.analysis.wording import (
     UNKNOWN,
@@ -124,7 +124,7 @@ def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | Non
 def headline(row: Row) -> str:
     """Return a case's result in a line: speed, verdict, proof; or why it has none."""
     if row.rate is None:
-        return f"{row.outcome}{': ' if row.reason else ''}{row.reason}"
+        return learnt(row) if row.outcome == "ok" else f"{row.outcome}{': ' if row.reason else ''}{row.reason}"
     words = f"{number(row.rate.value)} samples/s{bracketed(row.rate)}"
     if row.against:
         words += f": {row.against.verdict}"

@@ -168,3 +168,10 @@ def verdict(panel: Panel) -> str:
         return f"{listed(first)} share the lead"
     name, next_ = next((name, row.against) for name, row in panel.pairs if row.against and not row.against.leads)
     return f"{first[0]} leads; {called(panel, name)} is next with {percent(next_.ratio.value)}"
+
+
+def learnt(row: Row) -> str:
+    """Return the best accuracy of a training; "" where nothing was learnt."""
+    found = [process.learnt for process in row.processes if process.learnt and process.learnt.epochs]
+    best = [one.best for one in found]
+    return f"accuracy {max(best):.4f}, epochs {max(len(one.epochs) for one in found)}" if best else ""

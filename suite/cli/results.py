@@ -13,7 +13,7 @@ from suite.analysis.comparability import FOREIGN
 from suite.analysis.compare_runs import SMALL, processes_needed, processes_noise
 from suite.analysis.panels import Name, Panel, by_group
 from suite.analysis.rows import Row
-from suite.analysis.standing import FEW, FIRST, WIDEST, Standing, verdict
+from suite.analysis.standing import FEW, FIRST, WIDEST, Standing, learnt, verdict
 from suite.analysis.stats import Interval
 from suite.analysis.summary import summarise, unused_records
 from suite.analysis.wording import interval, milliseconds, number, percent
@@ -88,7 +88,7 @@ def _panels(standing: Standing, width: int) -> Iterator[str]:
     """Yield the lines of the comparisons, then those of the other rows with a result."""
     panels = standing.groups[:FIRST]
     compared = {row.id for panel in standing.groups for row in panel.rows}
-    rest = [row for row in standing.rows if row.id not in compared and (row.rates or _learnt(row))]
+    rest = [row for row in standing.rows if row.id not in compared and (row.rates or learnt(row))]
     names = [name for panel in (*panels, *by_group(rest)) for name in panel.names]
     column = _name_width(names, width // 2)
     if panels:
@@ -151,7 +151,7 @@ def _others(standing: Standing, rows: Sequence[Row], column: int, width: int) ->
             return
         yield from textwrap.wrap(_plain(panel.title), width)
         for name, row in panel.pairs[:FEW]:
-            result = f"{number(row.speed)} samples/s" if row.rates else _learnt(row)
+            result = f"{number(row.speed)} samples/s" if row.rates else learnt(row)
             ends = f" ({interval(row.rate)})" if row.rate and row.rate.scatters else ""
             efficiency = f"{percent(row.scaling.efficiency.value)} of ideal scaling" if row.scaling else ""
             words = _plain(" · ".join(filter(None, [f"{result}{ends}", efficiency, *_own_marks(standing, row)])))
@@ -165,13 +165,6 @@ def _others(standing: Standing, rows: Sequence[Row], column: int, width: int) ->
 
 def _own_marks(standing: Standing, row: Row) -> list[str]:
     return [mark for mark in row.marks if mark not in standing.shared_marks and mark != FOREIGN]
-
-
-def _learnt(row: Row) -> str:
-    """Return the best accuracy of a training; "" where nothing was learnt."""
-    found = [process.learnt for process in row.processes if process.learnt and process.learnt.epochs]
-    best = [one.best for one in found]
-    return f"accuracy {max(best):.4f}, epochs {max(len(one.epochs) for one in found)}" if best else ""
 
 
 def _name_width(names: Sequence[Name], most: int) -> int:
@@ -205,7 +198,7 @@ def _full(standing: Standing, rows: Sequence[Row], width: int) -> Iterator[str]:
             figures = [cells[row.id][each].rjust(size) for each, size in zip(columns, sizes, strict=True)]
             yield "  ".join([first.ljust(column), *figures]).rstrip()
             yield from more
-            words = [_learnt(row), *_beside_speed(row), *_own_marks(standing, row)]
+            words = [learnt(row), *_beside_speed(row), *_own_marks(standing, row)]
             line = _plain(", ".join(filter(None, words)))
             yield from textwrap.wrap(line, width, initial_indent="    ", subsequent_indent="    ")
     hidden = [name for name in COLUMNS if name not in columns and any(cells[row.id][name] for row in rows)]
