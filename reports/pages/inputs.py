@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from reports.charts.html import Body, Content, measured, note, table
-from reports.charts.rows import Rows, bar, linear, top
+from reports.charts.rows import Rows
 from reports.pages.run import Report, Section
 from suite.analysis.inputs import Fed, Group, groups
 from suite.analysis.panels import SHOWN, Name, beside_others, differences, kept_whole, labels, titles
 from suite.analysis.rows import Row
-from suite.analysis.stats import Interval
-from suite.analysis.wording import bracketed, listed, milliseconds, number, share
+from suite.analysis.wording import listed, milliseconds, number, share
 from suite.contracts.case import Case
 from suite.text import grouped
 from suite.worker.case_parts import Input
@@ -160,7 +159,7 @@ def _modes(report: Report, found: Sequence[Group]) -> list[Rows]:
                 for name, fed in zip(names, shown, strict=True)
                 if fed.row.rate
             ]
-            charts.append(_bars(report, title, setting, bars, warning))
+            charts.append(report.bars(title, setting, bars, key=KEY, warning=warning))
     return charts
 
 
@@ -178,18 +177,6 @@ def _place(case: Case) -> tuple[object, ...]:
         place.device_count,
         place.threads,
     )
-
-
-def _bars(
-    report: Report, title: str, setting: str, bars: Sequence[tuple[Name, Row, Interval, str]], warning: str
-) -> Rows:
-    scale, entries = linear(top(rate for _, _, rate, _ in bars)), []
-    for name, row, rate, shade in bars:
-        words = f"{number(rate.value)} samples/s{bracketed(rate)}"
-        entries.append(report.entry(name, row, bar(scale, rate, shade), number(rate.value), words))
-    shades = {shade for *_, shade in bars}
-    key = {shade: word for shade, word in KEY.items() if shade in shades}
-    return Rows(title, setting, scale, entries, "samples/s", "samples/s", key, warning=warning)
 
 
 def _on_fewest_devices(rows: Iterable[Row]) -> list[Row]:
@@ -217,4 +204,4 @@ def _readers(report: Report, members: Sequence[Row]) -> Rows | None:
     ]
     title = f"{max(bars, key=lambda each: each[2].value)[0].words} reads fastest"
     setting = f"{cases[0].workload} · {cases[0].data_name} · readers alone"
-    return _bars(report, title, setting, bars, warning)
+    return report.bars(title, setting, bars, key=KEY, warning=warning)

@@ -10,11 +10,13 @@ from markupsafe import Markup
 from reports.charts.html import Body, Content, folded, joined, mark, note, small, tag
 from reports.charts.html import Entry as Line
 from reports.charts.lines import Lines
-from reports.charts.rows import Entry, Rows
+from reports.charts.rows import Entry, Rows, bar, linear, top
 from suite.analysis.comparability import DISQUALIFYING, meaning
 from suite.analysis.panels import SHOWN, Name, Panel
 from suite.analysis.rows import Row
 from suite.analysis.standing import Standing
+from suite.analysis.stats import Interval
+from suite.analysis.wording import bracketed, number
 from suite.plan.text import values_of
 from suite.predict.from_run import beside_measured
 from suite.predict.prediction import Answer
@@ -118,6 +120,25 @@ class Report(Standing):
     ) -> Entry:
         """Return a chart's row about a case."""
         return Entry(name.title, track, value, name.detail, share, kind, row.case.adapter, words, self.case(row))
+
+    def bars(
+        self,
+        title: str,
+        setting: str,
+        drawn: Sequence[tuple[Name, Row, Interval, str]],
+        unit: str = "samples/s",
+        key: Mapping[str, str] | None = None,
+        warning: str = "",
+    ) -> Rows:
+        """Return values with their intervals as bars from zero; the last of each is its colour, one of `key`."""
+        scale, entries = linear(top(found for _, _, found, _ in drawn)), []
+        for name, row, found, shade in drawn:
+            value = number(found.value)
+            words, kind = f"{value} {unit}{bracketed(found)}", "lead" * (shade == "lead")
+            entries.append(self.entry(name, row, bar(scale, found, shade), value, words, kind=kind))
+        shades = {shade for *_, shade in drawn}
+        used = {shade: word for shade, word in (key or {}).items() if shade in shades}
+        return Rows(title, setting, scale, entries, unit, unit, used, warning=warning)
 
     def marks(self, row: Row) -> Markup:
         words = [mark_ for mark_ in row.marks if mark_ not in self.shared_marks]

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from reports.charts.html import Body, Content, folded, measured, note, small, table, tag
-from reports.charts.rows import Rows, bar, box, interval, linear, logarithmic, top
+from reports.charts.rows import Rows, box, interval, linear, logarithmic
 from reports.imports.programs import notes_of
 from reports.pages.run import Report, Section
 from suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
@@ -15,7 +15,7 @@ from suite.analysis.comparability import DISQUALIFYING
 from suite.analysis.panels import SHOWN, Name, Panel, by_group, for_charts, title
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values, outliers
-from suite.analysis.wording import bracketed, in_words, milliseconds, number, percent
+from suite.analysis.wording import in_words, milliseconds, number, percent
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.text import grouped
@@ -66,19 +66,13 @@ _DEFINITIONS = (
 
 
 def _speeds(report: Report, panel: Panel) -> Rows:
-    scale, entries = linear(top(row.rate for row in panel.rows if row.rate)), []
-    for name, row in panel.pairs:
-        assert row.rate
-        words, kind = (
-            f"{number(row.speed)} samples/s{bracketed(row.rate)}",
-            "lead" * bool(row.against and row.against.leads),
-        )
-        entries.append(report.entry(name, row, bar(scale, row.rate), number(row.speed), words, kind=kind))
     slowest, fastest = panel.rows[-1].speed, panel.rows[0].speed
     title = f"{number(fastest / slowest)} times between fastest and slowest"
     if slowest == fastest:
         title = f"{panel.names[0].words}: {number(fastest)}"
-    return Rows(title, panel.title, scale, entries, "samples/s", "samples/s", warning=panel.warning)
+    leads = {row.id: "lead" for row in panel.rows if row.against and row.against.leads}
+    drawn = [(name, row, row.rate, leads.get(row.id, "rest")) for name, row in panel.pairs if row.rate]
+    return report.bars(title, panel.title, drawn, warning=panel.warning)
 
 
 def _aside(rows: Iterable[Row]) -> Iterator[Markup]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from reports.charts.html import Body, Content, measured, small, table, tag
 from reports.charts.lines import Line, Lines
-from reports.charts.rows import Rows, bar, linear, top
+from reports.charts.rows import Rows
 from reports.pages.communication import gradient_bytes, hidden_part
 from reports.pages.method import software_of
 from reports.pages.run import Chart, Report, Section
@@ -22,7 +22,7 @@ from suite.analysis.panels import Panel, beside_others, by_network, labels
 from suite.analysis.panels import title as named
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
-from suite.analysis.wording import bracketed, mebibytes, memory, number
+from suite.analysis.wording import mebibytes, memory, number
 from suite.plan.networks import network_of
 from suite.results.records import Host
 from suite.results.run_folder import RunFolder
@@ -182,16 +182,11 @@ def _iterations(report: Report, panel: Panel) -> Rows | None:
     for name, row in zip(labels([row.case for row in kept]), kept, strict=True):
         assert row.rate
         ends = [row.case.global_batch / rate for rate in (row.rate.value, row.rate.high, row.rate.low)]
-        drawn.append((name, row, Interval(ends[0], ends[1], ends[2], row.rate.processes)))
+        drawn.append((name, row, Interval(ends[0], ends[1], ends[2], row.rate.processes), "rest"))
     if not drawn:
         return None
-    scale, entries = linear(top(one for *_, one in drawn), " s"), []
-    for name, row, one in drawn:
-        words = f"{number(one.value)} s{bracketed(one)}"
-        entries.append(report.entry(name, row, bar(scale, one), number(one.value), words))
     title = f"{min(drawn, key=lambda each: each[2].value)[0].words} takes least"
-    setting, axis = f"{panel.title} · seconds per iteration", "seconds per iteration"
-    return Rows(title, setting, scale, entries, "seconds", axis, warning=warning)
+    return report.bars(title, f"{panel.title} · seconds per iteration", drawn, "seconds", warning=warning)
 
 
 def _speed_ups(panel: Panel, over_nodes: bool) -> Lines | None:
