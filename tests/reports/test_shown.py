@@ -75,7 +75,18 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
     assert 'href="index.html#cases"' in accuracy["learning"]
 
 
-SHORTENED = ("overview", "speed", "stages", "scaling", "communication", "inputs", "learning", "evidence", "run")
+SHORTENED = (
+    "overview",
+    "speed",
+    "startup",
+    "stages",
+    "scaling",
+    "communication",
+    "inputs",
+    "learning",
+    "evidence",
+    "run",
+)
 
 
 def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, monkeypatch):
@@ -84,7 +95,7 @@ def test_every_section_with_a_line_for_each_case_says_where_it_is_cut(tmp_path, 
         monkeypatch.setattr(f"reports.pages.{module}.SHOWN", 2)
     found = {name: Page(html).text for name, html in sections(render(folder, summarise(folder))).items()}
     cut = {name: int(said[1]) for name, text in found.items() if (said := re.search(r"The first 2 of (\d+) ", text))}
-    of_speed, of_devices = dict.fromkeys(("speeds", "steps", "stages"), 15), {"scaling": 8, "aggregation": 8}
+    of_speed, of_devices = dict.fromkeys(("speeds", "steps", "startup", "stages"), 15), {"scaling": 8, "aggregation": 8}
     of_cases = {"proofs": 20, "outcomes": 22, "notes": 19}
     assert cut == {**of_speed, **of_devices, **of_cases, "layers": 6, "input": 7, "learning": 4}
     monkeypatch.undo()
