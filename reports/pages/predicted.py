@@ -104,8 +104,8 @@ def what_if(report: Report) -> Section | None:
 def grid(asked: Asked, algorithms: Sequence[str]) -> dict[str, Any]:
     """Return samples/s by schedule, algorithm, STEPS and devices, the last one changing fastest."""
     sizes = [size for size in SIZES if size <= (asked.together or size)]
-    own, rates = asked.scenario.network, []
-    between = own.between
+    own, between, rates = asked.scenario.network, asked.scenario.network.between, []
+    alone: dict[float, float] = {}  # one device exchanges nothing: its rate depends on its speed alone
     kinds = list(product(SCHEDULES, algorithms))
     for (schedule, algorithm), (wider, more, faster) in product(kinds, product(*STEPS.values())):
         link = replace(between, alpha=between.alpha + 1e-6 * more, beta=between.beta / wider)
@@ -113,7 +113,10 @@ def grid(asked: Asked, algorithms: Sequence[str]) -> dict[str, Any]:
         for size in sizes:
             scenario = asked.on(size, schedule).slower(compute=1 / faster)
             scenario = scenario.but(compute_error=0.0, link_error=0.0, model_error=0.0, network=network)
-            rates.append(float(f"{predict(scenario, size).rate:.4g}"))
+            known = alone.get(faster) if size == 1 else None
+            rates.append(known or float(f"{predict(scenario, size).rate:.4g}"))
+            if size == 1:
+                alone[faster] = rates[-1]
     return {
         "label": asked.label,
         "sizes": sizes,
