@@ -63,13 +63,14 @@ def details(report: Report) -> Iterator[File]:
     panels = {row.id: panel for panel in report.groups for row in panel.rows}
     called = {row.id: title for row, title in zip(report.rows, titles([row.case for row in report.rows]), strict=True)}
     names = {row.id: name for panel in report.groups for name, row in panel.pairs}
+    charts = {id(panel): speeds_of(report, panel) for panel in report.groups}
     pieces: dict[str, dict[str, Any]] = {}
     for row in report.rows:
         name = names.get(row.id) or labels([row.case])[0]
         staged: Mapping[str, Any] = next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
         found = {
             "title": f"{name.title}, {row.case.workload}",
-            "html": str(_page(report, row, name, called[row.id], panels.get(row.id), own)),
+            "html": str(_page(report, row, name, called[row.id], own, _comparison(row, panels.get(row.id), charts))),
             "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
             "stages": [
                 [word(stage), ticks(np.asarray(seconds)), stage] for stage, seconds in staged.items() if any(seconds)
@@ -87,7 +88,7 @@ def ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | None, own: Collection[str]) -> Markup:
+def _page(report: Report, row: Row, name: Name, setting: str, own: Collection[str], comparison: list[Rows]) -> Markup:
     case, foreign = row.case, FOREIGN in row.marks
     data = f"{case.data_name}{f' from {case.input.mode}' if case.data != 'synthetic' else ''}"
     above = tag("p", " · ".join(filter(None, [case.strategy, setting, data])), class_="eyebrow")
@@ -98,7 +99,7 @@ def _page(report: Report, row: Row, name: Name, setting: str, panel: Panel | Non
     ]
     parts: list[Content] = [tag("div", above, tag("h1", f"{name.title}, {case.workload}"), also, class_="masthead")]
     parts.append(tag("ul", marks, class_="findings") if marks else None)
-    panels = [*([_comparison(report, row, panel)] if panel else []), *([_stages(row)] if row.budget else [])]
+    panels = [*comparison, *([_stages(row)] if row.budget else [])]
     parts.append(tag("div", below_title([one.html() for one in panels]), class_="panels"))
     results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
     columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
@@ -138,15 +139,17 @@ def headline(row: Row) -> str:
     return words if row.outcome in ("ok", FOREIGN) else f"{words}; {row.outcome}: {row.reason}"
 
 
-def _comparison(report: Report, row: Row, panel: Panel) -> Rows:
-    """Return the case's comparison with its row marked, and the fastest others."""
-    chart = speeds_of(report, panel)
+def _comparison(row: Row, panel: Panel | None, charts: Mapping[int, Rows]) -> list[Rows]:
+    """Return the case's comparison with its row marked, and the fastest others; nothing of a case in none."""
+    if panel is None:
+        return []
+    chart = charts[id(panel)]
     at = next(index for index, other in enumerate(panel.rows) if other.id == row.id)
     entries = list(chart.entries)
     entries[at] = replace(entries[at], kind=f"{entries[at].kind} here".strip())
     kept = [entries[index] for index in sorted({*range(min(NEIGHBOURS - 1, len(entries))), at})]
     more = f"{len(entries) - len(kept)} more cases are in this comparison." if len(kept) < len(entries) else ""
-    return replace(chart, title=verdict(panel), entries=kept, note=more)
+    return [replace(chart, title=verdict(panel), entries=kept, note=more)]
 
 
 def _stages(row: Row) -> Rows:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -18,6 +19,7 @@ from suite.analysis.summary import unused_records
 from suite.analysis.wording import bracketed, milliseconds, number, of_bound, percent, scientific, share
 from suite.text import counted
 
+MOST = 12  # rows of a chart here
 PIECE = 500  # lines of the table in one file, of those beyond the first SHOWN
 KEY = {"lead": "leads: no case is detectably faster", "slower": "slower"}
 
@@ -26,7 +28,7 @@ def overview(report: Report, answers: Mapping[str, Section]) -> Section:
     """Return the first screen; `answers` are the sections of the other pages, one of which may answer the plan."""
     title, also = answer(report, answers)
     parts: list[Content] = [_trust(report), _warnings(report)]
-    speeds = [speeds_of(report, panel) for panel in report.groups[:FIRST]]
+    speeds = [_short(speeds_of(report, panel)) for panel in report.groups[:FIRST]]
     if speeds:
         unit = tag("span", "Speed in % of the fastest; line: 95 % interval of that ratio", class_="unit")
         first: list[Content] = [key(KEY, unit), report.drawn("overview", speeds)]
@@ -34,10 +36,18 @@ def overview(report: Report, answers: Mapping[str, Section]) -> Section:
             rest = f"The first {FIRST} of {len(report.groups)} comparisons; the others are in the table below."
             first = [matrix(report), *first, note(rest)]
         parts.append(tag("section", first))
-    cards = [card for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
+    cards = [_short(card) for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
     parts.append(tag("section", report.drawn("overview", cards)) if cards else None)
     found = [f"{panel.title}: {verdict(panel)}." for panel in report.groups[:FIRST]]
     return Section("overview", title, parts, also, found)
+
+
+def _short(chart: Rows) -> Rows:
+    """Return the chart without rows beyond the first MOST, which would make the page of a large run slow."""
+    left = len(chart.entries) - MOST
+    return (
+        replace(chart, entries=chart.entries[:MOST], note=f"{left} more are in the table below.") if left > 0 else chart
+    )
 
 
 # The section that answers what a plan asks; all other plans ask who is the fastest.
@@ -158,7 +168,7 @@ def pieces(report: Report) -> Iterator[tuple[str, str]]:
         for title, line in flat[first : first + PIECE]:
             cells = [tag("td", cell, class_=kind) for cell, kind in zip(line.cells[1:], kinds, strict=True)]
             rows.append([title, line.kind, line.of, str(joined([tag("th", line.cells[0], scope="row"), cells]))])
-        content = json.dumps(rows, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+        content = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)  # of a file: no `</script>` ends it
         yield f"cases-{index}.js", f"stagebench.cases({content});\n"
 
 
