@@ -31,7 +31,7 @@ def closed_sum(budget):
     return sum(getattr(budget, stage) or 0.0 for stage in STAGES)
 
 
-def test_one_rank_has_no_communication_and_other_closes_the_sum():
+def test_only_several_devices_have_communication_and_other_closes_the_sum():
     budget = budget_of([rank(0)])
     assert budget.native == pytest.approx(1.0)
     assert budget.io == 0.0
@@ -41,6 +41,10 @@ def test_one_rank_has_no_communication_and_other_closes_the_sum():
     assert budget.other == pytest.approx(1.0 - (0.3 + 0.4 + 0.05 + 0.01) * 11 / 3)
     assert closed_sum(budget) == pytest.approx(budget.native, rel=1e-12)
     assert budget.instrumentation_overhead == pytest.approx(1.25)
+    exchanging = budget_of([rank(0, compute_only=turns((1.0, 0.75), (1.0, 0.75)), comm_only=steps(2.0))], devices=2)
+    assert exchanging.communication == pytest.approx(0.25)
+    assert exchanging.hidden == pytest.approx(0.25)
+    assert budget_of([rank(0)], devices=2).communication is None
 
 
 def test_differences_are_means_of_pairs_with_intervals():
@@ -212,13 +216,6 @@ def test_stages_the_residual_and_the_overhead_have_intervals_over_processes():
     assert found["forward"].processes == 3
     without = over_processes([*budgets, replace(budgets[0], update=None)])
     assert "update" not in without.intervals, "a process has no figure"
-
-
-def test_several_devices_of_one_rank_do_exchange():
-    exchanging = budget_of([rank(0, compute_only=turns((1.0, 0.75), (1.0, 0.75)), comm_only=steps(2.0))], devices=2)
-    assert exchanging.communication == pytest.approx(0.25)
-    assert exchanging.hidden == pytest.approx(0.25)
-    assert budget_of([rank(0)], devices=2).communication is None
 
 
 def test_waiting_for_other_parts_is_in_the_closed_sum_and_has_no_figure_where_nobody_tells_it_apart():

@@ -170,10 +170,15 @@ def test_records_hold_loss_and_waiting_for_input(sampling):
         assert 0.003 <= waited <= step - 0.003
 
 
-def test_resident_data_go_to_the_device_once(sampling):
+def test_resident_data_go_to_the_device_once_and_take_turns(sampling):
     trainer, made = passes(sampling, feed=resident)
     made.run("native")
     assert [call for call in trainer.calls if call != "maximum"] == ["step"] * STEPS
+    trainer = toy.ToyTrainer(trainers.setup())
+    feed = resident(trainer)
+    seen = [feed.place(feed.read()).images[0, 0, 0, 0] for _ in range(2 * RESIDENT)]
+    assert len(set(seen)) == RESIDENT
+    assert seen[:RESIDENT] == seen[RESIDENT:]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ def test_a_trainer_that_cannot_leave_its_exchange_out_says_so():
         Plain(trainers.setup(world=2)).step_alone(None)
 
 
-def test_every_replica_makes_its_own_synthetic_batches_again_and_again_the_same():
+def test_every_replica_makes_its_own_synthetic_batches_and_a_proof_s_parts_are_the_whole():
     graph = by_name()["mnist_small"].graph()
     first, second, again = (own_synthetic(graph, 4, 5, replica) for replica in (0, 1, 0))
     assert len(first) == RESIDENT
@@ -245,17 +250,6 @@ def test_every_replica_makes_its_own_synthetic_batches_again_and_again_the_same(
     assert all((one.images == other.images).all() for one, other in zip(first, again))
     everything = np.stack([batch.images for batch in first + second]).reshape(2 * RESIDENT, -1)
     assert len(np.unique(everything[:, 0])) == 2 * RESIDENT
-
-
-def test_resident_batches_take_turns(sampling):
-    trainer = toy.ToyTrainer(trainers.setup())
-    feed = resident(trainer)
-    seen = [feed.place(feed.read()).images[0, 0, 0, 0] for _ in range(2 * RESIDENT)]
-    assert len(set(seen)) == RESIDENT
-    assert seen[:RESIDENT] == seen[RESIDENT:]
-
-
-def test_parts_of_a_proof_s_batch():
     whole = synthetic(by_name()["mnist_small"].graph(), 8, 5)
     assert whole.labels.dtype == "int64"
     assert set(whole.labels) <= set(range(10))
@@ -359,7 +353,7 @@ class PartToy(toy.ToyTrainer):
         return {"forward": 0.002, "backward": 0.001}
 
 
-def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
+def test_waiting_for_other_parts_is_a_stage_of_its_own_where_there_are_parts(sampling):
     sleeping = {"sleep": {"forward": 0.004, "backward": 0.004}}
     trainer = PartToy(trainers.setup(world=4, model_parallel_size=2, batch=8, knobs=sleeping))
     made = Passes(trainer, streamed(trainer), Loop(trainer, sampling, lambda **_: None))
@@ -369,9 +363,6 @@ def test_waiting_for_other_parts_is_a_stage_of_its_own(sampling):
     assert min(stages["forward"]) >= 0.002
     assert sum(map(sum, stages.values())) == pytest.approx(record.wall_s, rel=0.05)
     assert record.samples == 3 * 8 / 2, "a network's batch counts once over its ranks"
-
-
-def test_without_parts_there_is_no_such_stage(sampling):
     _, made = passes(sampling, world=2)
     assert "bubble" not in made.run("staged").stage_s
 
