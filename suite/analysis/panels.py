@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from suite import plugins
@@ -39,7 +38,6 @@ class Name(NamedTuple):
         return f"{self.title} {self.detail}".strip()
 
 
-@cache
 def title(adapter: str) -> str:
     """Return a framework's name as its adapter writes it; the adapter's own where it is not installed."""
     known = plugins.adapters().get(adapter)
@@ -53,12 +51,13 @@ def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:
     """
     strategies = {(case.adapter, case.placement.words, case.strategy) for case in cases}
     several = Counter((adapter, place) for adapter, place, _ in strategies)
+    called = {adapter: title(adapter) for adapter in {case.adapter for case in cases}}
     found = []
     for case, differing, own in zip(
         cases, differences(cases, TITLED if titled else ()), _own_knobs(cases), strict=True
     ):
         plain = case.strategy == "single" and several[case.adapter, case.placement.words] == 1
-        found.append(Name(title(case.adapter), " · ".join([*([] if plain else [case.strategy]), *differing, *own])))
+        found.append(Name(called[case.adapter], " · ".join([*([] if plain else [case.strategy]), *differing, *own])))
     return found
 
 

@@ -37,7 +37,15 @@ def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Simple
     startable.adapters["alpha"].backends = (
         *(Backend(name, "text over TCP", f"wires:{kind}", "ddp") for name, kind in kinds.items()),
         Backend("narrow", "one operation", "wires:Wire", "ddp", ("broadcast",)),
-        Backend("elsewhere", "", "wires:Wire", "ddp", environment="nowhere", remedy="tox run -e nowhere"),
+        Backend(
+            "elsewhere",
+            "",
+            "wires:Wire",
+            "ddp",
+            environment="nowhere",
+            requires=("nowhere",),
+            remedy="tox run -e nowhere",
+        ),
     )
     return startable
 
