@@ -56,7 +56,7 @@ def verify(
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
 
     With them each strategy and tuning is proven on `probe`, a network of every layer kind, and its `behaviour` is
-    checked: dropout, `predict`, `step_alone`, threads, and that no call puts off its work.
+    checked: dropout, `predict`, `step_alone`, and that no call puts off its work.
 
     The table names each proof's worst tensor, the one nearest to its bound; `identity` is float64's.
     Exit code 1 when a proof failed. What an adapter refuses, or this machine lacks, is named; in JSON `passed` is null.

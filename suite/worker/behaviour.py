@@ -27,7 +27,7 @@ from workloads.weights import for_proof
 
 TASKS = "/proc/self/task"
 TRY_S = 0.5  # of processor time: the system counts it in hundredths of a second
-LIMIT_S, BRIEF_S = 10.0, 1.0  # in which several threads may show that they are, and one thread that it is one
+LIMIT_S = 10.0  # in which several threads may show that they are
 
 
 def busy_threads(work: Callable[[], None], enough: float, limit_s: float) -> Optional[float]:
@@ -70,7 +70,7 @@ ROUNDS = 8  # 2048 draws: their share's deviation is 0.0096
 SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, as a sign of life; a gradient is larger
-TOGETHER = 1.3  # busy threads, at least, if the case has several; one thread has less
+TOGETHER = 1.3  # busy threads, at least, if the case has several
 LAZY_ROUNDS = 4  # of which the least time of each call counts
 # Shares of a staged iteration's time: the most that a first question may take beyond a second one, and the least that
 # a stage takes which does something. On the network `work`, whose results are small, both are far from any right one.
@@ -257,11 +257,10 @@ class Look:
             trainer.step(batch)
             trainer.synchronize()
 
-        found = busy_threads(step, TOGETHER, LIMIT_S if setup.threads > 1 else BRIEF_S)
-        if found is not None and (found < TOGETHER) == (setup.threads > 1):
-            asked = "one thread was" if setup.threads == 1 else "%d threads were" % setup.threads
-            yield "step: %s asked for, and %.1f share the work; look at how start sets them" % (
-                asked,
+        found = busy_threads(step, TOGETHER, LIMIT_S)
+        if found is not None and found < TOGETHER:
+            yield "step: %d threads were asked for, and %.1f share the work; look at how start sets them" % (
+                setup.threads,
                 found,
             )
 

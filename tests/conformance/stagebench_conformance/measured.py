@@ -101,7 +101,7 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_it_drops_out_predicts_and_steps_alone(self, lowered: Case, tmp_path: Path) -> None:
-        """The checks of `stagebench verify` that need no oracle; laziness and one thread, too."""
+        """The checks of `stagebench verify` that need no oracle."""
         proof = in_one_go(Proofs({}).behaving(lowered, self.launch(lowered, tmp_path), tmp_path))
         assert proof.passed, proof.reason
 
