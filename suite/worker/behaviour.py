@@ -71,7 +71,7 @@ SHARE_OFF = 0.05
 SCALE_OFF = 0.05  # relative; the weights move by less than a hundredth on the way
 QUIET = 8192  # bytes that engines may send in a step without an exchange, as a sign of life; a gradient is larger
 TOGETHER = 1.3  # busy threads, at least, if the case has several
-LAZY_ROUNDS = 4  # of which the least time of each call counts
+LAZY_ROUNDS = 6  # of which the least time of each call counts
 # Shares of a staged iteration's time: the most that a first question may take beyond a second one, and the least that
 # a stage takes which does something. On the network `work`, whose results are small, both are far from any right one.
 PUT_OFF, IDLE = 0.1, 0.02

@@ -492,8 +492,7 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
 
 
 @pytest.mark.parametrize("mistake", ["none", *LAZY])
-def test_work_that_is_put_off_is_noticed(mistake, monkeypatch):
-    monkeypatch.setattr(behaviour, "LAZY_ROUNDS", 2)
+def test_work_that_is_put_off_is_noticed(mistake):
     trainer = made(LAZY.get(mistake, {}), SGD(1e-5, 0.0, 0.0))
     caught(mistake, behaviour.look_at(trainer, Behave(2, 1, ["laziness"]), Nobody()))
 
