@@ -35,7 +35,7 @@ class Preprocessing(NamedTuple):
         """Return the box of an image that the scaled image's centre crop shows, at whole pixels of the scaled image."""
         across, down = self.scaled(width, height)
         left, top = (across - crop) // 2, (down - crop) // 2
-        x, y = width / float(across), height / float(down)
+        x, y = width / across, height / down
         return left * x, top * y, (left + crop) * x, (top + crop) * y
 
 
@@ -44,7 +44,7 @@ PHOTOGRAPHS = Preprocessing(
     mean=(0.485 * 255, 0.456 * 255, 0.406 * 255),  # of ImageNet's training set
     deviation=(0.229 * 255, 0.224 * 255, 0.225 * 255),
     area=(0.08, 1.0),
-    ratio=(3 / 4.0, 4 / 3.0),
+    ratio=(3 / 4, 4 / 3),
     flip=0.5,
 )
 

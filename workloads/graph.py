@@ -16,7 +16,12 @@ from workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
 
 __all__ = ["Graph", "Head", "Layer", "Parameter", "Shape", "size"]
 
-Head = NamedTuple("Head", [("layer", str), ("weight", float)])  # logits and their share of the loss
+
+class Head(NamedTuple):
+    """Logits and their share of the loss."""
+
+    layer: str
+    weight: float
 
 
 class Graph:

@@ -16,14 +16,13 @@ HE: Values = {"kind": "he"}
 ZERO: Values = {"kind": "constant", "value": 0.0}
 ONE: Values = {"kind": "constant", "value": 1.0}
 
-Parameter = NamedTuple(
-    "Parameter",
-    [
-        ("name", str),  # "conv1.weight": layer, dot, role
-        ("shape", Shape),  # OIHW for convolutions, (out, in) for dense layers
-        ("init", dict),  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
-    ],
-)
+
+class Parameter(NamedTuple):
+    """A trainable tensor."""
+
+    name: str  # "conv1.weight": layer, dot, role
+    shape: Shape  # OIHW for convolutions, (out, in) for dense layers
+    init: dict  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
 
 
 # The values that a layer's attributes may have: a network may come from any user's file.
@@ -41,7 +40,12 @@ def number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e30
 
 
-Attribute = NamedTuple("Attribute", [("fits", Callable[[Any], bool]), ("wanted", str), ("default", Any)])
+class Attribute(NamedTuple):
+    """The values that an attribute may have."""
+
+    fits: Callable[[Any], bool]
+    wanted: str  # in words
+    default: Any
 
 
 def count(default: Any = REQUIRED) -> Attribute:

@@ -9,7 +9,7 @@ some device kept. NumPy 1.19 or newer.
 
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def _seconds() -> Dict[str, float]:
                 fields = stream.read().rpartition(")")[2].split()
         except OSError:  # the thread has ended
             continue
-        found[thread] = (int(fields[USER]) + int(fields[SYSTEM])) / float(TICK)
+        found[thread] = (int(fields[USER]) + int(fields[SYSTEM])) / TICK
     return found
 
 
@@ -110,13 +110,11 @@ def weights() -> Dict[str, np.ndarray]:
     }
 
 
-def look_at(trainer: Trainer, task: Behave, outbox: Outbox) -> List[str]:
-    """Return the problems of a trainer; the case must have plain SGD, without momentum or decay."""
-    return list(Look(trainer, task, outbox).problems())
-
-
 class Look:
-    """A check of one trainer, with the batch that shows its masks."""
+    """A check of one trainer, with the batch that shows its masks.
+
+    The case must have plain SGD, without momentum or decay.
+    """
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
         setup = trainer.setup

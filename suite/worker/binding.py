@@ -10,9 +10,17 @@ import os
 import re
 from typing import Collection, Dict, List, NamedTuple
 
+from suite.worker.machine import text_of
+
 ROOT = "/sys/devices/system"
 
-Cpu = NamedTuple("Cpu", [("number", int), ("core", int), ("node", int)])  # core: the lowest CPU on it; node: of NUMA
+
+class Cpu(NamedTuple):
+    """A hardware thread."""
+
+    number: int
+    core: int  # the lowest CPU on it
+    node: int  # of NUMA
 
 
 class Core(NamedTuple):
@@ -92,13 +100,8 @@ def _numbered(spread: List[List[Core]]) -> List[List[int]]:
 
 def _numbers(path: str) -> List[int]:
     """Return the CPUs of a list file such as "0-5,48-53"; none if it cannot be read."""
-    try:
-        with open(path) as stream:
-            text = stream.read().strip()
-    except OSError:
-        return []
     found: List[int] = []
-    for part in filter(None, text.split(",")):
+    for part in filter(None, text_of(path).strip().split(",")):
         first, _, last = part.partition("-")
         found += range(int(first), int(last or first) + 1)
     return found

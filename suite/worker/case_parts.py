@@ -72,4 +72,4 @@ class Schedule(NamedTuple):
         rising = min(updates, int(round(self.warmup_epochs * per_epoch)))
         if update < rising:
             return (update + 1.0) / rising
-        return DECAYS[self.decay]((update - rising) / float(updates - rising))
+        return DECAYS[self.decay]((update - rising) / (updates - rising))

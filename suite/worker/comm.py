@@ -4,7 +4,7 @@ Every timed call also runs, unchanged, on known numbers before its samples and a
 """
 
 import contextlib
-from typing import Callable, List
+from typing import Callable, Iterator, List, Optional
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from suite.worker.messages import ExchangeTimes, SkippedSizes
 from suite.worker.overlap import overlapped
 from suite.worker.patterns import check, given
 from suite.worker.ranks import Outbox
-from suite.worker.samples import Sampler, Samples, rounded
+from suite.worker.samples import Sampler, rounded
 
 PARTED = ("reduce-scatter", "all-gather", "all-to-all")
 RUNS_TO_VERIFY = 2  # before the samples and after them
@@ -71,19 +71,13 @@ class Measured:
                 return
 
     def single(self, count: int) -> None:
-        """Send a row for a message of `count` numbers, rounded up as `divisible` does."""
+        """Send a row for a message of `count` numbers."""
         count = self._divisible(count)
         exchange = self._exchange(count)
-        self._verify(exchange.run, [exchange], [count])
-        self._neutral([exchange], [count])
         limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
+        name = "%s of %d bytes" % (self._operation, count * self._itemsize)
         # A message that goes there and back keeps two ranks in step without a schedule.
-        there_and_back = self._operation == "point-to-point"
-        samples = self._sampler.times(self._name(count), exchange.run, not there_and_back, limit)
-        if there_and_back:
-            samples = samples._replace(seconds=[each / 2 for each in samples.seconds])
-        self._verify(exchange.run, [exchange], [count])
-        self._send("single", [count], samples)
+        self._time("single", name, exchange.run, [exchange], [count], self._operation != "point-to-point", limit)
 
     def overlap(self, count: int) -> None:
         """Send a row for a message of `count` numbers during computation; none without a non-blocking form."""
@@ -96,10 +90,8 @@ class Measured:
             pending.wait()
 
         with contextlib.suppress(Unsupported):
-            self._verify(begun, [exchange], [count])
-            self._neutral([exchange], [count])
-            times = overlapped(self._communicator, exchange, self._sampler, self._operation, count * self._itemsize)
-            self._verify(begun, [exchange], [count])
+            with self._verified(begun, [exchange], [count]):
+                times = overlapped(self._communicator, exchange, self._sampler, self._operation, count * self._itemsize)
             self._outbox.send(times)
 
     def tensors(self, counts: List[int]) -> None:
@@ -117,21 +109,39 @@ class Measured:
             for pending in [exchange.begin() for exchange in exchanges]:
                 pending.wait()
 
-        self._several("row", "all tensors in a row", in_a_row, exchanges, counts)
+        self._time("row", "all tensors in a row", in_a_row, exchanges, counts)
         with contextlib.suppress(Unsupported):
-            self._several("together", "all tensors together", together, exchanges, counts)
+            self._time("together", "all tensors together", together, exchanges, counts)
         del exchanges[:]
-        self.single(self._divisible(sum(counts)))
+        self.single(sum(counts))
 
-    def _several(
-        self, kind: str, name: str, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]
+    def _time(
+        self,
+        kind: str,
+        name: str,
+        run: Callable[[], None],
+        exchanges: List[Exchange],
+        counts: List[int],
+        scheduled: bool = True,
+        most: Optional[int] = None,
     ) -> None:
-        """Send a row for `run`, which makes all the exchanges."""
+        """Send a row for `run`, which makes all the exchanges; without a schedule they go there and back."""
+        with self._verified(run, exchanges, counts):
+            samples = self._sampler.times(name, run, scheduled, most)
+        seconds = rounded(samples.seconds if scheduled else [each / 2 for each in samples.seconds])
+        size, late = sum(counts) * self._itemsize, rounded(samples.late)
+        error = samples.clock_error if late else None
+        self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, late, error))
+
+    @contextlib.contextmanager
+    def _verified(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> Iterator[None]:
+        """Verify `run` before and after what is timed within, on zeros: sums in place stay zero."""
         self._verify(run, exchanges, counts)
-        self._neutral(exchanges, counts)
-        samples = self._sampler.times(name, run)
+        world = self._communicator.setup.world
+        for exchange, count in zip(exchanges, counts):
+            exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
+        yield
         self._verify(run, exchanges, counts)
-        self._send(kind, counts, samples)
 
     def _verify(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> None:
         """Call `run` once on known numbers, other ones for every exchange and every call, and check each result."""
@@ -146,23 +156,9 @@ class Measured:
         for exchange, count, turn in known:
             check(exchange.result(), self._operation, count, rank, world, turn, self._dtype)
 
-    def _neutral(self, exchanges: List[Exchange], counts: List[int]) -> None:
-        """Fill in zeros: sums in place stay zero, however often they are made."""
-        world = self._communicator.setup.world
-        for exchange, count in zip(exchanges, counts):
-            exchange.fill(np.zeros(count // world if self._operation == "all-gather" else count, dtype=np.float32))
-
-    def _send(self, kind: str, counts: List[int], samples: Samples) -> None:
-        size, seconds, late = sum(counts) * self._itemsize, rounded(samples.seconds), rounded(samples.late)
-        error = samples.clock_error if late else None
-        self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, late, error))
-
     def _exchange(self, count: int) -> Exchange:
         more = () if self._dtype == "float32" else (self._dtype,)  # most communicators know no other type
         return self._communicator.exchange(self._operation, count, *more)
 
     def _divisible(self, count: int) -> int:
         return divisible(self._operation, count, self._communicator.setup.world)
-
-    def _name(self, count: int) -> str:
-        return "%s of %d bytes" % (self._operation, count * self._itemsize)

@@ -5,9 +5,12 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any, Dict, NamedTuple, Optional, Union
 
-# Images are float32, normalised, (samples, channels, height, width); labels int64, (samples,).
-# An adapter's own next_batch may return anything that its own to_device takes.
-Batch = NamedTuple("Batch", [("images", Any), ("labels", Any)])
+
+class Batch(NamedTuple):
+    """Samples; an adapter's own next_batch may return anything else that its own to_device takes."""
+
+    images: Any  # float32, normalised, (samples, channels, height, width)
+    labels: Any  # int64, (samples,)
 
 
 class SGD(NamedTuple):

@@ -54,14 +54,14 @@ def batches(trainer: Trainer, graph: Graph, samples: int) -> Iterator[Any]:
 
 
 def staged_iterations(
-    trainer: Trainer, batch_of_update: Iterator[Any], first: Callable[[str, Callable[[], Any]], None]
+    trainer: Trainer, graph: Graph, samples: int, first: Callable[[str, Callable[[], Any]], None]
 ) -> List[Optional[float]]:
     """Run UPDATES staged iterations; return their losses.
 
     `first` is called in the first of them, with the kind of a result and the method of the trainer that returns it.
     """
     losses: List[Optional[float]] = []
-    for update, batch in enumerate(batch_of_update):
+    for update, batch in enumerate(batches(trainer, graph, samples)):
         change_rate(trainer, update)
         trainer.forward(batch)
         losses.append(trainer.loss())
@@ -90,7 +90,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
             found = result()
             save_all(folder, kind, {name: found[name] for name in found if kind == "gradient" or name not in initial})
 
-    losses = staged_iterations(trainer, batches(trainer, graph, samples), first)
+    losses = staged_iterations(trainer, graph, samples, first)
     final = trainer.parameters()
     save_all(folder, "movement", {name: final[name] - initial[name] for name in initial})
     save_all(folder, "running", {name: final[name] for name in final if name not in initial})
@@ -117,13 +117,13 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     def first(kind: str, result: Callable[[], Any]) -> None:
         if kind == "logits":
             errors[kind] = {kind: oracle.logits_error(result())}
-        elif kind == "gradient" or oracle.has_statistics():
+        elif kind == "gradient" or oracle.names(kind):  # the same on all ranks, so all ask or none
             found = result()  # on all ranks: the call may be collective
             # Other networks see other samples: their statistics differ from the first one's, which are stored.
             errors[kind] = oracle.errors(kind, kind, found) if kind == "gradient" or setup.replica == 0 else {}
 
     trainer.build(graph, initial)
-    staged = staged_iterations(trainer, batches(trainer, graph, samples), first)
+    staged = staged_iterations(trainer, graph, samples, first)
     errors.update(oracle.parameter_errors("staged", trainer.parameters()))
 
     trainer.build(graph, initial)
@@ -188,11 +188,7 @@ class Oracle:
         """Return the distance of this network's logits from its rows of the oracle's."""
         begin = self._replica * self._samples
         theirs = load(self._folder, "logits")[begin : begin + self._samples]
-        return self._distance("the output of forward", logits, theirs)
-
-    def has_statistics(self) -> bool:
-        """Return whether the network has running statistics: the same on all ranks, so all ask for them or none."""
-        return any(entry.startswith("statistics.") for entry in os.listdir(self._folder))
+        return self.compared("the output of forward", logits, theirs)[0]
 
     def predicted_error(self, logits: np.ndarray, devices: int) -> float:
         """Return the distance of the first device's share of the logits in inference mode.
@@ -202,18 +198,19 @@ class Oracle:
         theirs = load(self._folder, "predicted")[: self._samples]
         if logits.shape == theirs.shape:
             theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
-        return self._distance("the output of predict", logits, theirs)
+        return self.compared("the output of predict", logits, theirs)[0]
+
+    def names(self, kind: str) -> List[str]:
+        """Return the names of the stored tensors of one kind."""
+        files = sorted(os.listdir(self._folder))
+        return [file[len(kind) + 1 : -len(".npy")] for file in files if file.startswith(kind + ".")]
 
     def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
-        names = [
-            entry[len(kind) + 1 : -len(".npy")]
-            for entry in sorted(os.listdir(self._folder))
-            if entry.startswith(kind + ".")
-        ]
+        theirs = {name: load(self._folder, kind + "." + name) for name in self.names(kind)}
         return {
-            name: self._distance("%s of %s" % (called, name), tensors.get(name), load(self._folder, kind + "." + name))
-            for name in names
+            name: self.compared("%s of %s" % (called, name), tensors.get(name), right)[0]
+            for name, right in theirs.items()
         }
 
     def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
@@ -225,9 +222,10 @@ class Oracle:
         moved = {}
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name)
-            self._look_at("%s parameter of %s" % (iterations, name), tensors.get(name), movement)
             what = "%s movement of %s" % (iterations, name)
-            whole, moved[name] = self._travelled(what, tensors.get(name), start, movement)
+            whole, moved[name] = self.compared(what, tensors.get(name), movement, start)
+            if what in self.wrong:
+                self.wrong["%s parameter of %s" % (iterations, name)] = self.wrong[what]
             if start.any():  # a parameter that starts at zero is its movement
                 parameters[name] = whole
         if self._replica == 0:
@@ -243,62 +241,47 @@ class Oracle:
         for name, start in self._initial.items():
             movement = first_movement(rule, load(self._folder, "gradient." + name), start)
             what = "first native movement of " + name
-            _, moved[name] = self._travelled(what, tensors.get(name), start, movement)
+            _, moved[name] = self.compared(what, tensors.get(name), movement, start)
         return moved
 
-    def _travelled(
-        self, what: str, ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarray
+    def compared(
+        self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
     ) -> Tuple[float, float]:
-        """Return a parameter's distance, and its movement's without what storing the parameter excuses."""
-        self._look_at(what, ours, movement)
-        off, total, added = travelled(ours, start, movement)
-        excused = max(0.0, math.sqrt(off) - self._rounding * math.sqrt(total)) ** 2 if off < float("inf") else off
-        moved = relative(excused, added)
-        self._look_for_factor(what, moved, ours, movement, start)
+        """Return the distance of a tensor from the oracle's; and of its movement, less what storing it excuses.
+
+        With a `start`, `theirs` is a movement from there. A tensor that has no distance is noted, and so is the factor
+        of one that is a multiple.
+        """
+        far = float("inf")
+        if ours is None or ours.shape != theirs.shape:
+            self.wrong[what] = "is missing" if ours is None else "has shape %s, not %s" % (ours.shape, theirs.shape)
+            return far, far
+        if not np.isfinite(ours).all():
+            self.wrong[what] = "holds numbers that are not finite"
+        off, total, size, length, product = norms(ours, theirs, start)
+        excused = 0.0 if start is None else self._rounding * math.sqrt(total)
+        moved = relative(max(0.0, math.sqrt(off) - excused) ** 2 if off < far else off, size)
+        if FAR < moved < far and size and length and length - product * product / size < FAR * FAR * length:
+            self.factors[what] = product / size
         return relative(off, total), moved
 
-    def _distance(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> float:
-        self._look_at(what, ours, theirs)
-        if ours is None:
-            return float("inf")
-        far = distance(ours, theirs)
-        self._look_for_factor(what, far, ours, theirs)
-        return far
 
-    def _look_for_factor(
-        self, what: str, far: float, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
-    ) -> None:
-        """Note the factor if ours, less its `start`, is a multiple of theirs."""
-        if ours is None or not FAR < far < float("inf"):
-            return
-        product = size = length = 0.0
-        for each in pieces(ours, theirs, *([] if start is None else [start])):
-            a, b = each[0] - each[2] if len(each) > 2 else each[0], each[1]
-            product += float(np.dot(a, b))
-            size += square(b)
-            length += square(a)
-        if size and length and length - product * product / size < FAR * FAR * length:
-            self.factors[what] = product / size
+def norms(ours: np.ndarray, theirs: np.ndarray, start: Optional[np.ndarray] = None) -> List[float]:
+    """Return the squared norms of ours - (start + theirs), start + theirs, theirs and ours - start; and a product.
 
-    def _look_at(self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray) -> None:
-        """Note the problem of a tensor that has no distance."""
-        if ours is None:
-            self.wrong[what] = "is missing"
-        elif ours.shape != theirs.shape:
-            self.wrong[what] = "has shape %s, not %s" % (ours.shape, theirs.shape)
-        elif not np.isfinite(ours).all():
-            self.wrong[what] = "holds numbers that are not finite"
+    The product is that of theirs and ours - start. All are sums in float64.
+    """
+    sums = [0.0] * 5
+    for a, b, begin in pieces(ours, theirs, np.broadcast_to(0.0, theirs.shape) if start is None else start):
+        target, moved = begin + b, a - begin
+        pairs = ((a - target, a - target), (target, target), (b, b), (moved, moved), (moved, b))
+        sums = [so_far + float(np.dot(one, other)) for so_far, (one, other) in zip(sums, pairs)]
+    return sums
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     """Return ‖a - b‖ / ‖b‖ in float64; ‖a‖ if b is all zeros; infinity for another shape."""
-    if ours.shape != theirs.shape:
-        return float("inf")
-    off = size = 0.0
-    for a, b in pieces(ours, theirs):
-        off += square(a - b)
-        size += square(b)
-    return relative(off, size)
+    return relative(*norms(ours, theirs)[:2]) if ours.shape == theirs.shape else float("inf")
 
 
 def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -311,26 +294,9 @@ def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> 
     return -rule.lr * whole  # type: ignore[no-any-return]
 
 
-def travelled(ours: Optional[np.ndarray], start: np.ndarray, movement: np.ndarray) -> Tuple[float, float, float]:
-    """Return the squared norms of ours - (start + movement), of start + movement, and of movement."""
-    if ours is None or ours.shape != start.shape:
-        return float("inf"), 1.0, 1.0
-    off = total = added = 0.0
-    for a, b, moved in pieces(ours, start, movement):
-        target = b + moved
-        off += square(a - target)
-        total += square(target)
-        added += square(moved)
-    return off, total, added
-
-
 def relative(off: float, size: float) -> float:
     """Return the ratio of two norms given by their squares; the first norm if the second is zero."""
     return math.sqrt(off / (size or 1.0)) if off - off == 0.0 else off
-
-
-def square(values: np.ndarray) -> float:
-    return float(np.dot(values, values))
 
 
 def pieces(*tensors: np.ndarray) -> Iterator[List[np.ndarray]]:

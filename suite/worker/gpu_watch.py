@@ -6,7 +6,7 @@ NVIDIA's driver brings NVML, the library; no package is needed.
 import ctypes
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from suite.worker.messages import GpuUse
 
@@ -40,18 +40,6 @@ class Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
-class Sample(NamedTuple):
-    """A sample of one GPU, of all its users; None is a value that the card, or a virtual machine's driver, hides."""
-
-    busy_share: Optional[float]  # the share of the last moments in which a kernel ran
-    memory_bytes: Optional[int]  # in use
-    watts: Optional[float]
-    sm_clock_hz: Optional[float]
-    memory_clock_hz: Optional[float]
-    celsius: Optional[int]
-    reasons: Optional[int]  # bits of IDLE and REASONS
-
-
 class Card:
     """A GPU that NVML has opened."""
 
@@ -61,20 +49,25 @@ class Card:
         self._handle = handle
         self.uuid = uuid
 
-    def sample(self) -> Sample:
-        """Return a sample of this moment."""
+    def sample(self) -> GpuUse:
+        """Return the activity at this moment."""
         used = self._asked("nvmlDeviceGetUtilizationRates", Utilization())
         memory = self._asked("nvmlDeviceGetMemoryInfo", Memory())
-        milliwatts = self._number("nvmlDeviceGetPowerUsage")
-        sm, of_memory = (self._number("nvmlDeviceGetClockInfo", kind) for kind in (SM, MEMORY))  # MHz
-        return Sample(
-            busy_share=None if used is None else used.gpu / 100.0,
-            memory_bytes=None if memory is None else int(memory.used),
-            watts=None if milliwatts is None else milliwatts / 1e3,
-            sm_clock_hz=None if sm is None else sm * 1e6,
-            memory_clock_hz=None if of_memory is None else of_memory * 1e6,
+        watts = self._number("nvmlDeviceGetPowerUsage", unit=1e-3)
+        sm, of_memory = (self._number("nvmlDeviceGetClockInfo", kind, unit=1e6) for kind in (SM, MEMORY))
+        reasons = (self._asked(name, ctypes.c_ulonglong()) for name in ASK_REASONS)
+        return GpuUse(
+            self.uuid,
+            busy_share=used and used.gpu / 100.0,
+            memory_bytes=memory and int(memory.used),
+            watts=watts,
+            most_watts=watts,
+            sm_clock_hz=sm,
+            least_sm_clock_hz=sm,
+            memory_clock_hz=of_memory,
+            least_memory_clock_hz=of_memory,
             celsius=self._number("nvmlDeviceGetTemperature", ON_DIE),
-            reasons=self._reasons(),
+            throttled_by=next((in_words(found.value) for found in reasons if found is not None), None),
         )
 
     def joules(self) -> Optional[float]:
@@ -82,16 +75,9 @@ class Card:
         found = self._asked("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong())
         return None if found is None else found.value / 1e3
 
-    def _reasons(self) -> Optional[int]:
-        for name in ASK_REASONS:
-            found = self._asked(name, ctypes.c_ulonglong())
-            if found is not None:
-                return int(found.value)
-        return None
-
-    def _number(self, name: str, *which: int) -> Optional[int]:
+    def _number(self, name: str, *which: int, unit: Any = 1) -> Any:
         found = self._asked(name, ctypes.c_uint(), *which)
-        return None if found is None else int(found.value)
+        return None if found is None else found.value * unit
 
     def _asked(self, name: str, answer: Any, *which: int) -> Any:
         """Return `answer`, filled in by the function; None if this driver does not have it, or it fails."""
@@ -126,70 +112,9 @@ def in_words(reasons: int) -> List[str]:
 
 EVERY_S = 0.1
 REST = 200  # times the CPU time of a sample, until the next one: sampling must not disturb the measurement
-QUANTITIES = [name for name in Sample._fields if name != "reasons"]
 MEANS = ("busy_share", "watts", "sm_clock_hz", "memory_clock_hz")
-# Fields of GpuUse by the quantity whose greatest, or least, value they hold.
-MOST = {"memory_bytes": "memory_bytes", "most_watts": "watts", "celsius": "celsius"}
-LEAST = {"least_sm_clock_hz": "sm_clock_hz", "least_memory_clock_hz": "memory_clock_hz"}
-
-
-class Series:
-    """A quantity of one GPU: its mean, its least and its greatest value."""
-
-    def __init__(self) -> None:
-        """Begin without a value."""
-        self._count = 0
-        self._sum = 0.0
-        self.least: Any = None
-        self.most: Any = None
-
-    def add(self, value: Any) -> None:
-        """Add a value; None is ignored."""
-        if value is None:
-            return
-        self._count = self._count + 1
-        self._sum = self._sum + value
-        self.least = value if self.least is None else min(self.least, value)
-        self.most = value if self.most is None else max(self.most, value)
-
-    @property
-    def mean(self) -> Optional[float]:
-        """The mean of the values; None if there are none."""
-        return self._sum / self._count if self._count else None
-
-
-class Seen:
-    """The activity of one GPU, from the begin to the end of a measurement."""
-
-    def __init__(self, card: Card) -> None:
-        """Begin now."""
-        self._card = card
-        self._series = {name: Series() for name in QUANTITIES}
-        self._reasons: Optional[int] = None
-        self._before = card.joules()
-
-    def look(self) -> None:
-        """Take a sample."""
-        sample = self._card.sample()
-        for name, series in self._series.items():
-            series.add(getattr(sample, name))
-        if sample.reasons is not None:
-            self._reasons = (self._reasons or 0) | sample.reasons
-
-    def use(self) -> GpuUse:
-        """Return the activity until now."""
-        after = self._card.joules()
-        found: Dict[str, Any] = {name: self._series[name].mean for name in MEANS}
-        for name, quantity in MOST.items():
-            found[name] = self._series[quantity].most
-        for name, quantity in LEAST.items():
-            found[name] = self._series[quantity].least
-        return GpuUse(
-            uuid=self._card.uuid,
-            throttled_by=None if self._reasons is None else in_words(self._reasons),
-            joules=None if after is None or self._before is None else after - self._before,
-            **found,
-        )
+MOST = ("memory_bytes", "most_watts", "celsius")
+LEAST = ("least_sm_clock_hz", "least_memory_clock_hz")
 
 
 class GpuWatch:
@@ -198,11 +123,11 @@ class GpuWatch:
     def __init__(self, uuids: List[str]) -> None:
         """Open NVML if there are GPUs to watch, which may take a while."""
         self._cards = cards(uuids)
-        self._seen: List[Seen] = []
+        self._samples: List[List[GpuUse]] = []  # of all cards at a time
 
     def begin(self) -> None:
         """Begin a new measurement."""
-        self._seen = [Seen(card) for card in self._cards]
+        self._samples, self._before = [], [card.joules() for card in self._cards]
         self._over = threading.Event()
         if self._cards:
             self._thread = threading.Thread(target=self._run, daemon=True)  # it ends with a rank that fails
@@ -216,16 +141,20 @@ class GpuWatch:
         if self._cards:
             self._over.set()
             self._thread.join()
-        for seen in self._seen:
-            seen.look()
-        return [seen.use() for seen in self._seen]
+        self._look()
+        after = [card.joules() for card in self._cards]
+        joules = [None if None in both else both[1] - both[0] for both in zip(self._before, after)]  # type: ignore[operator]
+        uses = together([(1.0, sample) for sample in self._samples])
+        return [use._replace(joules=spent) for use, spent in zip(uses, joules)]
+
+    def _look(self) -> None:
+        self._samples.append([card.sample() for card in self._cards])
 
     def _run(self) -> None:
         rest = EVERY_S
         while not self._over.wait(rest):
             began = _own_time()
-            for seen in self._seen:
-                seen.look()
+            self._look()
             rest = max(EVERY_S, REST * (_own_time() - began))
 
 
@@ -234,30 +163,24 @@ def _own_time() -> float:
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
-def together(parts: List[Tuple[float, List[GpuUse]]]) -> List[GpuUse]:
+def together(parts: Sequence[Tuple[float, List[GpuUse]]]) -> List[GpuUse]:
     """Merge the activity of the same GPUs in several stretches of time, given with their seconds."""
-    seconds = [each for each, _ in parts]
-    return [_as_one(seconds, list(uses)) for uses in zip(*(uses for _, uses in parts))]
-
-
-def _as_one(seconds: List[float], uses: List[GpuUse]) -> GpuUse:
-    def known(name: str) -> List[Any]:
-        return [value for value in (getattr(use, name) for use in uses) if value is not None]
-
-    found: Dict[str, Any] = {name: _mean(seconds, [getattr(use, name) for use in uses]) for name in MEANS}
-    found.update((name, max(known(name), default=None)) for name in MOST)
-    found.update((name, min(known(name), default=None)) for name in LEAST)
-    reasons = known("throttled_by")
-    joules = known("joules")
-    return uses[0]._replace(
-        throttled_by=sorted(set().union(*reasons)) if reasons else None,
-        joules=sum(joules) if len(joules) == len(uses) else None,
-        **found,
-    )
-
-
-def _mean(seconds: List[float], values: List[Optional[float]]) -> Optional[float]:
-    """Return the weighted mean of the known values; None if there are none."""
-    known = [(weight, value) for weight, value in zip(seconds, values) if value is not None]
-    whole = sum(weight for weight, _ in known)
-    return sum(weight * value for weight, value in known) / whole if known else None
+    weights = [seconds for seconds, _ in parts]
+    merged = []
+    for uses in zip(*(uses for _, uses in parts)):
+        found: Dict[str, Any] = {}
+        for name, values in zip(GpuUse._fields, zip(*uses)):
+            known = [(value, weight) for value, weight in zip(values, weights) if value is not None]
+            numbers = [value for value, _ in known]
+            if not known:
+                continue
+            if name in MEANS:
+                found[name] = sum(value * weight for value, weight in known) / sum(weight for _, weight in known)
+            elif name in MOST or name in LEAST:
+                found[name] = max(numbers) if name in MOST else min(numbers)
+            elif name == "throttled_by":
+                found[name] = sorted(set().union(*numbers))
+            elif name == "joules":
+                found[name] = sum(numbers) if len(numbers) == len(values) else None
+        merged.append(uses[0]._replace(**found))
+    return merged

@@ -34,14 +34,13 @@ SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing") 
 DEEP, MANY, WIDE = 5, 200, 20  # levels and folders that are searched for the folder that was meant
 NAMED = 3  # names that a message lists, and folders that a guess looks into
 
-Images = NamedTuple(
-    "Images",
-    [
-        ("files", List[Tuple[str, int]]),  # (path, label), by class and name
-        ("classes", List[str]),  # sorted; a label is an index into it
-        ("left_out", List[str]),  # paths in the folder that are neither classes nor images; folders end with a slash
-    ],
-)
+
+class Images(NamedTuple):
+    """The content of a folder of images."""
+
+    files: List[Tuple[str, int]]  # (path, label), by class and name
+    classes: List[str]  # sorted; a label is an index into it
+    left_out: List[str]  # paths in the folder that are neither classes nor images; folders end with a slash
 
 
 def left_out_words(names: List[str]) -> str:

@@ -67,7 +67,7 @@ def summed(activities: Iterable[Activity], profiler: str, trace: str = "") -> Ke
         called = taken.setdefault((each.stage, each.name, each.kind), [[] for _ in range(PROFILED)])
         called[each.iteration].append(each.end - each.begin)
     rows = [
-        KernelTimes(stage, name, kind, sum(map(len, calls)) / float(PROFILED), median(map(sum, calls)))
+        KernelTimes(stage, name, kind, sum(map(len, calls)) / PROFILED, median(map(sum, calls)))
         for (stage, name, kind), calls in taken.items()
     ]
     busy = {stage: median(map(union, found)) for stage, found in spans.items()}

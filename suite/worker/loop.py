@@ -9,6 +9,7 @@ import gc
 import math
 import time
 from contextlib import contextmanager
+from statistics import median
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from suite.worker.case_parts import Sampling
@@ -38,23 +39,26 @@ class Timed(NamedTuple):
     warmup_s: List[float]
     steady: bool
     step_s: List[float]  # on the trainer's time line, mark to mark
-    begin_s: float  # of the first step, on this rank's `time.perf_counter`; of blocks in turns 0
+    begin_s: float  # of the first step, on this rank's `time.perf_counter`
     wall_s: float  # from the common barrier until this rank's last step is done
     returned: List[Any]  # the body's results, one per step
     dropped: int = 0  # steps whose batch did not enter the model
 
 
-Block = Tuple[List[float], float, float, List[Any]]  # as Timed, from `step_s` on
+class Block(NamedTuple):
+    """Steps behind a common barrier; the fields are Timed's."""
 
-
-class Part(NamedTuple):
-    """The steps behind a common barrier, and the use of the hosts by other programs during them."""
-
-    disturbance: float  # as of noise.disturbance, on the rank whose host other programs used most
     step_s: List[float]
     begin_s: float
     wall_s: float
     returned: List[Any]
+
+
+class Part(NamedTuple):
+    """A block of a pass that is undisturbed, and the use of the hosts by other programs during it."""
+
+    disturbance: float  # as of noise.disturbance, on the rank whose host other programs used most
+    block: Block
     dropped: int
     use: Optional[HostUse]
 
@@ -102,8 +106,8 @@ class Loop:
         measured()
         least_s = self._sampling.seconds if alone else 0.0
         with little_to_collect():
-            seconds, begin, wall, returned = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
-        return Timed(warmup, steady, seconds, begin, wall, returned)
+            block = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
+        return Timed(warmup, steady, *block)
 
     def undisturbed(self, name: str, side: Side) -> Tuple[Timed, List[float], Optional[HostUse]]:
         """Return (the steps that count, seconds of those that were set aside, the system's counts during the former).
@@ -122,23 +126,19 @@ class Loop:
         with little_to_collect():
             while len(parts) < wanted + more and sum(part.disturbance < 1.0 for part in parts) < wanted:
                 self._resume(side, size, first=not parts)
-                done, dropped = sum(len(part.step_s) for part in parts), trainer.dropped_steps()
+                done, dropped = sum(len(part.block.step_s) for part in parts), trainer.dropped_steps()
                 meter.begin()
                 of = max(wanted * size, done + size)
-                timed = self._timed(name, side.body, size, every, done, of, least_s, settled=not trainer.ahead)
+                block = self._timed(name, side.body, size, every, done, of, least_s, settled=not trainer.ahead)
                 use = meter.end()
                 dropped = trainer.dropped_steps() - dropped
-                parts.append(Part(trainer.maximum(disturbance(use)), *timed, dropped, use))
+                parts.append(Part(trainer.maximum(disturbance(use)), block, dropped, use))
         if self._turns is not None:
             self._turns.wait(more=False)
         chosen = sorted(range(len(parts)), key=lambda at: max(parts[at].disturbance, 1.0))[:wanted]
         kept = [part for at, part in enumerate(parts) if at in chosen]
-        aside = [each for at, part in enumerate(parts) if at not in chosen for each in part.step_s]
-        steps = [each for part in kept for each in part.step_s]
-        returned = [each for part in kept for each in part.returned]
-        wall_s = sum(part.wall_s for part in kept)
-        dropped = sum(part.dropped for part in kept)
-        whole = Timed(warmup, steady, steps, kept[0].begin_s, wall_s, returned, dropped)
+        aside = [each for at, part in enumerate(parts) if at not in chosen for each in part.block.step_s]
+        whole = joined(warmup, steady, [part.block for part in kept], sum(part.dropped for part in kept))
         return whole, aside, together([part.use for part in kept])
 
     def _resume(self, side: Side, size: int, first: bool) -> None:
@@ -163,10 +163,16 @@ class Loop:
         Blocks of the native side are as many steps as those of the first other one.
         """
         # No warm-up until a trend ends: the native side is warm from its own pass, and drift hits all sides.
-        warmups = [self._first(name, other) for other in others]
+        warmups = []
+        for other in others:
+            other.begin()
+            warmups.append([self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)])
+            other.end()
         least = self._multiple(native, others[0])
-        sizes = [self._agreed_block(warmup, least if at == 0 else 1) for at, warmup in enumerate(warmups)]
-        rounds = self._agreed_rounds(warmups[0], sizes[0])
+        blocks_of = [max(BLOCK_STEPS, self._most(BLOCK_S / usual(warmup))) for warmup in warmups]
+        sizes = [up_to(least, blocks_of[0]), *blocks_of[1:]]
+        # An even number of rounds, in which two sides together make the steps of a separate pass or more.
+        rounds = max(ROUNDS, up_to(2, int(math.ceil(self._agreed_steps(warmups[0]) / (2.0 * sizes[0])))))
         for _ in range(BLOCK_STEPS):
             native.body()
         sides, sizes, every = (native, *others), [sizes[0], *sizes], reported_every(warmups[0])
@@ -177,14 +183,11 @@ class Loop:
                 for at in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
                     blocks[at].append(self._block(name, sides[at], sizes[at], every, done, of))
                     done += sizes[at]
-        return [Turn(as_one(warmup, own), paired(blocks[0], own)) for warmup, own in zip(warmups, blocks[1:])]
-
-    def _first(self, name: str, side: Side) -> List[float]:
-        """Return the seconds of the first steps of a side that takes turns."""
-        side.begin()
-        found = [self._synchronised(name, side.body, step, FIRST) for step in range(1, FIRST + 1)]
-        side.end()
-        return found
+        turns = []
+        for warmup, own in zip(warmups, blocks[1:]):
+            per_step = [[block.wall_s / len(block.step_s) for block in side] for side in (blocks[0], own)]
+            turns.append(Turn(joined(warmup, True, own), list(zip(*per_step))))
+        return turns
 
     def _block(self, name: str, side: Side, steps: int, every: int, done: int, of: int) -> Block:
         side.begin()
@@ -205,7 +208,7 @@ class Loop:
         least_s: float = 0.0,
         settled: bool = True,
     ) -> Block:
-        """Return (seconds of each step, when the first began, wall seconds until all was done, the body's results).
+        """Time steps of the body.
 
         The first step begins on all ranks behind a common barrier. After `steps`, further ones are run until `least_s`
         is over. Unless `settled`, as many steps are in flight at the end as at the begin.
@@ -228,7 +231,7 @@ class Loop:
                 self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
         settle()
         wall = time.perf_counter() - begin
-        return [trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned
+        return Block([trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned)
 
     def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
         """Return (seconds of each step, whether no trend was left); every rank takes the same decision.
@@ -261,8 +264,11 @@ class Loop:
         return time.perf_counter() - start
 
     def _agreed_steps(self, warmup: List[float]) -> int:
-        wanted = max(self._sampling.steps, int(math.ceil(self._sampling.seconds / usual(warmup))))
-        return int(self._trainer.maximum(float(wanted)))
+        return max(self._sampling.steps, self._most(self._sampling.seconds / usual(warmup)))
+
+    def _most(self, value: float) -> int:
+        """Return the value of the rank where it is largest, rounded up."""
+        return int(self._trainer.maximum(float(math.ceil(value))))
 
     def _multiple(self, *sides: Side) -> int:
         """Return the number of which the steps of a part, or of a block, are a multiple: reads and exchanges end."""
@@ -280,33 +286,17 @@ class Loop:
             wanted = max(1, int(whole_s // max(PART_S, PACED_STEPS * most(step_s))))
             return multiple, whole_s / wanted, wanted, max(wanted, int(math.ceil(wait_s * wanted / whole_s)))
         steps = self._agreed_steps(warmup)
-        part, wait = int(most(math.ceil(PART_S / step_s))), int(most(math.ceil(wait_s / step_s)))
+        part, wait = self._most(PART_S / step_s), self._most(wait_s / step_s)
         wanted = max(1, steps // part)
         size = up_to(multiple, -(-steps // wanted))
         return size, 0.0, wanted, max(wanted, -(-wait // size))
 
-    def _agreed_block(self, warmup: List[float], multiple: int) -> int:
-        """Return the number of steps of a block."""
-        block = max(BLOCK_STEPS, int(math.ceil(BLOCK_S / usual(warmup))))
-        return up_to(multiple, int(self._trainer.maximum(float(block))))
 
-    def _agreed_rounds(self, warmup: List[float], block: int) -> int:
-        """Return an even number of rounds, in which two sides together make the steps of a separate pass or more."""
-        rounds = max(ROUNDS, int(math.ceil(self._agreed_steps(warmup) / (2.0 * block))))
-        return rounds + rounds % 2
-
-
-def as_one(warmup: List[float], blocks: List[Block]) -> Timed:
-    """Return all blocks of a side as one."""
-    steps = [each for step_s, _, _, _ in blocks for each in step_s]
-    returned = [each for _, _, _, found in blocks for each in found]
-    return Timed(warmup, True, steps, 0.0, sum(wall for _, _, wall, _ in blocks), returned)
-
-
-def paired(native: List[Block], other: List[Block]) -> List[Tuple[float, float]]:
-    """Return (native, other) seconds per step of every round."""
-    per_step = [[wall / len(step_s) for step_s, _, wall, _ in blocks] for blocks in (native, other)]
-    return list(zip(*per_step))
+def joined(warmup: List[float], steady: bool, blocks: List[Block], dropped: int = 0) -> Timed:
+    """Return blocks of steps as one."""
+    steps = [each for block in blocks for each in block.step_s]
+    returned = [each for block in blocks for each in block.returned]
+    return Timed(warmup, steady, steps, blocks[0].begin_s, sum(block.wall_s for block in blocks), returned, dropped)
 
 
 @contextmanager
@@ -348,8 +338,3 @@ def up_to(multiple: int, steps: int) -> int:
 def usual(seconds: List[float]) -> float:
     """Return the median of the last steps."""
     return median(seconds[-QUICK_WINDOW:])
-
-
-def median(values: List[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0

@@ -36,11 +36,11 @@ def machine(ask: Callable[[List[str]], str] = asked) -> Machine:
         cpu=field(CPUS, "model name") or platform.processor() or None,
         memory_bytes=int(total) if total < float("inf") else None,
         kernel=platform.release() or None,
-        governor=_text(GOVERNOR).strip() or None,
+        governor=text_of(GOVERNOR).strip() or None,
         os=named.strip('"') if named else None,
         gpus=found,
         gpu_driver=driver,
-        sockets=len({line for line in _text(CPUS).splitlines() if line.startswith("physical id")}) or None,
+        sockets=len({line for line in text_of(CPUS).splitlines() if line.startswith("physical id")}) or None,
         gpu_links=gpu_links(),
         networks=networks(),
         cpu_quota=cpu_quota(),
@@ -84,9 +84,9 @@ def gpu_links(devices: str = PCI) -> List[str]:
     """Return the fastest link that each graphics device and its slot have in common, by the devices' addresses."""
     found = []
     for path in sorted(glob.glob(devices + "/*")):
-        if _text(path + "/class").startswith("0x03"):
-            speed = _text(path + "/max_link_speed").strip()
-            width = _text(path + "/max_link_width").strip()
+        if text_of(path + "/class").startswith("0x03"):
+            speed = text_of(path + "/max_link_speed").strip()
+            width = text_of(path + "/max_link_width").strip()
             if speed and width.isdigit():
                 found.append("%s x%s" % (speed, width))
     return found
@@ -96,12 +96,12 @@ def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[s
     """Return the interfaces that are up, and InfiniBand's ports, each with its speed if it reports one."""
     found = []
     for path in sorted(glob.glob(interfaces + "/*")):
-        if _text(path + "/operstate").strip() == "up":
+        if text_of(path + "/operstate").strip() == "up":
             name = os.path.basename(path)
-            speed = _text(path + "/speed").strip()
+            speed = text_of(path + "/speed").strip()
             found.append("%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name)
     for path in sorted(glob.glob(infiniband + "/*/ports/*/rate")):
-        found.append("%s, %s" % (path.split("/")[-4], _text(path).strip()))
+        found.append("%s, %s" % (path.split("/")[-4], text_of(path).strip()))
     return found
 
 
@@ -129,7 +129,7 @@ def memory(root: str = "/") -> HostMemory:
     found = HostMemory(*(float(kib.split()[0]) * 1024 if kib else float("inf") for kib in (total, available)))
     for group in folders_of_groups("memory", root):
         most, used = (
-            next((text for text in (_text(group + name).strip() for name in names) if text.isdigit()), None)
+            next((text for text in (text_of(group + name).strip() for name in names) if text.isdigit()), None)
             for names in (
                 ("/memory.max", "/memory.limit_in_bytes"),
                 ("/memory.current", "/memory.usage_in_bytes"),
@@ -159,9 +159,9 @@ def folders_of_groups(controller: str, root: str = "/") -> List[str]:
 
 def _quota(group: str) -> Optional[float]:
     """Return the cores' worth of time that one control group allows; None: no limit."""
-    fields = _text(group + "/cpu.max").split()
+    fields = text_of(group + "/cpu.max").split()
     if not fields:
-        fields = [_text(group + "/cpu.cfs_" + name).strip() for name in ("quota_us", "period_us")]
+        fields = [text_of(group + "/cpu.cfs_" + name).strip() for name in ("quota_us", "period_us")]
     if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", or -1
         return None
     return int(fields[0]) / int(fields[1])
@@ -182,8 +182,8 @@ def energy(folder: str = POWERCAP) -> Dict[str, Energy]:
     """Return RAPL's counters by their folder; none if the host has none, or only root may read them."""
     found = {}
     for zone in sorted(glob.glob(folder + "/intel-rapl:*")):  # AMD's bear that name too
-        used, size = (_text(zone + name).strip() for name in ("/energy_uj", "/max_energy_range_uj"))
-        if _text(zone + "/name").startswith(DOMAINS) and used.isdigit() and size.isdigit():
+        used, size = (text_of(zone + name).strip() for name in ("/energy_uj", "/max_energy_range_uj"))
+        if text_of(zone + "/name").startswith(DOMAINS) and used.isdigit() and size.isdigit():
             found[zone] = Energy(int(used), int(size))
     return found
 
@@ -202,16 +202,22 @@ def joules(before: Dict[str, Energy], after: Dict[str, Energy]) -> Optional[floa
 
 def field(path: str, name: str, separator: str = ":") -> Optional[str]:
     """Return the first value of that name in a file of lines "name: value"; None if there is none."""
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         found, _, value = line.partition(separator)
         if found.strip() == name:
             return value.strip()
     return None
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """Return a file's text; "" if it cannot be read: a process may have ended, or be another person's."""
+    return bytes_of(path).decode("utf-8", "replace")
+
+
+def bytes_of(path: str) -> bytes:
+    """Return a file's content; empty if it cannot be read."""
     try:
-        with open(path) as stream:
+        with open(path, "rb") as stream:
             return stream.read()
     except OSError:
-        return ""
+        return b""

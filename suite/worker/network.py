@@ -13,6 +13,7 @@ import socket
 import struct
 from typing import Dict, Iterator, List, Set, Tuple
 
+from suite.worker.machine import text_of
 from suite.worker.messages import Connection, Traffic
 
 NETWORK = "/proc/net/dev"  # of this process's network namespace
@@ -42,11 +43,7 @@ def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
 
 def boot() -> str:
     """Return an id of the running kernel; "" if the system has none."""
-    try:
-        with open(BOOT) as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
+    return text_of(BOOT).strip()
 
 
 def growth(before: Counters, after: Counters) -> Dict[str, Traffic]:

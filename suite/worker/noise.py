@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from suite.worker import gpu_watch
-from suite.worker.machine import Energy, energy, joules
+from suite.worker.machine import Energy, bytes_of, energy, joules, text_of
 from suite.worker.messages import GpuUse, HostUse
 
 REFERENCE = bytes(4 << 20)
@@ -80,7 +80,7 @@ class Meter:
         steal = after.steal - before.steal
         return HostUse(
             seconds=seconds,
-            own_cpu_s=_growth(before.own, after.own),
+            own_cpu_s=None if before.own is None or after.own is None else _growth(before.own, after.own),
             busy_cpu_s=max(0.0, seconds * cores - (after.idle - before.idle) - steal),
             steal_cpu_s=steal,
             cores=cores,
@@ -117,9 +117,9 @@ def _sum(values: List[Any]) -> Any:
 
 def clock_hz(cores: List[int], pattern: str = CLOCK, table: str = CPUS) -> Optional[float]:
     """Return the mean clock of these cores now, in Hz; None if the system hides it."""
-    found = [float(text) * 1e3 for text in (_text(pattern % core) for core in cores) if text]
+    found = [float(text) * 1e3 for text in (text_of(pattern % core) for core in cores) if text]
     if not found:
-        blocks = [block for block in _text(table).split("\n\n") if block.strip()]
+        blocks = [block for block in text_of(table).split("\n\n") if block.strip()]
         tables = [dict(_pair(line) for line in block.splitlines()) for block in blocks]
         found = [float(one["cpu MHz"]) * 1e6 for one in tables if "cpu MHz" in one and int(one["processor"]) in cores]
     return sum(found) / len(found) if found else None
@@ -142,7 +142,7 @@ def own_pids() -> List[int]:
     """
     value, cpus, found = os.environb.get(MARKER), own_cpus(), []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if value is not None else [])):
-        if pid == os.getpid() or MARKER + b"=" + (value or b"") in _bytes("/proc/%d/environ" % pid).split(b"\0"):
+        if pid == os.getpid() or MARKER + b"=" + (value or b"") in bytes_of("/proc/%d/environ" % pid).split(b"\0"):
             with contextlib.suppress(ProcessLookupError):
                 if cpus & os.sched_getaffinity(pid):
                     found.append(pid)
@@ -154,7 +154,7 @@ def _counts(cpus: Set[int], pids: List[int]) -> Optional[Counts]:
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             spent[pid] = time.clock_gettime((~pid << 3) | 2)  # the kernel's clock of a process's time on CPUs
-    times = cpu_times(_text(STAT), cpus)
+    times = cpu_times(text_of(STAT), cpus)
     return None if times is None else Counts(time.perf_counter(), spent or None, *times, energy())
 
 
@@ -167,29 +167,14 @@ def cpu_times(text: str, cpus: Set[int]) -> Optional[Tuple[float, float, float]]
     known = [list(map(int, rows.get("cpu%d" % cpu, ()))) for cpu in cpus]
     if min(map(len, known), default=0) < 8:
         return None
-    ticks = (sum(row[3] + row[4] for row in known), sum(row[7] for row in known), sum(map(sum, known)))
-    return ticks[0] / float(TICK), ticks[1] / float(TICK), ticks[2] / float(TICK)
+    idle, stolen = sum(row[3] + row[4] for row in known), sum(row[7] for row in known)
+    return idle / TICK, stolen / TICK, sum(map(sum, known)) / TICK
 
 
-def _growth(before: Optional[Dict[int, float]], after: Optional[Dict[int, float]]) -> Optional[float]:
-    if before is None or after is None:
-        return None
+def _growth(before: Dict[int, float], after: Dict[int, float]) -> float:
     return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
 
 
 def _pair(line: str) -> Tuple[str, str]:
     name, _, value = line.partition(":")
     return name.strip(), value.strip()
-
-
-def _text(path: str) -> str:
-    return _bytes(path).decode("utf-8", "replace")
-
-
-def _bytes(path: str) -> bytes:
-    """Return a file's content; empty if it cannot be read: a process may have ended, or be another person's."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError:
-        return b""

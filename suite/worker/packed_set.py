@@ -17,7 +17,7 @@ import numpy as np
 from suite.worker.job import Pack
 from suite.worker.photographs import common, naming, shrunk
 from suite.worker.ranks import Outbox
-from suite.worker.sources import Source, other_classes
+from suite.worker.sources import Source, refuse_classes
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import from_json, load, store
 from workloads.catalogue import PHOTOGRAPHS, Preprocessing
@@ -156,8 +156,7 @@ class RecordSource(Source):
         self.input_shape = tuple(shape)
         if self.shape and self.shape != tuple(shape):
             raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
-        if self.classes > classes:
-            raise ValueError(other_classes(self.path, self.classes, classes))
+        refuse_classes(self.path, self.classes, classes)
 
 
 def record(source: Source, index: int, resize: int = 0) -> Record:

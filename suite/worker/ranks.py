@@ -9,7 +9,14 @@ from typing import Iterator, Mapping, NamedTuple, Optional
 from suite.worker.machine import field
 from suite.worker.messages import Message, Phase, Progress, encode
 
-Rank = NamedTuple("Rank", [("rank", int), ("world", int), ("local_rank", int)])
+
+class Rank(NamedTuple):
+    """The numbers of a rank."""
+
+    rank: int
+    world: int
+    local_rank: int
+
 
 OWN = ("STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK")
 NAMES = "STAGEBENCH_RANK_VARIABLES"  # "RANK,WORLD,LOCAL": an engine's own (suite.contracts.launcher.RankVariables)
@@ -32,7 +39,11 @@ def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:
     return Rank(number, int(environ.get(world, "1")), int(environ.get(local, number)))
 
 
-Spent = NamedTuple("Spent", [("cpu_s", float), ("bytes_read", int)])
+class Spent(NamedTuple):
+    """The work of a process so far."""
+
+    cpu_s: float
+    bytes_read: int
 
 
 def spent() -> Spent:

@@ -17,14 +17,13 @@ WARM = 0.1  # the warm-up's time over the samples'; what it measures is dropped
 DIGITS = 9  # a nanosecond
 STRETCH = 0.5  # seconds between two agreements on the clock, about: drift may grow for so long
 
-Samples = NamedTuple(
-    "Samples",
-    [
-        ("seconds", List[float]),  # from the scheduled start to this rank's end
-        ("late", List[float]),  # seconds that this rank began after the scheduled start; [] without a schedule
-        ("clock_error", float),  # bound on the common clock's error, drift included
-    ],
-)
+
+class Samples(NamedTuple):
+    """The samples of one operation on this rank."""
+
+    seconds: List[float]  # from the scheduled start to this rank's end
+    late: List[float]  # seconds that this rank began after the scheduled start; [] without a schedule
+    clock_error: float  # bound on the common clock's error, drift included
 
 
 class Sampler:

@@ -57,7 +57,20 @@ class Source:
         return iter(permutation[:even][rank::world].tolist())
 
 
-class ArraySource(Source):
+class Arrays(Source):
+    """A source of samples in memory."""
+
+    arrays: Tuple[np.ndarray, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.arrays[1])
+
+    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+        images, labels = self.arrays
+        return images[index], int(labels[index])
+
+
+class ArraySource(Arrays):
     """The arrays `images` (N x H x W) and `labels`; images are scaled to mean 0, deviation 1.
 
     They come from an .npz file with arrays of these names, or from a folder with MNIST's original files.
@@ -70,48 +83,41 @@ class ArraySource(Source):
             raise ValueError("%s holds images of %r, the network wants %r" % (path, images.shape[1:], tuple(shape)))
         scaled = images.astype(np.float32) / 255.0
         self.arrays = ((scaled - scaled.mean()) / scaled.std())[:, np.newaxis], labels.astype(np.int64)
-        self._images, self._labels = self.arrays
         self.classes = int(labels.max()) + 1
         self.name = "%s (%d samples)" % (os.path.basename(path), len(labels))
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        """Return one image and its label."""
-        return self._images[index], int(self._labels[index])
 
 
 class FolderSource(Source):
     """A folder with one sub-folder per class (ImageNet's layout), decoded by Pillow."""
 
     photographs: Photographs
+    files: List[Tuple[str, int]]
 
     def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError if it holds no classes or no images."""
         self.photographs = Photographs(how, shape[1])
         found = listed(path)
-        self._files = self.files = found.files
+        self.files = found.files
         self.classes = len(found.classes)
         counts = "%d images, %d classes" % (len(found.files), len(found.classes))
         words = [counts] + ([left_out_words(found.left_out)] if found.left_out else [])
         self.name = "%s (%s)" % (os.path.basename(path), "; ".join(words))
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         """Return the centre crop of one image, and its label; OSError names an unreadable file."""
-        path, label = self._files[index]
+        path, label = self.files[index]
         return self.photographs.centre(path, path), label
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
         """Return a random crop of one image, perhaps flipped, and its label."""
-        path, label = self._files[index]
+        path, label = self.files[index]
         return self.photographs.random(path, path, stream), label
 
     def paths(self) -> List[str]:
-        return [path for path, _ in self._files]
+        return [path for path, _ in self.files]
 
 
 def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
@@ -122,18 +128,17 @@ def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
         source = FolderSource(data.path, shape, data.preprocessing)
     else:
         raise ValueError("unknown kind of data %r; known: arrays, folder" % data.kind)
-    if source.classes > classes:
-        raise ValueError(other_classes(data.path, source.classes, classes))
+    refuse_classes(data.path, source.classes, classes)
     return source
 
 
-def other_classes(path: str, classes: int, outputs: int) -> str:
-    """Return why a set does not fit a network, in words."""
-    return "%s has %d classes, the network has %d outputs; name a network with as many as there are classes" % (
-        path,
-        classes,
-        outputs,
-    )
+def refuse_classes(path: str, classes: int, outputs: int) -> None:
+    """Raise ValueError for a set that has more classes than the network has outputs."""
+    if classes > outputs:
+        raise ValueError(
+            "%s has %d classes, the network has %d outputs; name a network with as many as there are classes"
+            % (path, classes, outputs)
+        )
 
 
 class Subset(Source):

@@ -46,5 +46,5 @@ class Staleness:
         """Return {"staleness": {"mean", "max", "steps"}} for `Trainer.notes`; empty if no step was counted."""
         if not self._steps:
             return {}
-        mean = self._sum / float(self._steps)
+        mean = self._sum / self._steps
         return {"staleness": {"mean": mean, "max": self._most, "steps": self._steps}}

@@ -3,7 +3,8 @@
 import os
 import resource
 import time
-from typing import Any, Callable, Dict, List, Union
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
@@ -56,7 +57,8 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         if name == NATIVE:  # now: the speed is kept, whatever becomes of later passes
             outbox.send(messages.Noise(before, [], passes.host_use))
         if name == STAGED:  # now: later passes exchange too, in another way
-            send_layers(passes, outbox)
+            with costs_a_note(outbox, "layers", "not timed", passes.alone):
+                outbox.send(messages.Layers(passes.layer_times()))
             staged = True
         check_loss(found, outbox)
     outbox.send(messages.Noise(before, reference(trainer), passes.host_use))
@@ -68,47 +70,38 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         feed.prepare()
         send_kernels(passes, trainer.setup.rank, output, outbox)
     batch = feed.resident().place(None) if staged else None
-    send_notes(outbox, "notes", lambda: dict(trainer.notes(), **feed.notes()))
-    send_notes(outbox, "subnormal numbers", lambda: subnormal_note(trainer, batch))
+    with costs_a_note(outbox, "notes", "not known"):
+        outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes())))
+    with costs_a_note(outbox, "subnormal numbers", "not known"):
+        outbox.send(messages.Notes(subnormal_note(trainer, batch)))
 
 
-def send_notes(outbox: Outbox, name: str, make: Callable[[], Dict[str, Any]]) -> None:
-    """Send the notes that `make` returns; its failure costs a note, not a measurement that is done."""
+@contextmanager
+def costs_a_note(outbox: Outbox, name: str, what: str, alone: bool = True) -> Iterator[None]:
+    """Send a note of figures that an adapter refuses to give, or fails to: a measurement that is done is kept.
+
+    If this rank is not `alone`, a failure is raised: the other ranks may wait for it.
+    """
     try:
-        outbox.send(messages.Notes(make()))
+        yield
     except Exception as error:
-        outbox.send(messages.Notes({name: missing("not known", error)}))
-
-
-def missing(what: str, error: Exception) -> str:
-    """Return the note of figures that an adapter refused to give, or failed to."""
-    text = str(error) if isinstance(error, Unsupported) else "%s: %s" % (type(error).__name__, error)
-    return "%s: %s" % (what, text)
-
-
-def send_layers(passes: Passes, outbox: Outbox) -> None:
-    """Send every layer's times, or a note with the reason if there are none."""
-    try:
-        outbox.send(messages.Layers(passes.layer_times()))
-    except Exception as error:
-        if not passes.alone and not isinstance(error, Unsupported):
-            raise  # the other ranks may wait for this one
-        outbox.send(messages.Notes({"layers": missing("not timed", error)}))
+        refused = isinstance(error, Unsupported)
+        if not (alone or refused):
+            raise
+        text = "%s" % error if refused else "%s: %s" % (type(error).__name__, error)
+        outbox.send(messages.Notes({name: "%s: %s" % (what, text)}))
 
 
 def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
-    """Send every kernel's times, and keep rank 0's trace of them; or send a note with the reason if there are none."""
+    """Send every kernel's times, and keep rank 0's trace of them."""
     trace = os.path.join(output, kernels.TRACE) if rank == 0 else ""  # several would show the same
-    try:
+    found: Optional[messages.Kernels] = None
+    with costs_a_note(outbox, KERNELS, "not timed", passes.alone):
         found = passes.kernels(trace)
-    except Exception as error:
-        if not passes.alone and not isinstance(error, Unsupported):
-            raise  # the other ranks may wait for this one
-        outbox.send(messages.Notes({KERNELS: missing("not timed", error)}))
-        return
-    outbox.send(found)
-    if trace and not found.trace:
-        outbox.send(messages.Notes({KERNELS: "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
+    if found is not None:
+        outbox.send(found)
+        if trace and not found.trace:
+            outbox.send(messages.Notes({KERNELS: "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
 
 
 def reference(made: "Union[Trainer, Communicator]") -> List[float]:
@@ -119,23 +112,15 @@ def reference(made: "Union[Trainer, Communicator]") -> List[float]:
 
 
 def send_memory(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
-    """Send the peak memory so far.
-
-    A framework that fails to report it costs a note, not a measurement that is done.
-    """
+    """Send the peak memory so far."""
     resident, on_devices = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None  # Linux counts it in KiB
-    try:
+    with costs_a_note(outbox, "memory", "of devices not known"):
         on_devices = made.peak_device_bytes()
-    except Exception as error:
-        outbox.send(messages.Notes({"memory": missing("of devices not known", error)}))
     outbox.send(messages.Memory(resident, on_devices))
 
 
 def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
-    """Measure the peaks on all ranks at once.
-
-    A yardstick that fails costs a note, not a measurement that is done.
-    """
+    """Measure the peaks on all ranks at once."""
     outbox.send(messages.Phase("peaks"))
     trainer.maximum(0.0)
 
@@ -143,12 +128,10 @@ def measure_peaks(trainer: Trainer, outbox: Outbox) -> None:
         trainer.synchronize()
         outbox.progress("peaks", "measure", 1, 1)  # on busy cores the products take longer than some silence limits
 
-    try:
+    with costs_a_note(outbox, "peaks", "not measured"):
         yardstick = trainer.yardstick()
         if yardstick is not None:
             outbox.send(peaks.measure(yardstick, trainer.setup.devices, synchronize))
-    except Exception as error:
-        outbox.send(messages.Notes({"peaks": missing("not measured", error)}))
 
 
 def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
@@ -172,7 +155,7 @@ def subnormal(tensors: Dict[str, np.ndarray]) -> float:
         size = np.abs(tensor)
         small += int(np.count_nonzero((size > 0) & (size < np.finfo(size.dtype).tiny)))
         total += size.size
-    return small / float(max(total, 1))
+    return small / max(total, 1)
 
 
 def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
@@ -260,7 +243,7 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
 
 def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
     """Check dropout, `predict`, `step_alone`, laziness and the threads."""
-    outbox.send(messages.Behaviour(behaviour.look_at(trainer, task, outbox)))
+    outbox.send(messages.Behaviour(list(behaviour.Look(trainer, task, outbox).problems())))
 
 
 def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:

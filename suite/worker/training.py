@@ -70,7 +70,7 @@ class Training:
             begin = time.perf_counter()
             while done < end:
                 if schedule.changing:
-                    factor = schedule.factor(done, ends[-1], ends[-1] / float(epochs))
+                    factor = schedule.factor(done, ends[-1], ends[-1] / epochs)
                     trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
                 step = done
@@ -114,7 +114,7 @@ class Training:
             answers = self._trainer.predict(batch).argmax(axis=1)[: len(labels)]
             right += int((answers == labels).sum())
             total += len(labels)
-        return right / float(total)
+        return right / total
 
 
 def untold(trainer: Trainer, graph: Graph) -> List[str]:
@@ -140,4 +140,4 @@ def test_batches(trainer: Trainer, testing: Source) -> Any:
 def epoch_ends(samples: int, batch: int, replicas: int, epochs: int) -> List[int]:
     """Return the step after which each epoch has been seen; batches run across the borders, as the readers' do."""
     seen = samples // replicas
-    return [max(1, int(round(seen * epoch / float(batch)))) for epoch in range(1, epochs + 1)]
+    return [max(1, int(round(seen * epoch / batch))) for epoch in range(1, epochs + 1)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from suite.worker.case_parts import Input
 from suite.worker.machine import memory
-from suite.worker.sources import Source
+from suite.worker.sources import Arrays, Source
 
 
 class View(Source):
@@ -79,7 +79,7 @@ class View(Source):
             os.close(descriptor)
 
 
-class InMemory(Source):
+class InMemory(Arrays):
     """A source decoded once and kept: reading without the disk and the decoder."""
 
     def __init__(self, source: Source) -> None:
@@ -98,13 +98,7 @@ class InMemory(Source):
         labels = np.empty(len(source), np.int64)
         for index in range(len(source)):
             images[index], labels[index] = source.sample(index)
-        self.arrays = self._images, self._labels = images, labels
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        return self._images[index], int(self._labels[index])
+        self.arrays = images, labels
 
 
 MADV_DONTNEED = 4  # Linux' number; Python knows it from 3.8

@@ -455,6 +455,10 @@ def caught(mistake, problems):
         assert measured == pytest.approx(page, rel=0.5), f"{PAGE.name}: {mistake}: {first}"
 
 
+def looked(trainer, task):
+    return list(behaviour.Look(trainer, task, Nobody()).problems())
+
+
 @cache
 def rows():
     """By mistake: the first problem, as the page has it."""
@@ -488,13 +492,13 @@ def test_the_look_at_its_behaviour_catches_and_names_it(mistake):
     devices = 1 if mistake in ALONE else 2
     trainer = made({**BEHAVING, **ALONE}.get(mistake, {}), SGD(1e-5, 0.0, 0.0), shards=devices)
     looks = [name for name in Behave(1, 1).looks if name != "laziness"]
-    caught(mistake, behaviour.look_at(trainer, Behave(SAMPLES, devices, looks), Nobody()))
+    caught(mistake, looked(trainer, Behave(SAMPLES, devices, looks)))
 
 
 @pytest.mark.parametrize("mistake", ["none", *LAZY])
 def test_work_that_is_put_off_is_noticed(mistake):
     trainer = made(LAZY.get(mistake, {}), SGD(1e-5, 0.0, 0.0))
-    caught(mistake, behaviour.look_at(trainer, Behave(2, 1, ["laziness"]), Nobody()))
+    caught(mistake, looked(trainer, Behave(2, 1, ["laziness"])))
 
 
 @pytest.mark.parametrize("mistake", [2, *THREADED])
@@ -502,7 +506,7 @@ def test_threads_are_as_many_as_were_asked_for(mistake, monkeypatch):
     monkeypatch.setattr(behaviour, "LIMIT_S", 2.0)
     how, threads = THREADED.get(mistake) or (hashes_in(mistake), mistake)
     trainer = made(how, SGD(1e-5, 0.0, 0.0), threads=threads)
-    problems = behaviour.look_at(trainer, Behave(SAMPLES, 1, ["threads"]), Nobody())
+    problems = looked(trainer, Behave(SAMPLES, 1, ["threads"]))
     caught(mistake if mistake in THREADED else "none", problems)
 
 

@@ -89,7 +89,7 @@ def test_means_extremes_and_the_union_of_reasons_are_kept(played, monkeypatch):
     assert 300.0 < found.watts < 700.0
     assert 1.2e9 < found.sm_clock_hz < 1.98e9
     assert found.memory_clock_hz == found.least_memory_clock_hz == 2.619e9
-    assert found.throttled_by == ["power cap", "hardware thermal", "reason 0x1000"]
+    assert found.throttled_by == ["hardware thermal", "power cap", "reason 0x1000"]
 
 
 def test_samples_leave_the_processor_alone(played, monkeypatch):
