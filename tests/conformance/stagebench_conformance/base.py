@@ -102,13 +102,7 @@ class Conformance:
         """
         if self.adapter not in adapters() or adapters()[self.adapter].oracle:
             return []
-        probe.register()
-        found: list[Case] = []
-        for workload in ("mnist_small", "probe"):
-            there = {case.strategy for case in found}
-            asked = cases_to_verify(replace(self._wanted(), workloads=[workload]))
-            found += [case for case, refused in asked if refused is None and case.strategy not in there]
-        return found
+        return list(cases_of(self._wanted()))
 
     def lowered(self) -> list[Case]:
         """Every case; without `every_pair` the first strategy in every tuning, the others in their last."""
@@ -153,6 +147,22 @@ class Conformance:
             if self.where_missing == "skip":
                 pytest.skip(str(error))
             raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
+def cases_of(wanted: Wanted) -> list[Case]:
+    """The cases of `Conformance.cases`, looked for once: every test asks, and every worker that collects them."""
+    key = (*wanted.adapters, wanted.device)
+    if key not in _cases:
+        probe.register()
+        _cases[key] = []
+        for workload in ("mnist_small", "probe"):
+            there = {case.strategy for case in _cases[key]}
+            asked = cases_to_verify(replace(wanted, workloads=[workload]))
+            _cases[key] += [case for case, refused in asked if refused is None and case.strategy not in there]
+    return _cases[key]
+
+
+_cases: dict[tuple[str, ...], list[Case]] = {}
 
 
 def case_id(case: Case) -> str:
