@@ -1,15 +1,13 @@
 """The commands about reports. Heavy imports wait until a command runs, so that --help is quick."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from suite.cli.output import report_next, say
+from suite.cli.output import report_next, say, show_json
 from suite.contracts.hooks import hookimpl
-
-if TYPE_CHECKING:
-    from suite.results.run_folder import RunFolder
+from suite.text import counted
 
 
 @hookimpl
@@ -38,6 +36,8 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write pages only with -o.")] = False,
 ) -> None:
     """Write HTML pages about runs, finished or not; they need no server and no network."""
+    from suite.analysis.links import links
+    from suite.analysis.summary import summarise, unused_records
     from suite.errors import RequestError
     from suite.results.run_folder import RunFolder
 
@@ -47,16 +47,28 @@ def report(
                 f"{' and '.join(map(str, runs[:2]))}: {len(runs)} runs make a site: give its folder with -o, without "
                 "--single or --json"
             )
-        from reports.site.many import write
+        from reports.site.many import write as write_site
 
-        write(runs, output)
+        write_site(runs, output)
         say(f"Report: {output / 'index.html'}")
-    else:
-        _write(RunFolder.open(runs[0], None), output, single, json)
+        return
+    folder, page = RunFolder.open(runs[0], None), None
+    if json:
+        show_json(
+            [row.to_dict() for row in (links(folder) if folder.about.of_comm else summarise(folder))], homes=False
+        )
+    if output is not None or not json:
+        from reports.site.build import write
+
+        page = write(folder, output or _inside(folder.path, "report"), single)
+    if not folder.about.of_comm and (note := unused_records(folder)):
+        say(note, err=True)
+    if page:
+        say(f"Report: {page}", err=json)
 
 
 def _inside(run: Path, name: str) -> Path:
-    """The folder within a run that is written to unless another is named; RequestError for a link or a pipe there."""
+    """Return the folder within a run that is written to by default; RequestError for a link or a pipe there."""
     from suite.errors import RequestError
     from suite.results.run_folder import irregular
 
@@ -65,27 +77,6 @@ def _inside(run: Path, name: str) -> Path:
             f"{other} is a link or a pipe; what is written there leaves the run; give -o, or move it away"
         )
     return run / name
-
-
-def _write(folder: "RunFolder", output: Path | None, single: bool, json: bool) -> None:
-    """Write the pages of a run of trainings or of `stagebench comm`; with `json` print its rows."""
-    from suite.analysis.links import links
-    from suite.analysis.summary import summarise, unused_records
-    from suite.cli.output import show_json
-
-    comm = folder.about.of_comm
-    if json:
-        show_json([one.to_dict() for one in (links(folder) if comm else summarise(folder))], homes=False)
-    if output is not None or not json:
-        from reports.site.build import write, write_single
-        from reports.site.many import write_comm
-
-        writer = write_comm if comm else write_single if single else write
-        page = writer(folder, output or _inside(folder.path, "report"))
-    if not comm and (note := unused_records(folder)):
-        say(note, err=True)
-    if output is not None or not json:
-        say(f"Report: {page}", err=json)
 
 
 def export(
@@ -153,7 +144,7 @@ def publish(
 
     wanted = workflow_of(directory, docs, address) if workflow else None  # refused before anything is written
     found = written(directory, output, address, docs)
-    say(f"Site: {output / 'index.html'} ({len(found)} run{'s' if len(found) != 1 else ''})")
+    say(f"Site: {output / 'index.html'} ({counted(len(found), 'run')})")
     if wanted:
         new = wanted.write()
         say(f"Workflow: {wanted.path if new else 'there is one already; it was left as it is'}")
@@ -164,10 +155,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: a free one.")] = 8000,
 ) -> None:
     """Show runs in a browser; a page that is loaded again shows what was measured since."""
-    from reports.site.serve import server
+    from reports.site.serve import Server
     from suite.files import scratch
 
-    with scratch() as output, server(directory, output, port) as running:
+    with scratch() as output, Server(directory, output, port) as running:
         say(f"http://127.0.0.1:{running.server_address[1]}/ (Ctrl-C ends it)")
         try:
             running.serve_forever()

@@ -1,9 +1,11 @@
-"""A run as a flat table, a line a case or a message, for CSV, Parquet and JSON; and a short form that fits a paper."""
+"""A run as a flat table, a line a case or a message: its columns, and the formats that such a table is written in."""
 
+import csv
+import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 from suite.analysis.budget import STAGES
 from suite.analysis.comparability import FOREIGN
@@ -12,164 +14,181 @@ from suite.analysis.panels import names
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.analysis.wording import interval, milliseconds, number
+from suite.errors import RequestError
 from suite.results.foreign import UNKNOWN
 from suite.results.run_folder import RunFolder
+from suite.text import markdown_table
 from suite.worker.homes import without_homes
 
 Cell = str | int | float | bool | None
-Line = TypeVar("Line")
-Exchange = tuple[Link, Point | None]  # a message of a link; None: the link has measured none
+Line = dict[str, Cell]  # by column name
+FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them
+LATEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "\u2212": "$-$",
+        "…": r"\ldots{}",
+        "\u202f": r"\,",
+        "µ": r"$\mu$",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': "''",  # \textquotedbl is an error in LaTeX's usual encoding of fonts
+        "\u2076": "$^6$",
+    }
+)
 
 
-@dataclass(frozen=True)
-class Column(Generic[Line]):
-    """A name, what it means, and its value of a line; None where nothing could tell."""
+class Column(NamedTuple):
+    """A name, what it means, and its value: a path of attributes, None behind a part that is None, or a function."""
 
     name: str
+    value: str | Callable[[Any], Cell]
     meaning: str
-    type: type
-    of: Callable[[Line], Cell]
+    type: type = str
+
+    def of(self, line: object) -> Cell:
+        """Return the value of a line; words without home folders."""
+        value: Any = line
+        if not isinstance(self.value, str):
+            value = self.value(line)
+        else:
+            for part in self.value.split("."):
+                value = None if value is None else getattr(value, part)
+        return without_homes(value) if isinstance(value, str) else value
 
 
-def _end(part: str) -> Callable[[Row], Cell]:
+def _known(name: str) -> Callable[[Row], Cell]:
+    return lambda row: None if (word := getattr(row.case, name)) == UNKNOWN else word
+
+
+def _end(name: str) -> Callable[[Row], Cell]:
     """None of a speed without an interval."""
-    return lambda row: getattr(row.rate, part) if row.rate and row.rate.scatters else None
+    return lambda row: getattr(row.rate, name) if row.rate and row.rate.scatters else None
 
 
-def _budget(part: str) -> Callable[[Row], Cell]:
-    return lambda row: getattr(row.budget, part) if row.budget else None
-
-
-def _known(word: str) -> str | None:
-    return None if word == UNKNOWN else word
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("id", "twelve digits over all resolved values of the case", str, lambda row: row.id),
-    Column("adapter", "the framework", str, lambda row: row.case.adapter),
-    Column("strategy", "how training is spread", str, lambda row: row.case.strategy),
-    Column("workload", "the network", str, lambda row: row.case.workload),
-    Column("data", "the data set", str, lambda row: row.case.data_name),
-    Column("nodes", "machines", int, lambda row: row.case.placement.nodes),
-    Column("devices", "devices of all nodes", int, lambda row: row.case.placement.device_count),
-    Column("device", "cpu or cuda", str, lambda row: row.case.placement.device),
-    Column("batch", "samples per device", int, lambda row: row.case.batch),
-    Column("precision", "of the arithmetic", str, lambda row: _known(row.case.precision)),
-    Column("tuning", "default or tuned", str, lambda row: _known(row.case.tuning)),
-    Column("knobs", "the adapter's own, as JSON", str, lambda row: json.dumps(row.case.knobs, sort_keys=True)),
-    Column("outcome", "ok, foreign (imported), or why there is no number", str, lambda row: row.outcome),
-    Column("reason", "the outcome in words", str, lambda row: row.reason),
-    Column("marks", "what a reader should know, comma-separated", str, lambda row: ", ".join(row.marks)),
-    Column("comparable", "may stand beside other frameworks' rows", bool, lambda row: row.comparable),
-    Column("proof", "key of the proof", str, lambda row: row.proof.key if row.proof else None),
-    Column("processes", "measured", int, lambda row: len(row.measured)),
-    Column(
-        "samples_per_second",
-        "all devices together, geometric mean over processes",
-        float,
-        lambda row: row.rate.value if row.rate else None,
-    ),
-    Column("samples_per_second_low", "lower end of the 95 % interval", float, _end("low")),
-    Column("samples_per_second_high", "upper end of the 95 % interval", float, _end("high")),
-    Column(
-        "samples_per_second_per_device",
-        "the same for each device",
-        float,
-        lambda row: row.rate_per_device.value if row.rate_per_device else None,
-    ),
-    Column("verdict", "beside the fastest of its group", str, lambda row: row.against.verdict if row.against else None),
-    Column("iteration_s", "native wall time of an iteration", float, _budget("native")),
-    *(Column(f"{stage}_s", f"{stage} in the closed budget", float, _budget(stage)) for stage in STAGES),
-    Column("staged_s", "wall time of the instrumented iteration", float, _budget("staged")),
-    Column(
-        "scaling_efficiency",
-        "speed over devices x the one-device baseline's",
-        float,
-        lambda row: row.scaling.efficiency.value if row.scaling else None,
-    ),
+COLUMNS = (
+    Column("id", "id", "twelve digits over all resolved values of the case"),
+    Column("adapter", "case.adapter", "the framework"),
+    Column("strategy", "case.strategy", "how training is spread"),
+    Column("workload", "case.workload", "the network"),
+    Column("data", "case.data_name", "the data set"),
+    Column("nodes", "case.placement.nodes", "machines", int),
+    Column("devices", "case.placement.device_count", "devices of all nodes", int),
+    Column("device", "case.placement.device", "cpu or cuda"),
+    Column("batch", "case.batch", "samples per device", int),
+    Column("precision", _known("precision"), "of the arithmetic"),
+    Column("tuning", _known("tuning"), "default or tuned"),
+    Column("knobs", lambda row: json.dumps(row.case.knobs, sort_keys=True), "the adapter's own, as JSON"),
+    Column("outcome", "outcome", "ok, foreign (imported), or why there is no number"),
+    Column("reason", "reason", "the outcome in words"),
+    Column("marks", lambda row: ", ".join(row.marks), "what a reader should know, comma-separated"),
+    Column("comparable", "comparable", "may stand beside other frameworks' rows", bool),
+    Column("proof", "proof.key", "key of the proof"),
+    Column("processes", lambda row: len(row.measured), "measured", int),
+    Column("samples_per_second", "rate.value", "all devices together, geometric mean over processes", float),
+    Column("samples_per_second_low", _end("low"), "lower end of the 95 % interval", float),
+    Column("samples_per_second_high", _end("high"), "upper end of the 95 % interval", float),
+    Column("samples_per_second_per_device", "rate_per_device.value", "the same for each device", float),
+    Column("verdict", "against.verdict", "beside the fastest of its group"),
+    Column("iteration_s", "budget.native", "native wall time of an iteration", float),
+    *(Column(f"{stage}_s", f"budget.{stage}", f"{stage} in the closed budget", float) for stage in STAGES),
+    Column("staged_s", "budget.staged", "wall time of the instrumented iteration", float),
+    Column("scaling_efficiency", "scaling.efficiency.value", "speed over devices x the one-device baseline's", float),
 )
-OF_THE_RUN: tuple[Column[Any], ...] = (
-    Column("run", "id of the run", str, lambda folder: folder.about.id),
-    Column("created", "when the run began", str, lambda folder: folder.about.created),
+OF_THE_RUN = (
+    Column("run", "about.id", "id of the run"),
+    Column("created", "about.created", "when the run began"),
 )
 
 
-def _point(part: str) -> Callable[[Exchange], Cell]:
-    return lambda exchange: getattr(exchange[1], part) if exchange[1] else None
+class Exchange(NamedTuple):
+    """A message of a link; None: the link has measured none."""
+
+    link: Link
+    point: Point | None
 
 
-def _percentile(part: str) -> Callable[[Exchange], Cell]:
+def _percentile(name: str) -> Callable[[Exchange], Cell]:
     """None of an imported link: programs print means."""
-    return lambda exchange: None if exchange[0].outcome == FOREIGN else _point(part)(exchange)
+    return lambda line: getattr(line.point, name) if line.point and line.link.outcome != FOREIGN else None
 
 
-EXCHANGES: tuple[Column[Exchange], ...] = (
-    Column("id", "twelve digits over all resolved values of the case", str, lambda each: each[0].case.id),
-    Column("backend", "the library", str, lambda each: each[0].collective.backend),
-    Column("operation", "all-reduce, ...", str, lambda each: each[0].collective.operation),
-    Column("workload", "the network whose gradients are exchanged", str, lambda each: each[0].network),
-    Column("dtype", "of the numbers", str, lambda each: each[0].collective.dtype),
-    Column("nodes", "machines", int, lambda each: each[0].case.placement.nodes),
-    Column("ranks", "of all nodes", int, lambda each: each[0].case.placement.ranks),
-    Column("device", "cpu or cuda", str, lambda each: each[0].case.placement.device),
-    Column("transport", "what carried the bytes", str, lambda each: each[0].transport),
-    Column("outcome", "ok, foreign (imported), or why there is no number", str, lambda each: each[0].outcome),
-    Column("reason", "the outcome in words", str, lambda each: each[0].reason),
-    Column("kind", "single; of a network's tensors also row (in turn), together (all begun)", str, _point("kind")),
-    Column("messages", "exchanged in a sample", int, _point("messages")),
-    Column("bytes", "of all messages", int, _point("bytes")),
-    Column("exchange_s", "the slowest rank's; median, of imported ones mean", float, _point("seconds")),
-    Column("exchange_s_low", "5th percentile", float, _percentile("low")),
-    Column("exchange_s_high", "95th percentile", float, _percentile("high")),
-    Column("bytes_per_second", "bytes over seconds", float, _point("algorithm_bandwidth")),
-    Column("bus_bytes_per_second", "bus bandwidth, as nccl-tests counts it", float, _point("bus_bandwidth")),
-    Column("samples", "that were kept", int, _point("samples")),
+EXCHANGES = (
+    Column("id", "link.case.id", "twelve digits over all resolved values of the case"),
+    Column("backend", "link.collective.backend", "the library"),
+    Column("operation", "link.collective.operation", "all-reduce, ..."),
+    Column("workload", "link.network", "the network whose gradients are exchanged"),
+    Column("dtype", "link.collective.dtype", "of the numbers"),
+    Column("nodes", "link.case.placement.nodes", "machines", int),
+    Column("ranks", "link.case.placement.ranks", "of all nodes", int),
+    Column("device", "link.case.placement.device", "cpu or cuda"),
+    Column("transport", "link.transport", "what carried the bytes"),
+    Column("outcome", "link.outcome", "ok, foreign (imported), or why there is no number"),
+    Column("reason", "link.reason", "the outcome in words"),
+    Column("kind", "point.kind", "single; of a network's tensors also row (in turn), together (all begun)"),
+    Column("messages", "point.messages", "exchanged in a sample", int),
+    Column("bytes", "point.bytes", "of all messages", int),
+    Column("exchange_s", "point.seconds", "the slowest rank's; median, of imported ones mean", float),
+    Column("exchange_s_low", _percentile("low"), "5th percentile", float),
+    Column("exchange_s_high", _percentile("high"), "95th percentile", float),
+    Column("bytes_per_second", "point.algorithm_bandwidth", "bytes over seconds", float),
+    Column("bus_bytes_per_second", "point.bus_bandwidth", "bus bandwidth, as nccl-tests counts it", float),
+    Column("samples", "point.samples", "that were kept", int),
 )
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(NamedTuple):
     """A run of trainings, a line a case; or one of `stagebench comm`, a line a message size."""
 
-    columns: Sequence[Column[Any]]
-    lines: Sequence[dict[str, Cell]]  # by column name
-    paper: Sequence[Sequence[str]]  # the heading first; its first two columns are words
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+    paper: Sequence[Sequence[str]]  # a short form that fits a paper, heading first; its first two columns are words
     note: str  # below the paper's table
 
 
 def sheet(folder: RunFolder) -> Sheet:
-    """The tables of a run folder, measured or imported."""
+    """Return the tables of a run folder, measured or imported."""
     if folder.about.of_comm:
         found = list(links(folder))
-        lines, paper = exchange_table(folder, found), list(_exchanges(found))
-        return Sheet((*EXCHANGES, *OF_THE_RUN), lines, paper, "Medians, of imported ones means; MB are 10\u2076 bytes.")
+        # A link without any message has a line, too.
+        exchanges = [Exchange(link, point) for link in found for point in link.points or (None,)]
+        note = "Medians, of imported ones means; MB are 10\u2076 bytes."
+        return Sheet((*EXCHANGES, *OF_THE_RUN), _lines(folder, EXCHANGES, exchanges), list(_exchanges(found)), note)
     rows = summarise(folder)
     note = "Stages in ms of the native iteration; * not to be compared with other frameworks."
     return Sheet((*COLUMNS, *OF_THE_RUN), table(folder, rows), list(_trainings(rows)), note)
 
 
+def table(folder: RunFolder, rows: Sequence[Row]) -> list[Line]:
+    """Return every case by column name."""
+    return _lines(folder, COLUMNS, rows)
+
+
+def _lines(folder: RunFolder, columns: Sequence[Column], lines: Sequence[object]) -> list[Line]:
+    about = {column.name: column.of(folder) for column in OF_THE_RUN}
+    return [{column.name: column.of(line) for column in columns} | about for line in lines]
+
+
 def _trainings(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """A line a case that was measured: its speed, and in ms the stages that any of them has."""
+    """Yield a line a case that was measured: its speed, and in ms the stages that any of them has."""
     shown = [row for row in rows if row.rate]
-    budgets = [row.budget for row in shown if row.budget]
-    known = [stage for stage in STAGES if any(getattr(budget, stage) is not None for budget in budgets)]
+    known = [stage for stage in STAGES if any(row.budget and getattr(row.budget, stage) is not None for row in shown)]
     yield ["case", "network", "samples/s", "95 % interval", "ms per iteration", *known]
     for row, name in zip(shown, names([row.case for row in shown]), strict=True):
-        stages = [milliseconds(getattr(row.budget, stage) if row.budget else None) for stage in known]
-        native = milliseconds(row.budget.native if row.budget else None)
-        star = "" if row.sound else " *"
-        yield [
-            name,
-            row.case.workload,
-            number(row.rate.value if row.rate else None) + star,
-            interval(row.rate),
-            native,
-            *stages,
-        ]
+        speed = number(row.rate.value if row.rate else None) + ("" if row.sound else " *")
+        parts = [milliseconds(getattr(row.budget, part) if row.budget else None) for part in ("native", *known)]
+        yield [name, row.case.workload, speed, interval(row.rate), *parts]
 
 
 def _exchanges(found: Sequence[Link]) -> Iterator[list[str]]:
-    """A line a message."""
+    """Yield a line a message."""
     yield ["link", "operation", "message", "µs", "MB/s", "bus MB/s"]
     for link in found:
         for point in link.points:
@@ -178,33 +197,65 @@ def _exchanges(found: Sequence[Link]) -> Iterator[list[str]]:
             yield [link.case.label, point.operation, written(point.bytes) + kind, number(point.seconds, 1e6), *rates]
 
 
-def table(folder: RunFolder, rows: Sequence[Row]) -> list[dict[str, Cell]]:
-    """Every case by column name."""
-    return _lines(folder, COLUMNS, rows)
+def as_csv(found: Sheet) -> str:
+    """Write all columns; text that a spreadsheet would take for a formula begins with an apostrophe."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, [column.name for column in found.columns])
+    writer.writeheader()
+    for line in found.lines:
+        formulas = {name: f"'{cell}" for name, cell in line.items() if isinstance(cell, str) and FORMULA.match(cell)}
+        writer.writerow(line | formulas)
+    return stream.getvalue()
 
 
-def exchange_table(folder: RunFolder, links: Sequence[Link]) -> list[dict[str, Cell]]:
-    """Every message of every link, and a line for a link without any."""
-    return _lines(folder, EXCHANGES, [(link, point) for link in links for point in link.points or (None,)])
+def as_json(found: Sheet) -> str:
+    """Write the table as a list of objects; the format `schema` describes them."""
+    return json.dumps(found.lines, indent=1) + "\n"
 
 
-def _lines(folder: RunFolder, columns: Sequence[Column[Line]], lines: Sequence[Line]) -> list[dict[str, Cell]]:
-    about = {column.name: column.of(folder) for column in OF_THE_RUN}
-    return [{column.name: _published(column.of(line)) for column in columns} | about for line in lines]
-
-
-def _published(cell: Cell) -> Cell:
-    return without_homes(cell) if isinstance(cell, str) else cell
-
-
-def schema(columns: Sequence[Column[Any]]) -> dict[str, Any]:
-    """JSON Schema of the table as a list of objects."""
-    names = {str: "string", int: "integer", float: "number", bool: "boolean"}
-    row = {column.name: {"type": [names[column.type], "null"], "description": column.meaning} for column in columns}
-    rows = {"type": "object", "properties": row, "required": list(row), "additionalProperties": False}
-    return {
+def as_schema(found: Sheet) -> str:
+    """Write the JSON Schema of the table as a list of objects, with the meaning of each column."""
+    kinds = {str: "string", int: "integer", float: "number", bool: "boolean"}
+    row = {
+        column.name: {"type": [kinds[column.type], "null"], "description": column.meaning} for column in found.columns
+    }
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "stagebench export RUN json",
         "type": "array",
-        "items": rows,
+        "items": {"type": "object", "properties": row, "required": list(row), "additionalProperties": False},
     }
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def as_parquet(found: Sheet) -> bytes:
+    """Write the table with types; RequestError without pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RequestError("Parquet needs pyarrow: pip install 'stagebench[parquet]'; or export csv") from None
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    form = pyarrow.schema([(column.name, types[column.type]) for column in found.columns])
+    stream = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(found.lines), form), stream)
+    return stream.getvalue()
+
+
+def as_markdown(found: Sheet) -> str:
+    """Write a table for an issue or a README."""
+    head, *lines = found.paper
+    return "\n".join(markdown_table(head, lines)) + f"\n\n{found.note}\n"
+
+
+def as_latex(found: Sheet) -> str:
+    """Write a `tabular` for a paper, with the rules of the package booktabs."""
+    head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
+    frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+    body = [" & ".join(line) + r" \\" for line in lines]
+    note = rf"\multicolumn{{{len(head)}}}{{l}}{{\footnotesize {_latex(found.note)}}} \\"
+    return "\n".join([*frame, *body, r"\bottomrule", note, r"\end{tabular}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    return CONTROL.sub("", without_homes(text)).replace("\n", " ").translate(LATEX)

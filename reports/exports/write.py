@@ -1,128 +1,54 @@
-"""A run for other tools: tables for spreadsheets, data frames and papers, JUnit for CI, a trace for its viewers."""
+"""A run for other tools: tables, JUnit for CI, a trace for its viewers, what experiment trackers read, and charts."""
 
-import csv
-import io
 import json
 import os
-import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.exports.sheet import Cell, Sheet, schema, sheet
-from reports.exports.trackers import TRACKERS, write_folder
+from reports.exports import sheet as tables
+from reports.exports.sheet import CONTROL, Sheet, table
 from reports.pages.comm import bandwidths, panels_of, times
 from reports.pages.run import Chart, Report
 from reports.site.build import sections_of
 from reports.site.frame import made
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.links import links
+from suite.analysis.measured import process_of
+from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
-from suite.files import scratch, write_whole
+from suite.files import file_name, scratch, write_whole
+from suite.results.records import Record
 from suite.results.run_folder import RunFolder
-from suite.text import known, markdown_table
+from suite.text import known
 from suite.worker.homes import without_homes
 from suite.worker.messages import Pass
-from suite.worker.pass_kinds import STAGED
+from suite.worker.pass_kinds import STAGED, TRAIN
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SCALE = 2  # pixels of a PNG for each of an SVG
 LIMIT = 60  # seconds for a browser to draw one
-FORMULA = re.compile(r"^[=+\-@\t\r]")  # what a spreadsheet would compute
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # terminal escapes; XML cannot hold them
-LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "\u2212": "$-$",
-    "…": r"\ldots{}",
-    "\u202f": r"\,",
-    "µ": r"$\mu$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",  # \textquotedbl is an error in LaTeX's usual encoding of fonts
-    "\u2076": "$^6$",
-}
 SKIPPED = (FOREIGN, "unsupported", "unavailable", "not measured", "cancelled")
-
-
-def as_csv(found: Sheet) -> str:
-    """All columns; text that a spreadsheet would take for a formula begins with an apostrophe."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, [column.name for column in found.columns])
-    writer.writeheader()
-    for line in found.lines:
-        writer.writerow({name: _text(cell) for name, cell in line.items()})
-    return stream.getvalue()
-
-
-def _text(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell
-
-
-def as_json(found: Sheet) -> str:
-    """Return the table as a list of objects; the format `schema` describes them."""
-    return json.dumps(found.lines, indent=1) + "\n"
-
-
-def as_schema(found: Sheet) -> str:
-    """Return what `json` holds, with the meaning of each column."""
-    return json.dumps(schema(found.columns), indent=1) + "\n"
-
-
-def as_parquet(found: Sheet) -> bytes:
-    """Write the table with types; RequestError without pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise RequestError("Parquet needs pyarrow: pip install 'stagebench[parquet]'; or export csv") from None
-    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    form = pyarrow.schema([(column.name, types[column.type]) for column in found.columns])
-    stream = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(found.lines), form), stream)
-    return stream.getvalue()
-
-
-def as_markdown(found: Sheet) -> str:
-    """A table for an issue or a README."""
-    head, *lines = found.paper
-    return "\n".join(markdown_table(head, lines)) + f"\n\n{found.note}\n"
-
-
-def as_latex(found: Sheet) -> str:
-    """A `tabular` for a paper, with the rules of the package booktabs."""
-    head, *lines = ([_latex(cell) for cell in line] for line in found.paper)
-    body = [" & ".join(line) + r" \\" for line in lines]
-    frame = [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
-    note = rf"\multicolumn{{{len(head)}}}{{l}}{{\footnotesize {_latex(found.note)}}} \\"
-    return "\n".join([*frame, *body, r"\bottomrule", note, r"\end{tabular}"]) + "\n"
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX.get(sign, sign) for sign in CONTROL.sub("", without_homes(text)).replace("\n", " "))
+ORDER = ("io", "h2d", "forward", "backward", "bubble", "skew", "communication", "update")  # of a trace's stages
+BENCHMARKS = {"resnet50": "resnet"}  # by MLPerf's names
+Scalars = dict[str, list[tuple[int, float]]]  # by name: (step, value)
 
 
 def as_junit(folder: RunFolder) -> str:
-    """A test a case: failed where its outcome or its proof is, skipped where it could not run."""
-    rows = summarise(folder)
+    """Write a test a case: failed where its outcome or its proof is, skipped where it could not run."""
+    rows, counts = summarise(folder), {"failure": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", name=_clean(folder.about.plan or "stagebench"), tests=str(len(rows)))
-    counts = {"failure": 0, "skipped": 0}
     for row in rows:
-        seconds = sum(process.wall for process in row.processes)
-        name = f"{row.case.label} {row.id}"
-        test = ElementTree.SubElement(
-            suite, "testcase", name=_clean(name), classname=_clean(row.case.adapter), time=f"{seconds:.3f}"
-        )
+        name, seconds = f"{row.case.label} {row.id}", sum(process.wall for process in row.processes)
+        about = {"name": _clean(name), "classname": _clean(row.case.adapter), "time": f"{seconds:.3f}"}
+        test = ElementTree.SubElement(suite, "testcase", about)
         failed = row.proof is not None and not row.proof.passed
         kind = "skipped" if row.outcome in SKIPPED else "failure" if row.outcome != "ok" or failed else ""
         if kind:
@@ -138,7 +64,7 @@ def _clean(text: str) -> str:
 
 
 def as_trace(folder: RunFolder) -> str:
-    """The staged steps of every case's first process, for Perfetto or chrome://tracing; a process a rank.
+    """Write the staged steps of every case's first process, for Perfetto or chrome://tracing; a process a rank.
 
     Ranks stand on one clock, rank 0's, whose error is at most `clock_error_s` of `otherData`, in seconds by case; null
     where a run recorded none: its ranks begin together there, as behind the barrier that they leave.
@@ -152,8 +78,8 @@ def as_trace(folder: RunFolder) -> str:
             continue
         spans = [each.span_s for each in staged if each.span_s]
         first = min((begin for begin, _ in spans), default=0.0)
-        known = len(spans) == len(staged)
-        error = errors[record.case_id] = max(each.clock_error_s or 0.0 for each in staged) if known else None
+        agreed = len(spans) == len(staged)
+        error = errors[record.case_id] = max(each.clock_error_s or 0.0 for each in staged) if agreed else None
         exact = "clock not agreed" if error is None else f"clock within {error * 1e6:.1f} µs"
         for rank, each in enumerate(staged):
             named = {"process_name": {"name": f"{record.case.label}, rank {rank}"}, "process_labels": {"labels": exact}}
@@ -164,11 +90,8 @@ def as_trace(folder: RunFolder) -> str:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}) + "\n"
 
 
-ORDER = ("io", "h2d", "forward", "backward", "bubble", "skew", "communication", "update")
-
-
 def _laid_out(staged: Pass, pid: int, first: float) -> Iterator[dict[str, Any]]:
-    """A rank's stages as complete events in microseconds, one after the other without a gap, from its begin to its end.
+    """Yield a rank's stages as complete events in µs, one after the other without a gap, from its begin to its end.
 
     A pipeline's waiting, measured as a sum, stands behind the backward.
     """
@@ -183,6 +106,137 @@ def _laid_out(staged: Pass, pid: int, first: float) -> Iterator[dict[str, Any]]:
             if lasts > 0:
                 yield event | {"ts": now * 1e6, "dur": lasts * 1e6}
             now += lasts
+
+
+def as_tensorboard(folder: RunFolder, directory: Path) -> None:
+    """Write a TensorBoard run a process; RequestError without the package."""
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise _missing("TensorBoard", "tensorboard") from None
+    began = _seconds(folder.about.created)
+    for row in summarise(folder):
+        for repeat, scalars in _curves(row):
+            name = f"{file_name(row.case.adapter, row.case.strategy)}-{row.id}-r{repeat}"
+            writer = EventFileWriter(str(made(directory / name)))
+            for tag, points in scalars.items():
+                for step, value in points:
+                    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+                    writer.add_event(Event(wall_time=began, step=step, summary=summary))
+            writer.close()
+
+
+def as_mlflow(folder: RunFolder, directory: Path) -> None:
+    """Write an MLflow run a case: words of the table are parameters, numbers metrics; RequestError without MLflow."""
+    try:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param, RunTag
+    except ImportError:
+        raise _missing("MLflow", "mlflow") from None
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # without it newer versions refuse folders
+    client = MlflowClient(directory.absolute().as_uri())
+    began = round(_seconds(folder.about.created) * 1000)
+    experiment = client.create_experiment(without_homes(folder.about.plan) or "stagebench")
+    rows = summarise(folder)
+    for row, line in zip(rows, table(folder, rows), strict=True):
+        run = client.create_run(experiment, began, run_name=row.case.label).info.run_id
+        metrics, words = [], []
+        for name, cell in line.items():
+            if isinstance(cell, str | bool):
+                words.append(Param(name, str(cell)[:500]))
+            elif cell is not None:
+                metrics.append(Metric(name, float(cell), began, 0))
+        for repeat, scalars in _curves(row):
+            found = [(tag, *point) for tag, points in scalars.items() for point in points]
+            metrics += [Metric(f"{tag}/r{repeat}", value, began, step) for tag, step, value in found]
+        for first in range(0, len(metrics), 1000):  # as many as one call takes
+            client.log_batch(run, metrics[first : first + 1000])
+        client.log_batch(run, params=words, tags=[RunTag("stagebench.marks", ", ".join(row.marks))])
+        client.set_terminated(run, "FINISHED" if row.outcome == "ok" else "FAILED", began)
+
+
+def _curves(row: Row) -> Iterator[tuple[int, Scalars]]:
+    """Yield the number of each process of a case, and what it measured step by step or epoch by epoch."""
+    for process in row.processes:
+        found: Scalars = {"native/step_seconds": list(enumerate(process.step_seconds.tolist(), 1))}
+        if process.rate:
+            found["native/samples_per_second"] = [(0, process.rate)]
+        if lesson := process.learnt:
+            losses = zip(lesson.steps, lesson.losses, strict=True)
+            found["train/loss"] = [(at, loss) for at, loss in losses if loss is not None]
+            found["train/accuracy"] = [(at, epoch.accuracy) for at, epoch in enumerate(lesson.epochs, 1)]
+            found["train/epoch_seconds"] = [(at, epoch.seconds) for at, epoch in enumerate(lesson.epochs, 1)]
+        yield process.repeat, found
+
+
+def _missing(what: str, package: str) -> RequestError:
+    return RequestError(f"{what} needs its package: pip install 'stagebench[{package}]'; or export csv")
+
+
+def _seconds(moment: str) -> float:
+    """Seconds since the epoch; now, for runs that have no moment."""
+    return datetime.fromisoformat(moment).timestamp() if moment else time.time()
+
+
+def as_mlperf(folder: RunFolder, directory: Path) -> None:
+    """Write MLPerf's log lines, a file a training process, of cases that train to an accuracy; others have no log."""
+    logs = [
+        (f"{file_name(case.adapter, case.strategy)}-{record.case_id}-r{record.repeat}.log", _mllog(record))
+        for record in folder.records()
+        if (case := record.case).passes == (TRAIN,) and record.result == "ok"
+    ]
+    if not logs:
+        raise RequestError(
+            f"{folder.path} has no case that trains to an accuracy, which is what MLPerf logs; run the plan `learning`"
+        )
+    for name, lines in logs:
+        write_whole(made(directory) / name, "".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
+
+
+def _mllog(record: Record) -> Iterator[dict[str, Any]]:
+    """Yield the lines of one training, on the clock of its epochs: testing, which MLPerf counts too, takes no time.
+
+    In the open division, as research. MLPerf's checker accepts them where MLPerf has the benchmark: resnet50.
+    """
+    case, process = record.case, process_of(record, record.method)
+    lesson = process.learnt
+    if lesson is None:
+        return
+    now = _seconds(record.started) * 1000
+
+    def line(key: str, value: Any = None, kind: str = "POINT_IN_TIME", **metadata: Any) -> dict[str, Any]:
+        where = {"file": "stagebench", "lineno": 0, **metadata}
+        event = {"namespace": "", "time_ms": round(now), "event_type": kind, "key": key, "value": value}
+        return {**event, "metadata": where}
+
+    yield line("submission_benchmark", BENCHMARKS.get(case.workload, case.workload))
+    yield line("submission_division", "open")
+    yield line("submission_org", "stagebench")
+    yield line("submission_platform", ", ".join(process.about.hosts) or "unknown")
+    yield line("submission_status", "research")
+    yield line("cache_clear", case.input.page_cache == "cold")
+    yield line("init_start", kind="INTERVAL_START")
+    yield line("global_batch_size", case.global_batch)
+    yield line("seed", case.seed)
+    yield line("opt_name", case.optimiser)
+    yield line("opt_base_learning_rate", case.lr)
+    yield line("train_samples", lesson.epochs[0].samples)
+    yield line("eval_samples")  # a share of the data set, whose size no record keeps
+    yield line("init_stop", kind="INTERVAL_END")
+    yield line("run_start", kind="INTERVAL_START")
+    for number, epoch in enumerate(lesson.epochs, 1):
+        yield line("epoch_start", kind="INTERVAL_START", epoch_num=number)
+        now += epoch.seconds * 1000
+        yield line("epoch_stop", kind="INTERVAL_END", epoch_num=number)
+        yield line("eval_start", kind="INTERVAL_START", epoch_num=number)
+        yield line("eval_accuracy", epoch.accuracy, epoch_num=number)
+        yield line("eval_stop", kind="INTERVAL_END", epoch_num=number)
+        if lesson.target_epoch == number:
+            break
+    status = "success" if lesson.target_epoch else "aborted"
+    yield line("run_stop", kind="INTERVAL_END", status=status)
 
 
 def charts_of(folder: RunFolder) -> Iterator[tuple[str, Chart]]:
@@ -202,61 +256,63 @@ def as_charts(folder: RunFolder, directory: Path) -> None:
     """Write NAME.svg of every chart, and NAME.png where there is a browser (STAGEBENCH_CHROMIUM may name one)."""
     browser = os.environ.get("STAGEBENCH_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     for name, chart in charts_of(folder):
-        path = made(directory) / f"{name}.svg"
-        write_whole(path, without_homes(chart.svg()))
-        if browser:
-            _photograph(browser, path)
-
-
-def _photograph(browser: str, path: Path) -> None:
-    """Write the PNG next to an SVG; a browser that cannot draw it leaves none."""
-    width, height = (round(float(part)) for part in path.read_text().split('viewBox="0 0 ')[1].split('"')[0].split())
-    with scratch() as place:
-        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # where a browser starts in no other way
-        options = ("--headless=new", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={place}")
-        drawn = (
-            f"--force-device-scale-factor={SCALE}",
-            f"--window-size={width},{height}",
-            f"--screenshot={path.resolve().with_suffix('.png')}",
-        )
-        subprocess.run(
-            [browser, *options, *drawn, path.resolve().as_uri()], timeout=LIMIT, check=False, capture_output=True
-        )
+        path, text = (made(directory) / f"{name}.svg").resolve(), without_homes(chart.svg())
+        write_whole(path, text)
+        if browser is None:
+            continue
+        width, height = (round(float(part)) for part in text.split('viewBox="0 0 ')[1].split('"')[0].split())
+        with scratch() as place:
+            root = ["--no-sandbox"] if os.geteuid() == 0 else []  # where a browser starts in no other way
+            options = ["--headless=new", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={place}"]
+            options += [f"--force-device-scale-factor={SCALE}", f"--window-size={width},{height}"]
+            command = [browser, *options, f"--screenshot={path.with_suffix('.png')}", path.as_uri()]
+            # A browser that cannot draw it leaves none.
+            subprocess.run(command, timeout=LIMIT, check=False, capture_output=True)
 
 
 TABLES: dict[str, tuple[str, Callable[[Sheet], str | bytes]]] = {
-    "csv": ("results.csv", as_csv),
-    "json": ("results.json", as_json),
-    "schema": ("results.schema.json", as_schema),
-    "parquet": ("results.parquet", as_parquet),
-    "markdown": ("results.md", as_markdown),
-    "latex": ("results.tex", as_latex),
+    "csv": ("results.csv", tables.as_csv),
+    "json": ("results.json", tables.as_json),
+    "schema": ("results.schema.json", tables.as_schema),
+    "parquet": ("results.parquet", tables.as_parquet),
+    "markdown": ("results.md", tables.as_markdown),
+    "latex": ("results.tex", tables.as_latex),
 }
 DOCUMENTS: dict[str, tuple[str, Callable[[RunFolder], str]]] = {
     "junit": ("junit.xml", as_junit),
     "trace": ("trace.json", as_trace),
 }
 CHARTS = "charts"
-FORMATS = (*TABLES, *DOCUMENTS, *TRACKERS, CHARTS)
+FOLDERS: dict[str, Callable[[RunFolder, Path], None]] = {
+    "tensorboard": as_tensorboard,
+    "mlflow": as_mlflow,
+    "mlperf": as_mlperf,
+    CHARTS: as_charts,
+}
+FORMATS = (*TABLES, *DOCUMENTS, *FOLDERS)
 
 
 def write(folder: RunFolder, format_: str, directory: Path) -> Path:
-    """Write one format; RequestError for one that there is not, or that needs a library which is missing."""
+    """Write one format; RequestError for one that there is not, or that needs a library which is missing.
+
+    A folder of files has a place of its own, since trackers would add to what is there.
+    """
     if format_ not in FORMATS:
         raise RequestError(f"there is no export format {format_!r}; {known(format_, FORMATS)}")
+    if folder.about.of_comm and format_ not in (*TABLES, CHARTS):
+        raise RequestError(f"a run of communication has no {format_}; export one of {', '.join((*TABLES, CHARTS))}")
+    if format_ in FOLDERS:
+        path = directory / format_
+        if path.exists():
+            raise RequestError(f"{path} is there already, and would be added to; name another folder with -o")
+        FOLDERS[format_](folder, path)
+        return path
     content: str | bytes
     if format_ in TABLES:
-        name, of_sheet = TABLES[format_]
-        content = of_sheet(sheet(folder))
-    elif format_ == CHARTS:
-        return write_folder(as_charts, folder, directory / CHARTS)
-    elif folder.about.of_comm:
-        raise RequestError(f"a run of communication has no {format_}; export one of {', '.join((*TABLES, CHARTS))}")
-    elif format_ in TRACKERS:
-        return write_folder(TRACKERS[format_], folder, directory / format_)
+        name, as_table = TABLES[format_]
+        content = as_table(tables.sheet(folder))
     else:
-        name, of_run = DOCUMENTS[format_]
-        content = of_run(folder)
-    path = made(directory) / name
-    write_whole(path, content)
-    return path
+        name, as_document = DOCUMENTS[format_]
+        content = as_document(folder)
+    write_whole(made(directory) / name, content)
+    return directory / name

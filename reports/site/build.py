@@ -1,8 +1,8 @@
 """A run as a site: which sections are on which page. It needs no server and no network."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from reports.charts.html import note, tag
 from reports.pages import (
@@ -21,8 +21,10 @@ from reports.pages import (
     study,
 )
 from reports.pages.case import details, digits_of
+from reports.pages.comm import comm_sections
+from reports.pages.comm import title_of as title_of_comm
 from reports.pages.run import CASE, Maker, Report, Section
-from reports.site.frame import Frame, Link, made
+from reports.site.frame import Frame, made
 from suite.analysis.best import contests
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise, uncollected
@@ -30,36 +32,30 @@ from suite.files import write_whole
 from suite.results.run_folder import RunFolder
 from suite.worker.homes import without_homes
 
-FIRST = "index.html"
+FIRST, METHOD = "index.html", "method.html"
 
 
-@dataclass(frozen=True)
-class Page:
-    """A file: its sections by their ids, in order. There is none where all of them are empty."""
+class Page(NamedTuple):
+    """Sections by their ids, in order. There is no page where all of them are empty."""
 
-    file: str
     title: str
     sections: Mapping[str, Maker]
     scripts: tuple[str, ...] = ()
 
 
-PAGES = (
-    Page(
-        "speed.html",
+PAGES = {
+    "speed.html": Page(
         "Speed",
         {"speeds": speed.speeds, "best": speed.best, "steps": speed.steps, "startup": startup.startup},
     ),
-    Page("study.html", "The study’s tables", {"study": study.study}),
-    Page("stages.html", "Stages", {"stages": stages.stages, "parts": stages.parts, "layers": stages.layers}),
-    Page("scaling.html", "Scaling", {"scaling": scaling.scaling, "devices": epochs.devices}),
-    Page(
-        "communication.html",
-        "Communication",
-        {"aggregation": communication.aggregation, "exchange": communication.exchange},
+    "study.html": Page("The study’s tables", {"study": study.study}),
+    "stages.html": Page("Stages", {"stages": stages.stages, "parts": stages.parts, "layers": stages.layers}),
+    "scaling.html": Page("Scaling", {"scaling": scaling.scaling, "devices": epochs.devices}),
+    "communication.html": Page(
+        "Communication", {"aggregation": communication.aggregation, "exchange": communication.exchange}
     ),
-    Page("input.html", "Input", {"input": inputs.inputs}),
-    Page(
-        "accuracy.html",
+    "input.html": Page("Input", {"input": inputs.inputs}),
+    "accuracy.html": Page(
         "Accuracy",
         {
             "time_to_train": epochs.time_to_train,
@@ -68,70 +64,77 @@ PAGES = (
             "stragglers": communication.straggling,
         },
     ),
-    Page(
-        "predicted.html", "Predicted", {"predicted": predicted.predicted, "what_if": predicted.what_if}, ("what_if.js",)
+    "predicted.html": Page(
+        "Predicted", {"predicted": predicted.predicted, "what_if": predicted.what_if}, ("what_if.js",)
     ),
-    Page(
-        "evidence.html", "Evidence", {"proofs": evidence.proofs, "outcomes": evidence.outcomes, "notes": evidence.notes}
+    "evidence.html": Page(
+        "Evidence", {"proofs": evidence.proofs, "outcomes": evidence.outcomes, "notes": evidence.notes}
     ),
-)
-LAST = {"method": "Method", "machine": "Machine", "replay": "Replay"}  # sections of the last page
-METHOD = "method.html"
-PLACES = {
-    "overview": FIRST,
-    "cases": FIRST,
-    **{section: page.file for page in PAGES for section in page.sections},
-    **dict.fromkeys(LAST, METHOD),
 }
-FILES = (FIRST, *(page.file for page in PAGES), METHOD)
+TITLES = {FIRST: "Overview", **{file: page.title for file, page in PAGES.items()}, METHOD: "Method"}
+FILES = tuple(TITLES)
+PLACES = {
+    **dict.fromkeys(("overview", "cases"), FIRST),
+    **{section: file for file, page in PAGES.items() for section in page.sections},
+    **dict.fromkeys(("method", "machine", "replay"), METHOD),
+}
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """A run whose pages were written: what lists of runs say of it."""
 
-    report: Report
     title: str
-    answer: str  # to its plan's question
+    answer: str = ""  # to its plan's question
+    rows: Sequence[Row] = ()  # of trainings
 
 
 def sections_of(report: Report) -> dict[str, list[Section]]:
     """Return the sections by file."""
-    found: dict[str, list[Section]] = {FIRST: []}
-    for page in PAGES:
-        sections = [section for maker in page.sections.values() if (section := maker(report))]
-        if sections:
-            found[page.file] = sections
-    every = {section.id: section for sections in found.values() for section in sections}
-    found[FIRST] = [overview.overview(report, every), overview.cases(report)]
+    made_of = {
+        file: [made for maker in page.sections.values() if (made := maker(report))] for file, page in PAGES.items()
+    }
+    every = {section.id: section for sections in made_of.values() for section in sections}
+    first = [overview.overview(report, every), overview.cases(report)]
     last = [method.method(report, every.values()), method.machine(report), method.replay(report)]
-    if sections := [section for section in last if section]:
-        found[METHOD] = sections
-    return found
+    return {
+        file: sections
+        for file, sections in {FIRST: first, **made_of, METHOD: list(filter(None, last))}.items()
+        if sections
+    }
 
 
-def write(folder: RunFolder, directory: Path) -> Path:
-    """Write a run's pages and their data, and return the first one; StoreError for what cannot be read or written."""
-    put(folder, directory)
+def write(folder: RunFolder, directory: Path, single: bool = False) -> Path:
+    """Write a run's pages and their data, and return the first one; StoreError for what cannot be read or written.
+
+    A `single` one can be sent by mail: one file, without the pages of single cases. A run of `stagebench comm` is
+    always one.
+    """
+    if folder.about.of_comm or not single:
+        put(folder, directory)
+    else:
+        report = Report(folder, summarise(folder))
+        write_whole(made(directory) / FIRST, _single(report))
+        _write_best(report, directory)
     return directory / FIRST
 
 
+@uncollected()
 def put(folder: RunFolder, directory: Path, home: str = "", served: bool = False) -> Written:
     """Write a run's pages; `home` leads to the page about all runs."""
-    with uncollected():
-        return _put(Report(folder, summarise(folder), PLACES), directory, home, served)
-
-
-def _put(report: Report, directory: Path, home: str, served: bool) -> Written:
-    sections = sections_of(report)
-    named = {FIRST: "Overview", **{page.file: page.title for page in PAGES}, METHOD: "Method"}
-    links = tuple(Link(file, named[file]) for file in FILES if file in sections)
-    scripts = {page.file: page.scripts for page in PAGES}
-    frame = Frame(title_of(report), links, home, footer=method.footer(report), served=served)
+    if folder.about.of_comm:
+        title = title_of_comm(folder)
+        frame = Frame(title, {}, home, served=served)
+        write_whole(made(directory) / FIRST, frame.page(comm_sections(folder)))
+        return Written(title)
+    report = Report(folder, summarise(folder), PLACES)
+    title, sections = title_of(report), sections_of(report)
+    links = {file: name for file, name in TITLES.items() if file in sections}
+    frame = Frame(title, links, home, footer=method.footer(report), served=served)
     made(directory)
     for file in FILES:
         if file in sections:
-            write_whole(directory / file, frame.page(sections[file], named[file], file, scripts.get(file, ())))
+            scripts = PAGES[file].scripts if file in PAGES else ()
+            write_whole(directory / file, frame.page(sections[file], TITLES[file], file, scripts))
         else:
             (directory / file).unlink(missing_ok=True)
     loading = note("Loading … This page needs JavaScript.")
@@ -148,7 +151,8 @@ def _put(report: Report, directory: Path, home: str, served: bool) -> Written:
         write_whole(pictures / f"{name}.svg", without_homes(chart.svg()))
     _write_best(report, directory)
     first = sections[FIRST][0]
-    return Written(report, title_of(report), " ".join(filter(None, (f"{first.title}.", first.also))))
+    answer = " ".join(filter(None, (f"{first.title}.", first.also)))
+    return Written(answer if report.imported else title, answer, report.rows)
 
 
 def title_of(report: Report) -> str:
@@ -158,15 +162,6 @@ def title_of(report: Report) -> str:
     return report.plan.title or report.plan.name or "A run of stagebench"
 
 
-def write_single(folder: RunFolder, directory: Path) -> Path:
-    """Write a run as one file without the pages of single cases, which can be sent by mail."""
-    report = Report(folder, summarise(folder))
-    page = made(directory) / FIRST
-    write_whole(page, _single(report))
-    _write_best(report, directory)
-    return page
-
-
 def render(folder: RunFolder, rows: list[Row]) -> str:
     """Return the single page as text."""
     return _single(Report(folder, rows))
@@ -174,7 +169,7 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 
 def _single(report: Report) -> str:
     sections = [section for file in sections_of(report).values() for section in file]
-    links = tuple(Link(f"#{section.id}", section.name or section.title) for section in sections if section.name)
+    links = {f"#{section.id}": section.name or section.title for section in sections if section.name}
     return Frame(title_of(report), links, footer=method.footer(report)).page(sections)
 
 

@@ -5,40 +5,38 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from reports.charts.html import Body, Content, joined, small, table, tag
-from reports.pages.comm import comm_sections, title_of
 from reports.pages.compared import compared
 from reports.pages.run import Section
 from reports.site import build
-from reports.site.frame import Frame, Link, made
+from reports.site.frame import Frame, made
 from suite.analysis.links import links
 from suite.analysis.runs import MeasuredRun
 from suite.errors import RequestError
 from suite.files import real, write_whole
 from suite.results.run_folder import RunFolder, about_of
+from suite.text import counted
 
 INDEX, COMPARED, DOCS, FEED = "index.html", "compared.html", "docs", "feed.xml"
 ATOM = "http://www.w3.org/2005/Atom"
-INDEX_ABOVE = f"../{INDEX}"
 TITLE = "Runs of stagebench"
 TAKEN = ("badges", DOCS, INDEX, COMPARED, FEED)  # by the site itself
 MOST_FOLDERS = 10_000  # are looked through for runs: a second or two, where `/` or a network home can take minutes
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A run in the list."""
 
     folder: str  # of its pages, in the site's; it is the run's permanent address
     title: str
     created: str  # ISO 8601
-    count: int  # cases
+    cases: int
     outcomes: str  # in words
     answer: str  # to its plan's question
 
@@ -73,42 +71,33 @@ def write(
     sections = compared([run for _, run in put if run])
     if docs:
         shutil.copytree(docs, directory / DOCS, dirs_exist_ok=True)
-    menu = {INDEX: "Runs", **({COMPARED: "Comparison and history"} if sections else {})}
+    menu = {INDEX: "Runs"}
+    menu |= {COMPARED: "Comparison and history"} if sections else {}
     menu |= {f"{DOCS}/{INDEX}": "Documentation"} if docs else {}
-    feed_ = FEED if published else ""
-    frame = Frame(TITLE, tuple(map(Link, menu, menu.values())) if len(menu) > 1 else (), feed=feed_, served=served)
-    write_whole(directory / INDEX, frame.page([_list(found, feed_)], file=INDEX))
+    frame = Frame(TITLE, menu if len(menu) > 1 else {}, feed=FEED if published else "", served=served)
+    write_whole(directory / INDEX, frame.page([_list(found, frame.feed)], file=INDEX))
     if sections:
-        write_whole(directory / COMPARED, frame.page(sections, "Comparison and history", COMPARED))
+        write_whole(directory / COMPARED, frame.page(sections, menu[COMPARED], COMPARED))
     else:
         (directory / COMPARED).unlink(missing_ok=True)
     return found
 
 
 def _list(entries: Sequence[Entry], feed_: str) -> Section:
-    """Return the list of all runs."""
     lines: list[Sequence[Content]] = []
     for entry in entries:
         place: Content = [entry.folder, [" · ", tag("a", "badge", href=entry.badge)] if feed_ else None]
         name = joined([tag("a", entry.title, href=f"{entry.folder}/{INDEX}"), small(place)])
-        count = f"{entry.count} case{'' if entry.count == 1 else 's'}"
-        lines.append([name, entry.answer, entry.created[:10], joined([count, small(entry.outcomes)])])
-    heads = "Run | result< | begun | outcomes<"
-    title = f"{len(entries)} run{'' if len(entries) == 1 else 's'}"
+        count = joined([counted(entry.cases, "case"), small(entry.outcomes)])
+        lines.append([name, entry.answer, entry.created[:10], count])
+    runs = table("Runs", "Run | result< | begun | outcomes<", Body(lines))
     newest = f"The latest: {entries[0].title}, {entries[0].created[:10]}." if entries else ""
     feeds = tag("p", tag("a", "Feed of new runs", href=feed_)) if feed_ else None
-    return Section("runs", title, [table("Runs", heads, Body(lines)), feeds], newest)
-
-
-def write_comm(folder: RunFolder, directory: Path, home: str = "", served: bool = False) -> Path:
-    """Write the page of a run of `stagebench comm`, which is complete in itself; StoreError as for a site."""
-    frame = Frame(title_of(folder), home=home, served=served)
-    write_whole(made(directory) / INDEX, frame.page(comm_sections(folder)))
-    return directory / INDEX
+    return Section("runs", counted(len(entries), "run"), [runs, feeds], newest)
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """Every run folder below a folder; RequestError when there is none, or too much to look through."""
+    """Return every run folder below a folder; RequestError when there is none, or too much to look through."""
     found = []
     for count, (place, folders, files) in enumerate(os.walk(directory)):
         if count >= MOST_FOLDERS:
@@ -128,25 +117,16 @@ def runs_in(directory: Path) -> list[Path]:
 def _put(run: Path, directory: Path, name: str, served: bool) -> tuple[Entry, MeasuredRun | None]:
     """Write one run's pages; return its entry and the run, where it is one that others may be compared with."""
     folder = RunFolder.open(run, None)
-    if folder.about.of_comm:
-        write_comm(folder, directory, INDEX_ABOVE, served)
-        counts = Counter(link.outcome for link in links(folder))
-        return Entry(name, title_of(folder), folder.about.created, counts.total(), _words(counts), ""), None
-    found = build.put(folder, directory, INDEX_ABOVE, served)
-    rows = found.report.rows
-    counts = Counter(row.outcome for row in rows)
-    title = found.answer if found.report.imported else found.title
-    entry = Entry(name, title.rstrip("."), folder.about.created, len(rows), _words(counts), found.answer)
-    measured = rows and not found.report.imported
-    return entry, MeasuredRun(Path(name), folder.about, tuple(rows), folder.hosts()) if measured else None
-
-
-def _words(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    about, found = folder.about, build.put(folder, directory, f"../{INDEX}", served)
+    counts = Counter(line.outcome for line in (links(folder) if about.of_comm else found.rows))
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    entry = Entry(name, found.title.rstrip("."), about.created, counts.total(), outcomes, found.answer)
+    measured = found.rows and not about.imported
+    return entry, MeasuredRun(Path(name), about, tuple(found.rows), folder.hosts()) if measured else None
 
 
 def _of_path(run: Path, below: Path) -> str:
-    """The folder of a run by its path alone: it stays, whichever runs come and go next to it."""
+    """Return the folder of a run by its path alone: it stays, whichever runs come and go next to it."""
     parts = real(run).relative_to(real(below)).parts or (real(run).name,)
     name = _plain("--".join(parts))
     if tuple(name.split("--")) == parts and name not in TAKEN:
@@ -155,7 +135,7 @@ def _of_path(run: Path, below: Path) -> str:
 
 
 def _names(runs: Iterable[Path]) -> list[str]:
-    """A folder for each by its name; with a number where an older one has it."""
+    """Return a folder for each by its name; with a number where an older one has it."""
     found: list[str] = []
     for run in runs:
         name = _plain(real(run).name)
@@ -179,47 +159,42 @@ def publish(directory: Path, output: Path, address: str = "", docs: Path | None 
 
 
 def feed(entries: Sequence[Entry], address: str) -> str:
-    """An Atom feed, an entry a run."""
+    """Return an Atom feed, an entry a run."""
+
+    def element(above: ElementTree.Element, kind: str, text: str = "", **attributes: str) -> ElementTree.Element:
+        made = ElementTree.SubElement(above, kind, attributes)
+        made.text = text
+        return made
+
     base = f"{address.rstrip('/')}/" if address else ""
     top = ElementTree.Element("feed", xmlns=ATOM)
-    _add(top, id=base or "urn:stagebench:runs", title=TITLE, updated=entries[0].created if entries else "")
-    _add(ElementTree.SubElement(top, "author"), name="stagebench")
-    ElementTree.SubElement(top, "link", rel="self", href=base + FEED)
+    element(top, "id", base or "urn:stagebench:runs")
+    element(top, "title", TITLE)
+    element(top, "updated", entries[0].created if entries else "")
+    element(element(top, "author"), "name", "stagebench")
+    element(top, "link", rel="self", href=base + FEED)
     for entry in entries:
-        one = ElementTree.SubElement(top, "entry")
-        place = f"{base}{entry.folder}/index.html"
-        id_ = place if base else f"urn:stagebench:{entry.folder}"  # a relative address is no identity
-        summary = entry.answer or f"{entry.outcomes}."
-        _add(one, id=id_, title=entry.title, updated=entry.created, summary=summary)
-        ElementTree.SubElement(one, "link", href=place)
+        one, place = element(top, "entry"), f"{base}{entry.folder}/{INDEX}"
+        element(one, "id", place if base else f"urn:stagebench:{entry.folder}")  # a relative address is no identity
+        element(one, "title", entry.title)
+        element(one, "updated", entry.created)
+        element(one, "summary", entry.answer or f"{entry.outcomes}.")
+        element(one, "link", href=place)
     return ElementTree.tostring(top, "unicode", xml_declaration=True) + "\n"
 
 
-def _add(element: ElementTree.Element, **texts: str) -> None:
-    for name, text in texts.items():
-        ElementTree.SubElement(element, name).text = text
-
-
 def badge(left: str, right: str) -> str:
-    """A label and a message as a picture, readable without its colours."""
-    widths = [12 + round(6.6 * len(text)) for text in (left, right)]  # pixels of 11 px DejaVu Sans, about
-    parts = "".join(_part(*part) for part in _parts((left, right), widths))
+    """Return a label and a message as a picture, readable without its colours."""
+    parts, begin = "", 0
+    for text, shade in ((left, "#3a4450"), (right, "#0b5cad")):
+        width = 12 + round(6.6 * len(text))  # pixels of 11 px DejaVu Sans, about
+        parts += (
+            f'<rect x="{begin}" width="{width}" height="20" fill="{shade}"/>'
+            f'<text x="{begin + width / 2:g}" y="14" text-anchor="middle" fill="#fff">{escape(text)}</text>'
+        )
+        begin += width
     title = escape(f"{left}: {right}")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" aria-label="{title}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{begin}" height="20" role="img" aria-label="{title}">'
         f'<title>{title}</title><g font-family="DejaVu Sans,Verdana,sans-serif" font-size="11">{parts}</g></svg>\n'
-    )
-
-
-def _parts(texts: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, int, int, str]]:
-    begin = 0
-    for text, width, shade in zip(texts, widths, ("#3a4450", "#0b5cad"), strict=True):
-        yield text, begin, width, shade
-        begin += width
-
-
-def _part(text: str, begin: int, width: int, shade: str) -> str:
-    return (
-        f'<rect x="{begin}" width="{width}" height="20" fill="{shade}"/>'
-        f'<text x="{begin + width / 2:g}" y="14" text-anchor="middle" fill="#fff">{escape(text)}</text>'
     )

@@ -1,7 +1,6 @@
 """A run's pages on this machine, made anew when the run has gone on; an open page then loads itself again."""
 
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,9 +29,10 @@ stagebench.changed = (last) => {{
 class Pages(SimpleHTTPRequestHandler):
     """Serves the site; asked for a page, it looks first whether a run has new records."""
 
-    def __init__(self, *arguments: Any, site: "Site", **more: Any) -> None:
-        self.site = site
-        super().__init__(*arguments, directory=str(site.output), **more)
+    server: "Server"
+
+    def __init__(self, request: Any, client: Any, server: "Server") -> None:
+        super().__init__(request, client, server, directory=str(server.output))
 
     def parse_request(self) -> bool:
         """Read a request; one that was meant for another host, as a strange site's page sends it, is refused."""
@@ -45,35 +45,35 @@ class Pages(SimpleHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Answer with a file of the site, or with the moment of the last record; an error is a page, too."""
+        """Answer with a file of the site, or with the moment of the last record; an error is a page, too.
+
+        The browser asks again for that page: a run that begins has no cases at first.
+        """
         try:
-            self._answer()
+            if self.path == FOLLOW:
+                self._send(HTTPStatus.OK, "text/javascript", self.server.follow)
+            elif self.path == CHANGED:
+                self._send(HTTPStatus.OK, "text/javascript", f'stagebench.changed("{self.server.last()}");')
+            else:
+                if self.path.endswith((".html", "/")):
+                    self.server.update()
+                super().do_GET()
+        except ConnectionError:
+            pass
         except (StagebenchError, OSError, ValueError) as error:
-            if not isinstance(error, ConnectionError):
-                self._failed(str(error))
+            text = f"There is no page yet: {without_homes(str(error))}\n"
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)
 
-    def _answer(self) -> None:
-        if self.path in (CHANGED, FOLLOW):
-            changed = f'stagebench.changed("{self.site.last()}");'
-            self.send_response(200)
-            self.send_header("Content-Type", "text/javascript")
-            self.end_headers()
-            self.wfile.write((changed if self.path == CHANGED else self.site.follow).encode())
-            return
-        if self.path.endswith((".html", "/")):
-            self.site.update()
-        super().do_GET()
-
-    def _failed(self, why: str) -> None:
-        """Say why there is no page, and have the browser ask again: a run that begins has no cases at first."""
-        self.send_response(HTTPStatus.INTERNAL_SERVER_ERROR)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Refresh", str(SOON))
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if status != HTTPStatus.OK:
+            self.send_header("Refresh", str(SOON))
         self.end_headers()
-        self.wfile.write(f"There is no page yet: {without_homes(why)}\n".encode())
+        self.wfile.write(text.encode())
 
     def end_headers(self) -> None:
-        """Nothing is kept by browsers: a run continues."""
+        """Forbid browsers to keep anything: a run continues."""
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
@@ -81,17 +81,28 @@ class Pages(SimpleHTTPRequestHandler):
         """Say nothing: a browser asks often."""
 
 
-class Site:
-    """The pages of the runs below a folder."""
+class Server(ThreadingHTTPServer):
+    """Serves the pages of the runs below a folder on this machine alone (port 0: a free one).
 
-    def __init__(self, directory: Path, output: Path, every: int = EVERY) -> None:
-        self.directory, self.output = directory, output
-        self.every = every  # seconds between an open page's questions
+    An open page asks whether it has changed, with `every` seconds between its questions.
+    """
+
+    def __init__(self, directory: Path, output: Path, port: int, every: int = EVERY) -> None:
+        """RequestError for a port that is taken."""
+        self.directory, self.output, self.every = directory, output, every
         self.follow = ""  # the script of an open page, which asks for changes
         self._made, self._lock = -1.0, Lock()
+        with suppress(StoreError):  # which a browser is told
+            self.update()
+        try:
+            super().__init__((HERE[0], port), Pages)
+        except OSError as error:
+            raise RequestError(
+                f"cannot listen on port {port}: {error.strerror}; name another one with --port"
+            ) from error
 
     def last(self) -> float:
-        """When a record came last."""
+        """Return the moment of the last record."""
         places = (place for run in runs_in(self.directory) for place in (run, run / "records"))
         return max(place.stat().st_mtime for place in places if place.exists())
 
@@ -103,17 +114,3 @@ class Site:
                 write(runs_in(self.directory), self.output, below=self.directory, served=True)
                 self.follow = FOLLOWING.format(last=last, changed=CHANGED, every=self.every)
                 self._made = last
-
-
-def server(directory: Path, output: Path, port: int, every: int = EVERY) -> ThreadingHTTPServer:
-    """A server on this machine alone (port 0: a free one); RequestError for a port that is taken.
-
-    An open page asks whether it has changed, with `every` seconds between its questions.
-    """
-    site = Site(directory, output, every)
-    with suppress(StoreError):  # which a browser is told
-        site.update()
-    try:
-        return ThreadingHTTPServer((HERE[0], port), partial(Pages, site=site))
-    except OSError as error:
-        raise RequestError(f"cannot listen on port {port}: {error.strerror}; name another one with --port") from error

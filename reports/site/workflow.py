@@ -1,8 +1,7 @@
 """A workflow of GitHub Actions that publishes a repository's runs on GitHub Pages, whenever they change."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,15 +17,14 @@ INSTALLING = 'pip install "${STAGEBENCH:?set this variable of the repository to 
 OWN = Path(__file__).resolve().parents[2]  # the clone that this code runs from, or an environment's site-packages
 
 
-@dataclass(frozen=True)
-class Workflow:
+class Workflow(NamedTuple):
     """A file for a repository, not yet written."""
 
     path: Path
     text: str
 
     def write(self) -> bool:
-        """False where there is one already: it is left as it is."""
+        """Return False where there is one already: it is left as it is."""
         if self.path.exists():
             return False
         made(self.path.parent)
@@ -35,11 +33,17 @@ class Workflow:
 
 
 def workflow_of(directory: Path, docs: Path | None = None, address: str = "") -> Workflow:
-    """The workflow that does in the folder's repository what `publish` does with the same arguments.
+    """Return the workflow that does in the folder's repository what `publish` does with the same arguments.
 
     RequestError for folders that the repository does not hold.
     """
-    root = _repository(directory)
+    place = real(directory)
+    root = next((folder for folder in (place, *place.parents) if (folder / ".git").exists()), None)
+    if root is None:
+        raise RequestError(
+            f"{directory} lies in no Git repository, so no workflow could publish it; move it into one, or leave "
+            "--workflow out"
+        )
     beside = ("--docs", _within(root, docs)) if docs else ()
     # The site is outside the checkout: a folder `site` in it is the repository's own.
     line = f'{quoted("stagebench", "publish", _within(root, directory), *beside)} -o "$RUNNER_TEMP/site" --address '
@@ -68,7 +72,7 @@ def workflow_of(directory: Path, docs: Path | None = None, address: str = "") ->
 
 
 def quoted(*words: str | Path) -> str:
-    """The words for a shell's line in a workflow, where GitHub replaces `${{ ... }}` before the shell reads it.
+    """Quote the words for a shell's line in a workflow, where GitHub replaces `${{ ... }}` before the shell reads it.
 
     The quotes around a word with a `$` are single ones: closing and opening them again behind it changes nothing.
     """
@@ -76,23 +80,12 @@ def quoted(*words: str | Path) -> str:
 
 
 def _with_variable(name: str, line: str) -> dict[str, Any]:
-    """A step that has a variable of the repository's settings as one of the shell's: a value, and never code."""
+    """Return a step that has a variable of the repository's settings as one of the shell's: a value, and never code."""
     return {"run": line, "env": {name: f"${{{{ vars.{name} }}}}"}}
 
 
-def _repository(directory: Path) -> Path:
-    place = real(directory)
-    for folder in (place, *place.parents):
-        if (folder / ".git").exists():
-            return folder
-    raise RequestError(
-        f"{directory} lies in no Git repository, so no workflow could publish it; move it into one, or leave "
-        "--workflow out"
-    )
-
-
 def _within(root: Path, folder: Path) -> Path:
-    """The folder as it is called at the repository's root."""
+    """Return the folder as it is called at the repository's root."""
     place = real(folder)
     if not place.is_relative_to(root):
         raise RequestError(f"{folder} does not lie in {root}, whose workflow publishes it; move it there")

@@ -14,9 +14,10 @@ import pytest
 from reports.command import import_
 from reports.pages import overview
 from reports.pages.predicted import STEPS, grid
-from reports.site.build import FILES, put, write_single
+from reports.site.build import FILES, put
+from reports.site.build import write as write_run
 from reports.site.many import COMPARED, write
-from reports.site.serve import server
+from reports.site.serve import Server
 from suite.predict.collectives import Link, Network
 from suite.predict.prediction import Asked, predict
 from suite.predict.scenario import SCHEDULES, LayerCost, Scenario
@@ -69,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     host = next((folder.path / "hosts").iterdir())
     host.write_text(host.read_text().replace("AMD EPYC 7B13", HOSTILE.replace('"', '\\"')))
     put(folder, runs / "site" / "run", "../index.html")
-    write_single(folder, runs / "site" / "single")
+    write_run(folder, runs / "site" / "single", single=True)
     for name in EXPERIMENTS:
         put(getattr(made_experiments, name)(runs / name), runs / "site" / name, "../index.html")
     return runs / "site" / "run"
@@ -358,7 +359,7 @@ def test_another_choice_redraws_the_prediction(page: Any, site: Path, control: s
 def test_a_served_page_shows_by_itself_what_was_measured_meanwhile(browser: Any, tmp_path: Path) -> None:
     run, case = MadeRun(tmp_path / "run"), case_of()
     run.proven(case, repeats=2)
-    with server(tmp_path / "run", tmp_path / "site", 0, every=2) as running:
+    with Server(tmp_path / "run", tmp_path / "site", 0, every=2) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{running.server_address[1]}/"
         with tab(browser, address) as page:

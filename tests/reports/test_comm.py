@@ -12,7 +12,7 @@ import reports.command
 from reports.exports.write import charts_of
 from reports.exports.write import write as export
 from reports.pages.comm import bandwidths, gradients, panels_of, times
-from reports.site.many import write_comm
+from reports.site.build import write
 from suite.analysis.links import SIMULATED, links
 from suite.cli.comm_tables import cells, show_summary
 from suite.errors import RequestError
@@ -30,7 +30,7 @@ def panels(folder):
 
 
 def render(folder):
-    return write_comm(folder, folder.path / "out").read_text()
+    return write(folder, folder.path / "out").read_text()
 
 
 def disturbed(folder, operation):
@@ -73,7 +73,7 @@ def test_a_link_between_hosts_of_one_machine_says_so(folder, capsys, boots, simu
 
 
 def test_the_page_has_every_part_and_escapes_what_others_wrote(folder, tmp_path):
-    page = write_comm(folder, tmp_path / "out").read_text()
+    page = write(folder, tmp_path / "out").read_text()
     assert "All ranks begin a sample at the same time" in page
     assert "where servers sum (kvstore), it follows the same formula and is no wire" in page
     assert "non-blocking operations as they were begun" in page
@@ -203,7 +203,7 @@ def test_a_run_without_anything_measured_has_a_page(tmp_path):
     found = RunFolder(tmp_path / "run")
     found.create(About(kind=COMM))
     found.write_cases([])
-    assert "No operation has been measured" in write_comm(found, tmp_path / "out").read_text()
+    assert "No operation has been measured" in write(found, tmp_path / "out").read_text()
 
 
 def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsys):

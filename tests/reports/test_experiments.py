@@ -6,7 +6,7 @@ import pytest
 
 from reports.charts.lines import Lines
 from reports.exports.write import charts_of
-from reports.site.build import render, write, write_single
+from reports.site.build import render, write
 from suite.analysis.summary import summarise
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
@@ -161,7 +161,7 @@ def test_unproven_trainings_are_not_in_shared_charts(run):
 
 def test_the_best_are_a_plan_beside_the_page_where_there_was_a_sweep(tmp_path, run):
     folder = made_experiments.autotune(tmp_path / "tuned")
-    page = write_single(folder, tmp_path / "page")
+    page = write(folder, tmp_path / "page", single=True)
     assert sorted(path.name for path in page.parent.iterdir()) == ["best.toml", "index.html"]
     assert "best.toml" in Page(page.read_text()).addresses
     run.proven(case_of())

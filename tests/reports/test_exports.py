@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports.sheet import Column, Sheet
-from reports.exports.write import DOCUMENTS, TABLES, as_csv, write
+from reports.exports.sheet import Column, Sheet, as_csv
+from reports.exports.write import DOCUMENTS, TABLES, write
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
 from suite.results.run_folder import RunFolder
@@ -69,7 +69,7 @@ def test_cells_of_csv_cannot_be_formulas(run: MadeRun, tmp_path: Path, begin: st
 
 def test_nor_may_they_begin_with_what_ends_a_line() -> None:
     """No run folder brings one: what is read has lost it."""
-    column = Column[str]("word", "", str, lambda line: line)
+    column = Column("word", lambda line: line, "")
     (line,) = csv.DictReader(io.StringIO(as_csv(Sheet([column], [{"word": "\r=1+1"}], [], "")), newline=""))
     assert line["word"] == "'\r=1+1"
 

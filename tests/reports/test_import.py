@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.command import import_, report
-from reports.exports.write import FORMATS, TRACKERS
+from reports.exports.write import FOLDERS, FORMATS
 from reports.exports.write import write as export
 from reports.imports.programs import Result, read
 from reports.pages.epochs import _figures, charts_of, over_devices
@@ -122,7 +122,7 @@ def test_a_single_value_has_no_interval_anywhere(tmp_path: Path) -> None:
     publish(tmp_path / "runs", tmp_path / "site")
     report([tmp_path / "runs" / "one"], tmp_path / "single", True, False)
     for name in FORMATS:
-        if name not in (*TRACKERS, "parquet", "charts"):
+        if name not in (*FOLDERS, "parquet"):
             export(folder, name, tmp_path / "exports")
     files = [path for name in ("site/one", "exports") for path in (tmp_path / name).rglob("*.*")]
     assert len(files) > 10

@@ -16,7 +16,7 @@ from reports.command import import_
 from reports.pages import compared
 from reports.site import many
 from reports.site.many import ATOM, publish, runs_in
-from reports.site.serve import server
+from reports.site.serve import Server
 from suite.errors import RequestError
 from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
@@ -195,7 +195,7 @@ def test_folders_without_runs_or_more_than_a_repository_has_are_refused(tmp_path
 
 
 def test_a_run_that_has_just_begun_is_waited_for(run: MadeRun, tmp_path: Path) -> None:
-    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+    with Server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{running.server_address[1]}/run/index.html"
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -210,7 +210,7 @@ def test_a_run_that_has_just_begun_is_waited_for(run: MadeRun, tmp_path: Path) -
 
 def test_a_served_run_shows_what_was_measured_meanwhile(run: MadeRun, tmp_path: Path) -> None:
     run.proven(case_of())
-    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+    with Server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{running.server_address[1]}"
 
@@ -235,7 +235,7 @@ def served(tmp_path: Path) -> Iterator[SimpleNamespace]:
     """A run, and what its server answers: (status, text)."""
     run = MadeRun(tmp_path / "run")
     run.proven(case_of())
-    with server(tmp_path / "run", tmp_path / "site", 0) as running:
+    with Server(tmp_path / "run", tmp_path / "site", 0) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
 
         def ask(path: str, **headers: str) -> tuple[int, str]:

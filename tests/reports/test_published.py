@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
 
 def test_no_home_folder_is_published(run, tmp_path):
     build.write(run.folder, tmp_path / "site")
-    build.write_single(run.folder, tmp_path / "single")
+    build.write(run.folder, tmp_path / "single", single=True)
     publish(tmp_path / "runs", tmp_path / "published")
     for name in {*exports.TABLES, *exports.DOCUMENTS} - {"parquet"}:
         exports.write(run.folder, name, tmp_path / "exports")

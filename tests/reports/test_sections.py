@@ -15,7 +15,7 @@ from reports.pages.overview import answer
 from reports.pages.run import Report
 from reports.pages.scaling import headline as scaled_headline
 from reports.pages.stages import headline as staged_headline
-from reports.site.build import render, sections_of, write, write_single
+from reports.site.build import render, sections_of, write
 from suite.analysis.budget import STAGES
 from suite.analysis.panels import by_group, for_charts
 from suite.analysis.standing import tally
@@ -365,7 +365,7 @@ def test_an_empty_run_still_has_a_page(run, tmp_path):
     run.refuse(case_of(), None, "")
     (run.folder.path / "plan.toml").unlink()
     (run.folder.path / "hosts" / "bench.json").unlink()
-    page = Page(write_single(run.folder, tmp_path / "page").read_text())
+    page = Page(write(run.folder, tmp_path / "page", single=True).read_text())
     assert "0 of 3 processes" in page.text
     assert "No case has a speed yet" in page.headings
     assert "lost its plan.toml" in page.text

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports.site.build import write_single
-from reports.site.many import write_comm
+from reports.site.build import write
 from suite.analysis.budget import STAGES
 from suite.analysis.links import links
 from suite.analysis.stats import Interval
@@ -54,7 +53,7 @@ def test_the_rows_are_those_of_then(runs: Path) -> None:
 
 
 def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
-    text = Page(write_single(RunFolder.open(runs / "training"), tmp_path).read_text()).text
+    text = Page(write(RunFolder.open(runs / "training"), tmp_path, single=True).read_text()).text
     for row in stored(runs / "training.json"):
         speed, budget = row["samples_per_second"], row["budget_seconds"]
         if speed:
@@ -67,5 +66,5 @@ def test_the_page_shows_the_numbers_of_then(runs: Path, tmp_path: Path) -> None:
 def test_communication_is_that_of_then(runs: Path, tmp_path: Path) -> None:
     folder = RunFolder.open(runs / "comm", COMM)
     assert as_json([link.to_dict() for link in links(folder)]) == stored(runs / "comm.json")
-    then, now = stored(runs / "comm-page.json"), Cells(write_comm(folder, tmp_path).read_text())
+    then, now = stored(runs / "comm-page.json"), Cells(write(folder, tmp_path).read_text())
     assert now.rows == then["rows"]

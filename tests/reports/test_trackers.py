@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.exports.trackers import TRACKERS
-from reports.exports.write import charts_of, write
+from reports.exports.write import FOLDERS, charts_of, write
 from suite.analysis.rows import Row
 from suite.analysis.summary import summarise
 from suite.errors import RequestError
@@ -28,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_what_stands_is_not_added_to_and_without_an_accuracy_there_is_no_mlperf_log(folder, tmp_path):
     with pytest.raises(RequestError, match="run the plan `learning`"):
         write(folder, "mlperf", tmp_path)
-    for name in (*TRACKERS, "charts"):
+    for name in FOLDERS:
         (tmp_path / name).mkdir()
         with pytest.raises(RequestError, match="is there already"):
             write(folder, name, tmp_path)

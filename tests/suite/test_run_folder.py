@@ -207,7 +207,7 @@ def test_a_file_that_is_larger_than_it_can_be_is_not_read(run: MadeRun, name: st
     with (run.folder.path / name).open("ab") as stream:
         stream.truncate(largest + 1)
     with raising(StoreError, name, largest + 1, remedy):
-        build.write_single(RunFolder(run.folder.path), run.folder.path / "page")
+        build.write(RunFolder(run.folder.path), run.folder.path / "page", single=True)
 
 
 def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: pytest.MonkeyPatch) -> None:
