@@ -51,6 +51,30 @@ def test_figures_are_held_against_their_bounds(tmp_path: Path, capsys: pytest.Ca
     assert "| width | no pairs |  | at most 6 | **no** |" in page
 
 
+def test_what_was_stopped_goes_on_with_the_checks_that_have_no_result_of_this_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "DOCS", tmp_path)
+    made = tmp_path / "script.py"
+    made.write_text(EMPTY)
+    names = ("fresh", "failed", "older", "missing")
+    monkeypatch.setattr(trust, "CHECKS", [trust.Check(name, "Is it so?", (str(made),)) for name in names])
+    kept = tmp_path / "trust"
+    kept.mkdir()
+    for name, words in (("fresh", {"figures": []}), ("failed", {"failed": "oh"}), ("older", {"figures": []})):
+        words = {"name": name, "method": METHOD - (name == "older"), "commit": "then", "load": [0, 0, 0], **words}
+        (kept / f"{name}.json").write_text(json.dumps(words))
+
+    def ran(*options: str) -> set[str]:
+        monkeypatch.setattr(sys, "argv", ["trust.py", "--wait", "0", *options])
+        before = {path: path.stat().st_mtime_ns for path in kept.glob("*.json")}
+        assert trust.main() == 0
+        return {path.stem for path in kept.glob("*.json") if before.get(path) != path.stat().st_mtime_ns}
+
+    assert ran() == {"failed", "older", "missing"}
+    assert ran() == set()
+    assert ran("--only", "fresh") == {"fresh"}
+    assert ran("--again") == set(names)
+
+
 @pytest.mark.parametrize(
     ("script", "why"),
     [("print('oh')", "exit code 0: oh"), ("raise SystemExit(3)", "exit code 3: it printed nothing")],

@@ -1,8 +1,11 @@
 """How far to trust the figures: runs the checks one after another and writes docs/trust.md from what they found.
 
-    python tests/validation/trust.py                  # all; hours, on a machine that does nothing else
+    python tests/validation/trust.py                  # those without a result of this method; hours on an idle machine
     python tests/validation/trust.py --only observer  # one of them, or several; the others keep their last result
+    python tests/validation/trust.py --again          # all, results of this method or not
     python tests/validation/trust.py --page           # nothing but the page
+
+It goes on where it was stopped: what came of a check is kept as soon as it ends.
 
 A check is a script whose last line is the JSON of `figures.told`. It begins when others leave the machine alone, or
 after `--wait` seconds all the same. Its result is kept in docs/trust/NAME.json with the machine, the date, the commit
@@ -30,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from figures import kept
 from scipy.stats import quantile_test
+from trust_figures import results as results_in
 from trust_page import page
 
 from suite.results.records import METHOD, load, this_host
@@ -219,14 +223,19 @@ def together(several: Sequence[Result]) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[each.name for each in CHECKS])
+    parser.add_argument("--again", action="store_true", help="those, too, that have a result of this method")
     parser.add_argument("--page", action="store_true", help="run nothing")
     parser.add_argument("--wait", type=float, default=WAIT_S, metavar="SECONDS", help="at most, for an idle machine")
     asked = parser.parse_args()
-    chosen = [] if asked.page else [each for each in CHECKS if not asked.only or each.name in asked.only]
+    kept_results = results_in(DOCS / "trust")
+    done = {name for name, each in kept_results.items() if each["method"] == METHOD and "failed" not in each}
+    names = asked.only or [each.name for each in CHECKS if asked.again or each.name not in done]
     results = []
-    for check in chosen:
-        print(f"--- {check.name}: {check.question}", flush=True)
-        results.append(run(check, DOCS / "trust", asked.wait))
+    for check in CHECKS:
+        if check.name in names and not asked.page:
+            print(f"--- {check.name}: {check.question}", flush=True)
+            results.append(run(check, DOCS / "trust", asked.wait))
+            (DOCS / "trust.md").write_text(page(DOCS / "trust", CHECKS))
     (DOCS / "trust.md").write_text(page(DOCS / "trust", CHECKS))
     wrong = [each for each in results if "failed" in each or any(kept(one) is False for one in each["figures"])]
     return int(bool(wrong))

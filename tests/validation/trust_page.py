@@ -36,9 +36,9 @@ bound that lies inside the interval of its figure is *not settled*: another meas
 native steps, more than 1 means that the adapter is faster; `plain` and `tricks` are hand-written loops, the others an
 ordinary user's.
 
-`tox run -e trust` runs the checks again and writes this page; `tox run -e trust -- --only NAME` runs one of them. The
-files of `docs/trust/` hold every figure, and the website has them as tables below. [Validation](validation.md) checks
-predictions and comparisons of runs.
+`tox run -e trust` runs the checks without a result of this method, writes this page after each, and goes on where it
+was stopped; `-- --only NAME` runs one of them, `-- --again` all. The files of `docs/trust/` hold every figure; the
+website has them as tables below. [Validation](validation.md) checks predictions and comparisons of runs.
 """
 
 

@@ -1,6 +1,6 @@
 """Do the verdicts of a noisy machine contradict those of a quiet one?
 
-    python tests/validation/under_load.py                           # ten rows, ten rounds; half an hour
+    python tests/validation/under_load.py                           # ten rows, seven rounds; half an hour
     python tests/validation/under_load.py --plan quick              # what `tox run -m bench` measures
 
 The plan is run twice, alone and beside a load that comes and goes: as many programs as there are cores each keep one
