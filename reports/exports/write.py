@@ -76,9 +76,9 @@ def as_trace(folder: RunFolder) -> str:
         staged = [rank.passes[STAGED] for rank in record.ranks if STAGED in rank.passes]
         if record.case_id in errors or not staged or len(staged) < len(record.ranks):
             continue
-        spans = [each.span_s for each in staged if each.span_s]
-        first = min((begin for begin, _ in spans), default=0.0)
-        agreed = len(spans) == len(staged)
+        begins = [each.spans_s[0][0] for each in staged if each.spans_s]
+        first = min(begins, default=0.0)
+        agreed = len(begins) == len(staged)
         error = errors[record.case_id] = max(each.clock_error_s or 0.0 for each in staged) if agreed else None
         exact = "clock not agreed" if error is None else f"clock within {error * 1e6:.1f} µs"
         for rank, each in enumerate(staged):
@@ -91,21 +91,24 @@ def as_trace(folder: RunFolder) -> str:
 
 
 def _laid_out(staged: Pass, pid: int, first: float) -> Iterator[dict[str, Any]]:
-    """Yield a rank's stages as complete events in µs, one after the other without a gap, from its begin to its end.
+    """Yield a rank's stages as complete events in µs, one after the other without a gap in each block of steps.
 
     A pipeline's waiting, measured as a sum, stands behind the backward.
     """
     stages = [(name, times) for name in ORDER if (times := (staged.stage_s or {}).get(name))]
-    total = sum(sum(times) for _, times in stages)
-    begin, end = staged.span_s or (first, first + total)
-    now, stretch = begin - first, (end - begin) / (total or 1.0)
-    for step in range(len(staged.step_s)):
-        for name, times in stages:
-            lasts = times[step] * stretch
-            event = {"ph": "X", "cat": "staged", "name": name, "pid": pid, "tid": 0, "args": {"step": step}}
-            if lasts > 0:
-                yield event | {"ts": now * 1e6, "dur": lasts * 1e6}
-            now += lasts
+    seconds = [sum(times[step] for _, times in stages) for step in range(len(staged.step_s))]
+    spans = staged.spans_s or [(first, first + sum(seconds))]
+    size = len(seconds) // len(spans)
+    for block, (begin, end) in enumerate(spans):
+        steps = range(block * size, (block + 1) * size)
+        now, stretch = begin - first, (end - begin) / (sum(seconds[step] for step in steps) or 1.0)
+        for step in steps:
+            for name, times in stages:
+                lasts = times[step] * stretch
+                event = {"ph": "X", "cat": "staged", "name": name, "pid": pid, "tid": 0, "args": {"step": step}}
+                if lasts > 0:
+                    yield event | {"ts": now * 1e6, "dur": lasts * 1e6}
+                now += lasts
 
 
 def as_tensorboard(folder: RunFolder, directory: Path) -> None:

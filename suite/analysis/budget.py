@@ -15,7 +15,8 @@ arrive, and that rank changes from step to step. A rank's wait is its time in th
 the last rank to arrive; the group's wait is the shortest of its ranks' waits. The staged pass may wait longer than the
 native one, so `waiting` is at most the exposed part; the rest of that is transfer.
 
-A step that reads is thus explained from the inside out: computing, then what exchanging adds to it, then what reading
+The staged pass takes turns with native steps, too; its seconds are multiplied by the native pass's over theirs. A step
+that reads is thus explained from the inside out: computing, then what exchanging adds to it, then what reading
 adds to both. All values are means, over steps and over processes, since only means add up. `other` is signed and never
 spread: it is negative if the fused native step is faster than its stages one by one. Differences may be negative, too,
 by noise or because exchanging disturbs computing; they are not clipped.
@@ -214,9 +215,12 @@ def budget_of(
     staged = wall_per_step(ranks, STAGED)
     if native is None or staged is None:
         return None
+    # The machine is then as fast in all of the budget as in the native pass. Ranks that wait for none do so in turns.
+    turns = [] if any(rank.passes[NATIVE].own_pace for rank in ranks) else pairs(ranks, STAGED)
+    drift = native / fmean([native_s for native_s, _ in turns]) if turns else 1.0
     # Mean seconds by stage, without stages that the adapter does not tell apart.
     stages_of_ranks = [
-        {name: fmean(seconds) for name, seconds in (rank.passes[STAGED].stage_s or {}).items() if seconds}
+        {name: drift * fmean(seconds) for name, seconds in (rank.passes[STAGED].stage_s or {}).items() if seconds}
         for rank in ranks
     ]
     own_work = [sum(stages.get(name, 0.0) for name in COMPUTE) for stages in stages_of_ranks]
@@ -262,7 +266,7 @@ def budget_of(
         comm_only=comm_only,
         compute_only=wall_per_step(ranks, COMPUTE_ONLY),
         io_only=wall_per_step(ranks, IO_ONLY),
-        staged=staged,
+        staged=drift * staged,
         staged_communication=measured.get("communication", 0.0),
         skew=max(stages.get("skew", 0.0) for stages in stages_of_ranks),
         critical_rank=ranks[critical].rank,

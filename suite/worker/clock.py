@@ -10,9 +10,9 @@ STAGES = ("io", "h2d", "forward", "backward", "skew", "communication", "update")
 class StageClock:
     """A clock that marks the borders of stages and computes their seconds at the end.
 
-    Iterations follow each other without a gap: each begins at the last mark of the one before, so that the time between
-    them (the release of the old batch, the loop's own few microseconds) counts in the next `io`, and the stages add up
-    to the wall time.
+    Iterations of a block follow each other without a gap: each begins at the last mark of the one before, so that the
+    time between them (the release of the old batch, the loop's own few microseconds) counts in the next `io`, and the
+    stages add up to the wall time.
 
     If marks are events on the device's own time line, the host runs ahead as in a native step, and `io` is the time
     that the device waits for input. Otherwise the host waits for the device at every border.
@@ -23,10 +23,12 @@ class StageClock:
         self._synchronize, self._mark, self._elapsed = trainer.synchronize, trainer.mark, trainer.elapsed
         self._waits = not trainer.has_device_marks()
         self._iterations: List[List[Any]] = []
+        self._block = 0  # the iterations of earlier blocks
 
     def begin(self) -> None:
-        """Start an iteration at the end of the one before."""
-        self._iterations.append([self._iterations[-1][-1] if self._iterations else self._mark()])
+        """Start an iteration at the end of the one before in its block."""
+        follows = len(self._iterations) > self._block
+        self._iterations.append([self._iterations[-1][-1] if follows else self._mark()])
 
     def lap(self) -> None:
         """End a stage and begin the next one."""
@@ -34,9 +36,12 @@ class StageClock:
             self._synchronize()
         self._iterations[-1].append(self._mark())
 
-    def forget(self) -> None:
-        """Drop what was collected (warm-up)."""
-        del self._iterations[:]
+    def end_block(self, untimed: int) -> slice:
+        """Drop the first iterations of a block, which do not count; return where they stood among all of them."""
+        dropped = slice(self._block, self._block + untimed)
+        del self._iterations[dropped]
+        self._block = len(self._iterations)
+        return dropped
 
     def seconds(self) -> Dict[str, List[float]]:
         """Return the seconds of every iteration, by stage; call it after a last `synchronize`."""

@@ -39,7 +39,7 @@ class Timed(NamedTuple):
     warmup_s: List[float]
     steady: bool
     step_s: List[float]  # on the trainer's time line, mark to mark
-    begin_s: float  # of the first step, on this rank's `time.perf_counter`
+    spans: List[Tuple[float, float]]  # of every block, begin and end on this rank's `time.perf_counter`
     wall_s: float  # from the common barrier until this rank's last step is done
     returned: List[Any]  # the body's results, one per step
     dropped: int = 0  # steps whose batch did not enter the model
@@ -71,6 +71,7 @@ class Side(NamedTuple):
     untimed: int = 0  # steps that each block begins with
     multiple: int = 1  # a block has a multiple of these steps: the batches that readers may finish at once
     end: Callable[[], None] = lambda: None  # called after each block
+    settles: bool = False  # its code is not the native step's: its warm-up lasts until no trend is left
 
 
 class Turn(NamedTuple):
@@ -89,25 +90,16 @@ class Loop:
         """Without `turns`, no other measurement is waited for."""
         self._trainer, self._sampling, self._progress, self._turns = trainer, sampling, progress, turns
 
-    def run(
-        self,
-        name: str,
-        body: Callable[[], Any],
-        measured: Callable[[], None] = lambda: None,
-        alone: bool = False,
-    ) -> Timed:
-        """Warm up, call `measured`, then time; no synchronisation between steps.
+    def alone(self, name: str, body: Callable[[], Any]) -> Timed:
+        """Warm up, then time by every rank's own clock; no synchronisation between steps.
 
-        `alone`: the body exchanges nothing and its pace is not known beforehand (a reader
-        first hands out what it had read ahead), so every rank goes by its own clock.
+        The body exchanges nothing, and its pace is not known beforehand: a reader first hands out what it read ahead.
         """
         warmup, steady = self._warm_up(name, body)
-        steps = self._sampling.steps if alone else self._agreed_steps(warmup)
-        measured()
-        least_s = self._sampling.seconds if alone else 0.0
+        steps, least_s = self._sampling.steps, self._sampling.seconds
         with little_to_collect():
             block = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
-        return Timed(warmup, steady, *block)
+        return joined(warmup, steady, [block])
 
     def undisturbed(self, name: str, side: Side) -> Tuple[Timed, List[float], Optional[HostUse]]:
         """Return (the steps that count, seconds of those that were set aside, the system's counts during the former).
@@ -156,23 +148,29 @@ class Loop:
         for _ in range(untimed):
             side.body()
 
-    def in_turns(self, name: str, native: Side, *others: Side) -> List[Turn]:
+    def in_turns(self, name: str, native: Side, *others: Side, least_rounds: int = ROUNDS) -> List[Turn]:
         """Return a turn for each of `others`, from the same rounds: a round has a block of every side.
 
         Rounds follow each other back and forth, as native, other, other, native, and so on: drift hits all sides alike.
-        Blocks of the native side are as many steps as those of the first other one.
+        Blocks of the native side are as many steps as those of the first other one. There are at least `least_rounds`,
+        an even number.
         """
-        # No warm-up until a trend ends: the native side is warm from its own pass, and drift hits all sides.
-        warmups = []
+        # The native side is warm from its own pass, as is a side with the same code; drift hits all sides.
+        warmups, steady = [], []
         for other in others:
             other.begin()
-            warmups.append([self._synchronised(name, other.body, step, FIRST) for step in range(1, FIRST + 1)])
+            if other.settles:
+                warmup, settled = self._warm_up(name, other.body)
+            else:
+                warmup, settled = [self._synchronised(name, other.body, 1 + at, FIRST) for at in range(FIRST)], True
+            warmups.append(warmup)
+            steady.append(settled)
             other.end()
         least = self._multiple(native, others[0])
         blocks_of = [max(BLOCK_STEPS, self._most(BLOCK_S / usual(warmup))) for warmup in warmups]
         sizes = [up_to(least, blocks_of[0]), *blocks_of[1:]]
         # An even number of rounds, in which two sides together make the steps of a separate pass or more.
-        rounds = max(ROUNDS, up_to(2, int(math.ceil(self._agreed_steps(warmups[0]) / (2.0 * sizes[0])))))
+        rounds = max(least_rounds, up_to(2, int(math.ceil(self._agreed_steps(warmups[0]) / (2.0 * sizes[0])))))
         for _ in range(BLOCK_STEPS):
             native.body()
         sides, sizes, every = (native, *others), [sizes[0], *sizes], reported_every(warmups[0])
@@ -184,9 +182,9 @@ class Loop:
                     blocks[at].append(self._block(name, sides[at], sizes[at], every, done, of))
                     done += sizes[at]
         turns = []
-        for warmup, own in zip(warmups, blocks[1:]):
+        for warmup, settled, own in zip(warmups, steady, blocks[1:]):
             per_step = [[block.wall_s / len(block.step_s) for block in side] for side in (blocks[0], own)]
-            turns.append(Turn(joined(warmup, True, own), list(zip(*per_step))))
+            turns.append(Turn(joined(warmup, settled, own), list(zip(*per_step))))
         return turns
 
     def _block(self, name: str, side: Side, steps: int, every: int, done: int, of: int) -> Block:
@@ -296,7 +294,8 @@ def joined(warmup: List[float], steady: bool, blocks: List[Block], dropped: int 
     """Return blocks of steps as one."""
     steps = [each for block in blocks for each in block.step_s]
     returned = [each for block in blocks for each in block.returned]
-    return Timed(warmup, steady, steps, blocks[0].begin_s, sum(block.wall_s for block in blocks), returned, dropped)
+    spans = [(block.begin_s, block.begin_s + block.wall_s) for block in blocks]
+    return Timed(warmup, steady, steps, spans, sum(block.wall_s for block in blocks), returned, dropped)
 
 
 @contextmanager

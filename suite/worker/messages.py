@@ -174,7 +174,7 @@ class Pass(NamedTuple):
     # If the pass takes turns with native steps: (native, this pass) seconds per step of every pair of blocks.
     pairs_s: Optional[List[Tuple[float, float]]] = None
     gradient_bytes: Optional[int] = None  # of "native": exchanged by each device in a step, in the mean
-    span_s: Optional[Tuple[float, float]] = None  # of "staged": begin and end of its steps, on the common clock
+    spans_s: Optional[List[Tuple[float, float]]] = None  # of "staged": begin and end of each block, on the common clock
     clock_error_s: Optional[float] = None  # bound on the common clock's error there
     set_aside_s: Optional[List[float]] = None  # of "native": steps that do not count: other programs used the host
     own_pace: bool = False  # of "native": no rank waited for another one, and each made as many steps as it could

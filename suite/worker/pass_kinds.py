@@ -57,8 +57,10 @@ PASS_KINDS = (
     ),
     PassKind(
         STAGED,
-        "the stages of an iteration one by one, each waited for; a barrier before communication",
+        "the stages of an iteration one by one, each waited for, with a barrier before communication; in turns with "
+        "native steps",
         "the seconds of each stage",
+        against=NATIVE,
         exchanges=True,
         has_loss=True,
     ),

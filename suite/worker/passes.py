@@ -18,6 +18,8 @@ from suite.worker.noise import Meter
 from suite.worker.pass_kinds import BY_NAME, COMM_ONLY, COMPUTE_ONLY, IO_ONLY, NATIVE, RESIDENT, STAGED
 from suite.worker.trainer import Trainer
 
+STAGED_ROUNDS = 2  # at least: where a step takes seconds, a staged one takes more
+
 
 class Passes:
     """A runner of passes, on one trainer with one feed."""
@@ -146,7 +148,16 @@ class Passes:
     def _staged(self) -> Pass:
         trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
         distributed = trainer.setup.world > 1
+        common = CommonClock(trainer.setup.rank, trainer.maximum)
+        offsets: List[float] = []  # to the common clock, of each block; the first one warms up
+        errors: List[float] = []
         bubbles: List[Optional[Dict[str, float]]] = []
+
+        def begin() -> None:
+            feed.drain()
+            common.agree()  # again: clocks drift
+            offsets.append(common.offset)
+            errors.append(common.error)
 
         def body() -> None:
             clock.begin()
@@ -168,29 +179,23 @@ class Passes:
             clock.lap()
             bubbles.append(trainer.bubble())
 
-        def measured() -> None:
-            if feed.reads:  # while the first step was compiled, much was read ahead
-                feed.drain()
-                for _ in range(RESUMED):
-                    body()
-            clock.forget()
-            bubbles.clear()
-            trainer.forget_layer_times()
-            common.agree()
+        def end() -> None:
+            warm = len(offsets) > 1
+            del bubbles[clock.end_block(staged.untimed if warm else len(bubbles))]
+            if not warm:
+                trainer.forget_layer_times()
 
-        feed.drain()
-        common = CommonClock(trainer.setup.rank, trainer.maximum)
-        timed = self._loop.run(STAGED, body, measured)
-        begin, error = timed.begin_s + common.offset, common.error
-        common.agree()  # again: clocks drift
-        span = (begin, timed.begin_s + timed.wall_s + common.offset)
+        native = self._native_side()
+        staged = Side(body, begin, max(1, native.untimed), native.multiple, end, settles=True)
+        (turn,) = self._loop.in_turns(STAGED, native, staged, least_rounds=STAGED_ROUNDS)
+        spans = [(start + offset, stop + offset) for offset, (start, stop) in zip(offsets[1:], turn.timed.spans)]
         stages = without_bubbles(clock.seconds(), bubbles)
-        found = self._result(STAGED, timed)._replace(stage_s=stages, loss=trainer.loss())
-        return found._replace(span_s=span, clock_error_s=max(error, common.error))
+        found = self._difference(STAGED, turn)._replace(stage_s=stages)
+        return found._replace(spans_s=spans, clock_error_s=max(errors))
 
     def _io_only(self) -> Pass:
         self._feed.drain()
-        return self._result(IO_ONLY, self._loop.run(IO_ONLY, self._feed.read, alone=True))
+        return self._result(IO_ONLY, self._loop.alone(IO_ONLY, self._feed.read))
 
     def _result(self, name: str, timed: Timed) -> Pass:
         setup = self._trainer.setup

@@ -47,6 +47,22 @@ def test_only_several_devices_have_communication_and_other_closes_the_sum():
     assert budget_of([rank(0)], devices=2).communication is None
 
 
+def test_stages_are_those_of_a_machine_as_fast_as_in_the_native_pass():
+    """Half as fast during the staged pass: the native steps in turns with it took twice as long as before."""
+    made = rank(0)
+    found = budget_of([made])
+    slow = made.passes["staged"]._replace(pairs_s=[(2.0, 2.5), (2.0, 2.5)])
+    turned = budget_of([made.model_copy(update={"passes": made.passes | {"staged": slow}})])
+    assert [turned.of(name) for name in ("forward", "backward", "update")] == pytest.approx(
+        [found.of(name) / 2 for name in ("forward", "backward", "update")]
+    )
+    assert turned.instrumentation_overhead == pytest.approx(found.instrumentation_overhead / 2)
+    assert closed_sum(turned) == pytest.approx(turned.native, rel=1e-12)
+    paced = {"native": made.passes["native"]._replace(own_pace=True), "staged": slow}
+    apart = budget_of([made.model_copy(update={"passes": paced})])
+    assert apart.forward == found.forward, "in turns, ranks wait for each other"
+
+
 def test_differences_are_means_of_pairs_with_intervals():
     exchange = turns((0.9, 0.7), (1.1, 0.8), (0.9, 0.7), (1.1, 0.8))
     alone = turns(*[(1.0, 0.3)] * 4)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import toy
 
-from suite.worker.loop import QUICK_WINDOW, Loop, Side, falling, reported_every, usual
+from suite.worker.loop import QUICK_WINDOW, ROUNDS, Loop, Side, falling, reported_every, usual
 from suite.worker.messages import HostUse
 from tests.support import trainers
 
@@ -42,7 +42,7 @@ def warm_up(monkeypatch, sampling):
 
     def run(body, **rule):
         monkeypatch.setattr("suite.worker.loop.time", body)
-        return Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(**rule), silent).run("native", body)
+        return Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(**rule), silent).alone("io_only", body)
 
     return run
 
@@ -245,33 +245,30 @@ def test_a_short_pass_is_one_part(beside):
 
 def test_it_measures_long_enough_and_steps_add_up_to_the_wall_time(sampling):
     rule = sampling._replace(steps=4, seconds=0.1)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("native", lambda: time.sleep(0.005))
-    assert len(timed.step_s) == max(4, math.ceil(0.1 / usual(timed.warmup_s))) > 4
+    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).alone("io_only", lambda: time.sleep(0.005))
+    assert len(timed.step_s) >= 4
+    assert timed.wall_s >= 0.1
     numbers = iter(range(1000))
 
     def body():
         time.sleep(0.01)
         return next(numbers)
 
-    timed = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steps=20), silent).run("native", body)
+    timed = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(steps=20), silent).alone("io_only", body)
     assert timed.returned == list(range(len(timed.warmup_s), len(timed.warmup_s) + 20))
     assert 0.99 * timed.wall_s < sum(timed.step_s) <= timed.wall_s
 
 
-def test_measured_is_called_and_progress_reported_between_warm_up_and_steps(sampling, settled):
-    events = []
-    loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, silent)
-    loop.run("staged", lambda: events.append("step"), measured=lambda: events.append("measured"))
-    assert events == ["step"] * 6 + ["measured"] + ["step"] * 3
+def test_progress_is_reported_of_warm_up_and_steps(sampling, settled):
     reported = []
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling, lambda **progress: reported.append(progress))
-    loop.run("native", lambda: time.sleep(0.001))
-    assert reported[0] == {"name": "native", "phase": "warmup", "step": 1, "of": 6}
-    assert reported[6:] == [{"name": "native", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
+    loop.alone("io_only", lambda: time.sleep(0.001))
+    assert reported[0] == {"name": "io_only", "phase": "warmup", "step": 1, "of": 6}
+    assert reported[6:] == [{"name": "io_only", "phase": "measure", "step": 1, "of": 3}]  # quick steps: not at each
 
 
 @pytest.mark.skipif(not hasattr(gc, "freeze"), reason="Python 3.6 cannot set objects apart from collections")
-@pytest.mark.parametrize("measure", ["run", "undisturbed", "in_turns"])
+@pytest.mark.parametrize("measure", ["alone", "undisturbed", "in_turns"])
 def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, measure):
     apart = []
     loop = Loop(toy.ToyTrainer(trainers.setup()), sampling._replace(seconds=0.0), silent)
@@ -283,7 +280,7 @@ def test_garbage_is_collected_only_among_what_a_pass_makes(sampling, settled, me
     side = Side(body)
     gc.unfreeze()
     {
-        "run": lambda: loop.run("staged", side.body),
+        "alone": lambda: loop.alone("io_only", side.body),
         "undisturbed": lambda: loop.undisturbed("native", side),
         "in_turns": lambda: loop.in_turns("compute_only", side, side),
     }[measure]()
@@ -310,7 +307,9 @@ def test_ranks_of_different_speed_agree_on_every_count(sampling):
         trainer = Ranked(trainers.setup(rank=rank, world=2))
         pace = 0.0012 if rank else 0.01
         rule = sampling._replace(warmup_limit=20.0, seconds=0.1)
-        return Loop(trainer, rule, silent).run("native", lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
+        return Loop(trainer, rule, silent).undisturbed(
+            "native", Side(lambda: time.sleep(sleeps.pop(0) if sleeps else pace))
+        )[0]
 
     slow, fast = group.run(work)
     assert len(slow.warmup_s) == len(fast.warmup_s) > QUICK_WINDOW
@@ -327,7 +326,7 @@ class TestInTurns:
     def turns(self, monkeypatch, sampling):
         """[turn, ..., in order "n", "o", "t" for every step, "d" for a drain, "(" and ")" around the third's]."""
 
-        def run(native_s=0.5, other_s=0.3, third_s=None, drift=1.0, **rule):
+        def run(native_s=0.5, other_s=0.3, third_s=None, drift=1.0, settles=False, least_rounds=ROUNDS, **rule):
             clock, called, progress = Scripted(), [], []
 
             def stepping(name, seconds):
@@ -342,12 +341,13 @@ class TestInTurns:
             trainer.mark = clock.perf_counter
             loop = Loop(trainer, sampling._replace(**rule), lambda **now: progress.append((now["step"], now["of"])))
             native = Side(stepping("n", native_s), lambda: called.append("d"), 1)
-            others = [Side(stepping("o", other_s))]
+            others = [Side(stepping("o", other_s), settles=settles)]
             if third_s is not None:
                 others.append(Side(stepping("t", third_s), lambda: called.append("("), end=lambda: called.append(")")))
-            found = [*loop.in_turns("resident", native, *others), "".join(called)]
+            found = [*loop.in_turns("resident", native, *others, least_rounds=least_rounds), "".join(called)]
             assert 0.9 * progress[-1][1] < progress[-1][0] <= progress[-1][1]  # quick steps do not report each
-            assert progress[3 * len(others) :] == sorted(progress[3 * len(others) :])
+            measured = [now for now in progress if now[1] == progress[-1][1]]
+            assert measured == sorted(measured)
             return found
 
         return run
@@ -359,6 +359,15 @@ class TestInTurns:
         assert timed.step_s == pytest.approx([0.3] * 8)
         assert timed.wall_s == pytest.approx(8 * 0.3)
         assert timed.warmup_s == pytest.approx([0.3] * 3)
+        assert [end - begin for begin, end in timed.spans] == pytest.approx([2 * 0.3] * 4)
+        assert timed.spans == sorted(timed.spans)
+
+    def test_a_side_with_code_of_its_own_warms_up_until_no_trend_is_left(self, turns):
+        (timed, _), called = turns(settles=True, least_rounds=2)
+        assert called == "oooooo" + "nn" + "dnnnooo" + "ooodnnn"
+        assert (len(timed.warmup_s), timed.steady) == (6, True)
+        (timed, _), _ = turns(settles=True, drift=0.97)
+        assert (len(timed.warmup_s), timed.steady) == (3 * 6, False)
 
     def test_a_third_side_has_blocks_of_its_own_length_in_the_same_rounds(self, turns):
         one, other, called = turns(third_s=0.04)
@@ -387,6 +396,6 @@ def test_a_body_that_slows_down_ends_by_the_clock_when_it_runs_alone(sampling):
         time.sleep(ready.pop() if ready else 0.02)
 
     rule = sampling._replace(warmup_steps=5, steps=3, seconds=0.1)
-    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).run("io_only", body, alone=True)
+    timed = Loop(toy.ToyTrainer(trainers.setup()), rule, silent).alone("io_only", body)
     assert 3 <= len(timed.step_s) <= 12
     assert timed.wall_s >= 0.1
