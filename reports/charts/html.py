@@ -11,11 +11,13 @@ from suite.analysis.stats import Interval, Spread
 from suite.analysis.wording import UNKNOWN, interval, milliseconds, number
 
 Content = Any  # text, which is escaped; Markup, which is not; a sequence of both; None for nothing
+Cells = list[Content]
 
 
 def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
-    """Return an element. A trailing `_` of an attribute's name is dropped, another one is a hyphen."""
-    written = ""
+    """Return an element, with classes as in "p.note". A trailing `_` of an attribute is dropped, others are hyphens."""
+    kind, *classes = kind.split(".")
+    written = f' class="{" ".join(classes)}"' if classes else ""
     for key, value in attributes.items():
         if value is not None and value is not False:
             key = key.rstrip("_").replace("_", "-")
@@ -26,10 +28,8 @@ def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
 
 def joined(children: Iterable[Content]) -> Markup:
     """Return the children one after the other."""
-    parts = (
-        joined(child) if isinstance(child, list | tuple) else escape(child) for child in children if child is not None
-    )
-    return Markup("".join(parts))
+    known = (child for child in children if child is not None)
+    return Markup("".join(joined(one) if isinstance(one, list | tuple) else escape(one) for one in known))
 
 
 def small(*words: Content) -> Markup:
@@ -37,13 +37,13 @@ def small(*words: Content) -> Markup:
 
 
 def note(*words: Content) -> Markup:
-    return tag("p", *words, class_="note")
+    return tag("p.note", *words)
 
 
-def listing(items: Iterable[Content]) -> Markup:
-    """Return a list of findings; nothing without one."""
+def listing(items: Iterable[Content], kind: str = "ul") -> Markup:
+    """Return a list; nothing without an item."""
     items = [tag("li", item) for item in items]
-    return tag("ul", items, class_="findings") if items else Markup()
+    return tag(kind, items) if items else Markup()
 
 
 def folded(words: Content, *content: Content, open_: bool = False) -> Markup:
@@ -60,7 +60,6 @@ class Entry:
     cells: Sequence[Content]
     kind: str = ""
     of: str = ""
-    id: str = ""
 
 
 def below_title(content: Content) -> Markup:
@@ -77,8 +76,10 @@ class Body:
     common: Content = ""
 
 
-def table(label: str, heads: str | Sequence[str], *bodies: Body, kind: str = "list", id_: str = "") -> Markup:
-    """Return a table that scrolls alone where a screen is narrow; `label` names it.
+def table(
+    label: str, heads: str | Sequence[str], *bodies: Body | Sequence[Cells], kind: str = "list", id_: str = ""
+) -> Markup:
+    """Return a table that scrolls alone where a screen is narrow; `label` names it. A body may be its lines alone.
 
     `heads`: "Case | samples/s! | verdict<"; the signs behind them are those of KINDS.
     """
@@ -87,21 +88,21 @@ def table(label: str, heads: str | Sequence[str], *bodies: Body, kind: str = "li
     titles = [title[:-1] if kind else title for title, kind in zip(titles, kinds, strict=True)]
     first = [tag("th", title, scope="col", class_=kind) for title, kind in zip(titles, kinds, strict=True)]
     parts = [tag("thead", tag("tr", first))]
-    for body in bodies:
+    for body in (body if isinstance(body, Body) else Body(body) for body in bodies):
         lines = [_line(line if isinstance(line, Entry) else Entry(line), kinds) for line in body.lines]
         if body.title:
             common = small(" ", body.common) if body.common else None
             title = tag("th", body.title, common, scope="rowgroup", colspan=len(kinds))
-            lines.insert(0, tag("tr", title, class_="group"))
+            lines.insert(0, tag("tr.group", title))
         parts.append(tag("tbody", lines))
     whole = tag("table", parts, class_=kind, id=id_ or None)
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+    return tag("div.scroll", whole, tabindex=0, role="region", aria_label=label)
 
 
 def _line(line: Entry, kinds: Sequence[str | None]) -> Markup:
     row = [tag("th", line.cells[0], scope="row")]
     row += [tag("td", cell, class_=kind) for cell, kind in zip(line.cells[1:], kinds[1:], strict=True)]
-    return tag("tr", row, class_=line.kind or None, data_of=line.of or None, id=line.id or None)
+    return tag("tr", row, class_=line.kind or None, data_of=line.of or None)
 
 
 def measured(found: Interval | None, written: Callable[[float | None], str] = number) -> Markup:

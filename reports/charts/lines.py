@@ -1,15 +1,15 @@
 """Charts of lines: curves, trade-offs, series over devices. Names are at their ends; a hidden table has the points."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from markupsafe import Markup
 
-from reports.charts import rows
 from reports.charts.html import tag
-from reports.charts.rows import WIDTH, Scale, figure, linear, logarithmic, picture
-from suite.analysis.stats import Spread
+from reports.charts.rows import WIDTH, Figure, Scale, linear, logarithmic, nested, picture, round_words, text
+from suite.analysis.stats import Interval, Spread
 from suite.analysis.wording import number
 
 POINTS = 300  # of a curve: the eye tells no more apart
@@ -34,15 +34,40 @@ class Line:
     dots: bool = False
 
     @classmethod
-    def of(cls, name: str, x: Sequence[float], found: Sequence[Spread | None], kind: str = "rest") -> "Line":
-        """Return medians with their spreads, and a gap for a value that is missing."""
-        ends = [(one.value, one.low, one.high) if one else (None, None, None) for one in found]
-        value, low, high = ([end[at] for end in ends] for at in range(3))
+    def of(
+        cls,
+        name: str,
+        x: Sequence[float],
+        found: Iterable[Spread | Interval | None],
+        kind: str = "rest",
+        most: float = inf,
+    ) -> "Line":
+        """Return values with their ends, none above `most` times its value; a gap for a value that is missing."""
+        ends = [(one.value, one.low, min(one.high, most * one.value)) if one else (None,) * 3 for one in found]
+        value, low, high = zip(*ends, strict=True) if ends else ((), (), ())
         return cls(name, x, value, low, high, kind, dots=True)
 
     @property
     def points(self) -> list[tuple[float, float]]:
         return [(x, y) for x, y in zip(self.x, self.y, strict=True) if y is not None]
+
+    @property
+    def said(self) -> str:
+        """The points in words, a few of many."""
+        ends = zip(self.low, self.high, strict=True) if self.low else [(None, None)] * len(self.x)
+        words = [
+            f"{number(x)}: {number(y)}" + (f" ({number(low)} … {number(high)})" if low not in (None, high) else "")
+            for x, y, (low, high) in zip(self.x, self.y, ends, strict=True)
+            if y is not None
+        ]
+        return "; ".join(thinned(words, SAID))
+
+
+def led(lines: Sequence[Line], best: Callable[..., Line] = max) -> tuple[list[Line], Line]:
+    """Return the lines and the one among them that leads: its last value is the `best`."""
+    first = best(lines, key=lambda line: line.y[-1] or 0.0)
+    found = [replace(line, kind="lead" if line is first else "rest") for line in lines]
+    return found, first
 
 
 def thinned(points: Sequence[T], most: int = POINTS) -> list[T]:
@@ -52,21 +77,15 @@ def thinned(points: Sequence[T], most: int = POINTS) -> list[T]:
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Figure):
     """A chart of series on the same axes. `log` names the logarithmic ones: `x`, `y`, `xy`."""
 
-    title: str
-    setting: str
     lines: Sequence[Line]
     across: str
     up: str
     log: str = ""
     from_zero: bool = True
-    ticks: Mapping[float, str] | None = None  # of the abscissa; None: round numbers
-    key: Mapping[str, str] | None = None
-    note: str = ""
-    more: tuple[str, str] | None = None
-    warning: str = ""
+    ticks: Mapping[float, str] | Iterable[float] = ()  # of the abscissa; without any: round numbers
 
     def html(self, file: str = "") -> Markup:
         """Return the figure; `file` is the address of its picture."""
@@ -75,17 +94,14 @@ class Lines:
         ends = self._ends(y, height)
         labels = [tag("span", name, style=f"top:{place}%", class_=f"end {kind}") for name, place, kind in ends]
         ups = [tag("span", y.written(tick), style=f"bottom:{y.at(tick)}%", class_="up") for tick in y.ticks]
-        acrosses = [
-            tag("span", words, style=f"left:{x.at(tick)}%", class_="across") for tick, words in self._ticks(x).items()
-        ]
-        area = tag(
-            "div", self.drawn(), ups, acrosses, labels, class_="area", aria_hidden="true", style=f"--h:{height}px"
-        )
-        axes = tag("p", tag("span", f"{self.up} ↑"), tag("span", f"{self.across} →"), class_="axes", aria_hidden="true")
-        said = [tag("tr", tag("th", one.name or self.up, scope="row"), tag("td", _said(one))) for one in self.lines]
+        ticks = self._ticks(x).items()
+        acrosses = [tag("span", words, style=f"left:{x.at(tick)}%", class_="across") for tick, words in ticks]
+        area = tag("div.area", self.drawn(), ups, acrosses, labels, aria_hidden="true", style=f"--h:{height}px")
+        axes = tag("p.axes", tag("span", f"{self.up} ↑"), tag("span", f"{self.across} →"), aria_hidden="true")
+        said = [tag("tr", tag("th", one.name or self.up, scope="row"), tag("td", one.said)) for one in self.lines]
         heads = tag("tr", tag("th", "series", scope="col"), tag("th", f"{self.across}: {self.up}", scope="col"))
         hidden = tag("table", tag("caption", self.title), tag("thead", heads), tag("tbody", said))
-        return figure(self, [axes, area, tag("div", hidden, class_="vh")], file)
+        return self.panel([axes, area, tag("div.vh", hidden)], file)
 
     def scales(self) -> tuple[Scale, Scale]:
         """Return the scales of both axes."""
@@ -96,7 +112,9 @@ class Lines:
         return x, _scale(ys, "y" in self.log, self.from_zero)
 
     def _ticks(self, x: Scale) -> Mapping[float, str]:
-        return self.ticks or {tick: x.written(tick) for tick in x.ticks}
+        if isinstance(self.ticks, Mapping):
+            return self.ticks
+        return {tick: f"{tick:g}" for tick in sorted(set(self.ticks))} or {tick: x.written(tick) for tick in x.ticks}
 
     def drawn(self) -> Markup:
         """Return grid, lines and dots, without words; its places are per cent of both sides."""
@@ -107,10 +125,9 @@ class Lines:
             kind = f"{line.kind} d{rest % DASHES}" if line.kind == "rest" else line.kind
             rest += line.kind == "rest"
             places = [(x.at(at), round(100 - y.at(value), 2)) for at, value in line.points]
-            if line.kind != "dots":
-                d = "M" + "L".join(f"{at:g} {up:g}" for at, up in places)
-                marks.append(f'<path class="line {kind}" d="{d}"/>' if places else "")
-            if line.dots or line.kind == "dots" or len(places) == 1:
+            d = "M" + "L".join(f"{at:g} {up:g}" for at, up in places)
+            marks.append(f'<path class="line {kind}" d="{d}"/>' if places else "")
+            if line.dots or len(places) == 1:
                 marks.append(f'<path class="points {kind}" d="{"".join(f"M{at:g} {up:g}h0" for at, up in places)}"/>')
             spreads = zip(line.x, line.low, line.high, strict=True) if line.low else ()
             d = "".join(
@@ -137,19 +154,15 @@ class Lines:
         x, y = self.scales()
         left, above, width = 60, 72, WIDTH - 300
         height = max(HEIGHT, LABEL * (len(self.lines) + 2))
-        parts = [rows._text(0, 20, self.title, "title"), rows._text(0, 40, self.setting, "muted")]
-        parts += [rows._text(0, 60, f"{self.up} ↑", "muted"), rows._nested(self.drawn(), left, above, width, height)]
+        parts = [text(0, 20, self.title, "title"), text(0, 40, self.setting, "muted")]
+        parts += [text(0, 60, f"{self.up} ↑", "muted"), nested(self.drawn(), left, above, width, height)]
         for tick in y.ticks:
-            parts.append(
-                rows._text(left - 8, above + height * (1 - y.at(tick) / 100) + 4, y.written(tick), "muted", "end")
-            )
+            parts.append(text(left - 8, above + height * (1 - y.at(tick) / 100) + 4, y.written(tick), "muted", "end"))
         for tick, words in self._ticks(x).items():
-            parts.append(rows._text(left + width * x.at(tick) / 100, above + height + 18, words, "muted", "middle"))
+            parts.append(text(left + width * x.at(tick) / 100, above + height + 18, words, "muted", "middle"))
         for name, place, kind in self._ends(y, height):
-            parts.append(
-                f'<g class="{kind}">{rows._text(left + width + 8, above + height * place / 100 + 4, name)}</g>'
-            )
-        parts.append(rows._text(left + width, above + height + 36, f"{self.across} →", "muted", "end"))
+            parts.append(f'<g class="{kind}">{text(left + width + 8, above + height * place / 100 + 4, name)}</g>')
+        parts.append(text(left + width, above + height + 36, f"{self.across} →", "muted", "end"))
         return picture("".join(parts), above + height + 44)
 
 
@@ -162,15 +175,5 @@ def _scale(values: Sequence[float], log: bool, from_zero: bool) -> Scale:
     step = linear(high - low).ticks[1]
     first, last = int(low // step), int(-(-high // step))
     return Scale(
-        first * step, last * step, tuple(step * index for index in range(first, last + 1)), written=rows.round_words
+        first * step, last * step, tuple(step * index for index in range(first, last + 1)), written=round_words
     )
-
-
-def _said(line: Line) -> str:
-    ends = zip(line.low, line.high, strict=True) if line.low else [(None, None)] * len(line.x)
-    words = [
-        f"{number(x)}: {number(y)}" + (f" ({number(low)} … {number(high)})" if low is not None and low != high else "")
-        for x, y, (low, high) in zip(line.x, line.y, ends, strict=True)
-        if y is not None
-    ]
-    return "; ".join(thinned(words, SAID))

@@ -6,7 +6,7 @@ prints, and needs no script. Colours are classes of `charts.css`. The same track
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from importlib import resources
 from itertools import count
@@ -14,7 +14,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from reports.charts.html import joined, note, small, tag
+from reports.charts.html import note, small, tag
 from suite.analysis.stats import Interval
 from suite.analysis.wording import number
 
@@ -44,15 +44,11 @@ class Scale:
         return round(min(max((here - low) / (high - low or 1.0), 0.0), 1.0) * 100, 2)
 
 
-def linear(high: float, unit: str = "", most: int = 3, strong: tuple[float, ...] = ()) -> Scale:
-    """Return a scale from zero to just beyond `high`, with round ticks, `most` steps of them at most."""
+def linear(high: float, unit: str = "", strong: tuple[float, ...] = ()) -> Scale:
+    """Return a scale from zero to just beyond `high`, with round ticks, three steps of them at most."""
     high = max(high, *strong, 1e-12)
-    step = next(
-        base * 10.0**power
-        for power in count(floor(log10(high)) - 2)
-        for base in (1, 2, 5)
-        if high / (base * 10.0**power) <= most
-    )
+    powers = (10.0**power for power in count(floor(log10(high)) - 2))
+    step = next(base * power for power in powers for base in (1, 2, 5) if high / (base * power) <= 3)
     ticks = tuple(step * index for index in range(floor(high * 1.02 / step + 1e-9) + 1))
     return Scale(0.0, high * 1.02, ticks, strong, unit, written=round_words)
 
@@ -176,7 +172,7 @@ def swatch(kind: str) -> Markup:
 
 def key(kinds: Mapping[str, str], *more: object) -> Markup:
     """Return a legend: words by the class of what they name."""
-    return tag("p", [tag("span", swatch(kind), words) for kind, words in kinds.items()], *more, class_="key")
+    return tag("p.key", [tag("span", swatch(kind), words) for kind, words in kinds.items()], *more)
 
 
 @dataclass(frozen=True)
@@ -195,34 +191,58 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A chart: its headline, what its rows share, and the words above its tracks and its numbers."""
+class Figure:
+    """A panel: its headline, and what its chart is about."""
 
     title: str
     setting: str
-    scale: Scale
-    entries: Sequence[Entry]
-    unit: str
-    axis: str  # what the tracks show, for a reader who does not see them
+    _: KW_ONLY
     key: Mapping[str, str] | None = None
     note: str = ""
     more: tuple[str, str] | None = None  # words, address
     warning: str = ""
 
+    def panel(self, parts: Sequence[Markup], file: str) -> Markup:
+        """Return the panel around the parts of a chart."""
+        svg = tag("a", "SVG", href=file, class_="tool", aria_label=f"SVG: {self.setting}", download=True)
+        tools = [svg] if file else []
+        if self.more:
+            tools.append(tag("a", f"{self.more[0]} →", href=self.more[1]))
+        warned = tag("span.mark.bad", self.warning) if self.warning else None
+        setting = tag("p", tag("span", self.setting, title=self.setting), warned, tools)
+        below = [key(self.key) if self.key else None, note(self.note) if self.note else None]
+        return tag("figure.panel", tag("figcaption", tag("h3", self.title), setting), parts, below)
+
+
+@dataclass(frozen=True)
+class Rows(Figure):
+    """A chart: its rows, and the words above its tracks and its numbers."""
+
+    scale: Scale
+    entries: Sequence[Entry]
+    unit: str
+    axis: str  # what the tracks show, for a reader who does not see them
+
     def html(self, file: str = "") -> Markup:
         """Return the figure; `file` is the address of its picture."""
         shares = any(one.share for one in self.entries)
-        heads = [tag("td"), tag("th", self._axis(), tag("span", self.axis, class_="vh"), scope="col", class_="track")]
+        heads = [tag("td"), tag("th", self._axis(), tag("span.vh", self.axis), scope="col", class_="track")]
         heads.append(tag("th", self.unit, scope="col", class_="value"))
         if shares:
-            heads.append(tag("th", tag("span", "of the fastest", class_="vh"), scope="col", class_="share"))
-        lines = [_row(one, shares) for one in self.entries]
+            heads.append(tag("th", tag("span.vh", "of the fastest"), scope="col", class_="share"))
+        lines = []
+        for one in self.entries:
+            name = tag("a", one.name, href=one.link) if one.link else one.name
+            cells = [tag("th", name, [" ", small(one.detail)] if one.detail else None, scope="row")]
+            cells.append(tag("td.track", one.track, tag("span.tip", one.words) if one.words else None))
+            cells += [tag("td.value", one.value), *[tag("td.share", one.share)] * shares]
+            lines.append(tag("tr", cells, data_of=one.of or None, class_=one.kind or None))
         head = tag("thead", tag("tr", heads))
-        parts = [tag("table", head, tag("tbody", lines[:FIRST]), class_="plot")]
+        parts = [tag("table.plot", head, tag("tbody", lines[:FIRST]))]
         if len(lines) > FIRST:
-            rest = tag("table", tag("tbody", lines[FIRST:]), class_="plot")
+            rest = tag("table.plot", tag("tbody", lines[FIRST:]))
             parts.append(tag("details", tag("summary", f"{len(lines) - FIRST} more"), rest))
-        return figure(self, parts, file)
+        return self.panel(parts, file)
 
     def _axis(self) -> Markup:
         words = []
@@ -236,55 +256,32 @@ class Rows:
     def svg(self) -> str:
         """Return the chart as a file of its own, in the light colours."""
         name, middle, row = 260, 420, 28
-        parts = [_text(0, 20, self.title, "title"), _text(0, 40, self.setting, "muted")]
-        parts += [_nested(self._axis(), name, 48, middle, 18), _text(WIDTH, 60, self.unit, "muted", "end")]
+        parts = [text(0, 20, self.title, "title"), text(0, 40, self.setting, "muted")]
+        parts += [nested(self._axis(), name, 48, middle, 18), text(WIDTH, 60, self.unit, "muted", "end")]
         y = 68
         for one in self.entries:
             parts.append(f'<g class="{one.kind}">')
             words = " ".join(filter(None, (one.name, one.detail)))
-            parts += [_text(0, y + 19, words), _nested(one.track, name, y, middle, row)]
+            parts += [text(0, y + 19, words), nested(one.track, name, y, middle, row)]
             value = "  ".join(filter(None, (one.value, one.share)))
-            parts += [_text(WIDTH, y + 19, value, "", "end"), "</g>"]
+            parts += [text(WIDTH, y + 19, value, "", "end"), "</g>"]
             y += row
         x = name
         for kind, words in (self.key or {}).items():
-            parts += [_nested(swatch(kind), x, y + 8, 14, 12), _text(x + 20, y + 19, words, "muted")]
+            parts += [nested(swatch(kind), x, y + 8, 14, 12), text(x + 20, y + 19, words, "muted")]
             x += 40 + 7 * len(words)
         return picture("".join(parts), y + 32)
-
-
-def _row(one: Entry, shares: bool) -> Markup:
-    name = tag("a", one.name, href=one.link) if one.link else one.name
-    cells = [tag("th", name, joined([" ", small(one.detail)]) if one.detail else None, scope="row")]
-    cells.append(tag("td", one.track, tag("span", one.words, class_="tip") if one.words else None, class_="track"))
-    cells.append(tag("td", one.value, class_="value"))
-    cells += [tag("td", one.share, class_="share")] * shares
-    return tag("tr", cells, data_of=one.of or None, class_=one.kind or None)
-
-
-def figure(chart: "Rows | Lines", parts: Sequence[Markup], file: str) -> Markup:  # type: ignore[name-defined] # noqa: F821
-    """Return a panel: headline, setting, the chart, its key."""
-    svg = tag("a", "SVG", href=file, class_="tool", aria_label=f"SVG: {chart.setting}", download=True)
-    tools = [svg] if file else []
-    if chart.more:
-        tools.append(tag("a", f"{chart.more[0]} →", href=chart.more[1]))
-    warned = tag("span", chart.warning, class_="mark bad") if chart.warning else None
-    head = tag(
-        "figcaption", tag("h3", chart.title), tag("p", tag("span", chart.setting, title=chart.setting), warned, tools)
-    )
-    below = [key(chart.key)] if chart.key else []
-    return tag("figure", head, parts, below, note(chart.note) if chart.note else None, class_="panel")
 
 
 WIDTH = 780  # of a picture, in pixels
 
 
-def _nested(drawn: str, x: float, y: float, width: float, height: float) -> str:
+def nested(drawn: str, x: float, y: float, width: float, height: float) -> str:
     """Return a track as a part of a picture."""
     return re.sub("<svg", f'<svg x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"', drawn, count=1)
 
 
-def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
     return str(tag("text", words, x=f"{x:g}", y=f"{y:g}", class_=kind or None, text_anchor=anchor))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, below_title, differing, folded, joined, note, table, tag
+from reports.charts.html import Cells, Content, below_title, differing, folded, joined, listing, note, table, tag
 from reports.charts.rows import Entry, Rows, linear, stack
 from reports.pages.overview import speeds_of
 from reports.pages.run import Report
@@ -39,7 +39,7 @@ from suite.analysis.wording import (
 )
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
-from suite.text import cut
+from suite.text import cut, grouped
 from suite.worker.messages import GpuUse
 from suite.worker.pass_kinds import BY_NAME
 
@@ -61,22 +61,19 @@ def details(report: Report) -> Iterator[File]:
     """Yield case-0.js, case-1.js, ...: the page of each case whose id begins so."""
     digits, own = digits_of(report.rows), report.folder.own_networks()
     panels = {row.id: panel for panel in report.groups for row in panel.rows}
-    called = {row.id: title for row, title in zip(report.rows, titles([row.case for row in report.rows]), strict=True)}
     names = {row.id: name for panel in report.groups for name, row in panel.pairs}
     charts = {id(panel): speeds_of(report, panel) for panel in report.groups}
     pieces: dict[str, dict[str, Any]] = {}
-    for row in report.rows:
-        name = names.get(row.id) or labels([row.case])[0]
+    for row, setting in zip(report.rows, titles([row.case for row in report.rows]), strict=True):
+        name, panel = names.get(row.id) or labels([row.case])[0], panels.get(row.id)
         staged: Mapping[str, Any] = next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
-        found = {
+        comparison = [_comparison(row, panel, charts[id(panel)])] if panel else []
+        pieces.setdefault(row.id[:digits], {})[row.id] = {
             "title": f"{name.title}, {row.case.workload}",
-            "html": str(_page(report, row, name, called[row.id], own, _comparison(row, panels.get(row.id), charts))),
+            "html": str(_page(row, name, setting, own, comparison)),
             "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
-            "stages": [
-                [word(stage), ticks(np.asarray(seconds)), stage] for stage, seconds in staged.items() if any(seconds)
-            ],
+            "stages": [[word(stage), ticks(np.asarray(all_)), stage] for stage, all_ in staged.items() if any(all_)],
         }
-        pieces.setdefault(row.id[:digits], {})[row.id] = found
     for prefix, piece in sorted(pieces.items()):
         content = json.dumps(piece, separators=(",", ":")).replace("<", "\\u003c")
         yield f"case-{prefix}.js", f"stagebench.details({content});\n"
@@ -88,22 +85,20 @@ def ticks(seconds: Values) -> list[int]:
     return found
 
 
-def _page(report: Report, row: Row, name: Name, setting: str, own: Collection[str], comparison: list[Rows]) -> Markup:
+def _page(row: Row, name: Name, setting: str, own: Collection[str], comparison: list[Rows]) -> Markup:
     case, foreign = row.case, FOREIGN in row.marks
     data = f"{case.data_name}{f' from {case.input.mode}' if case.data != 'synthetic' else ''}"
-    above = tag("p", " · ".join(filter(None, [case.strategy, setting, data])), class_="eyebrow")
-    also = tag("p", headline(row), class_="also")
-    marks = [
-        tag("li", tag("span", mark, class_="mark bad" if mark in DISQUALIFYING else "mark"), f" {meaning(mark)}")
-        for mark in row.marks
-    ]
-    parts: list[Content] = [tag("div", above, tag("h1", f"{name.title}, {case.workload}"), also, class_="masthead")]
-    parts.append(tag("ul", marks, class_="findings") if marks else None)
+    above = tag("p.eyebrow", " · ".join(filter(None, [case.strategy, setting, data])))
+    also = tag("p.also", headline(row))
+    kinds = {mark: "mark bad" if mark in DISQUALIFYING else "mark" for mark in row.marks}
+    marks = ([tag("span", mark, class_=kind), f" {meaning(mark)}"] for mark, kind in kinds.items())
+    parts: Cells = [tag("div.masthead", above, tag("h1", f"{name.title}, {case.workload}"), also)]
+    parts.append(listing(marks, "ul.findings"))
     panels = [*comparison, *([_stages(row)] if row.budget else [])]
-    parts.append(tag("div", below_title([one.html() for one in panels]), class_="panels"))
+    parts.append(tag("div.panels", below_title([one.html() for one in panels])))
     results = {"Speed": _speed(row), "Milliseconds per iteration": _budget(row), "Proof": _proof(row)}
     columns = [tag("div", tag("h2", title), _facts(facts)) for title, of in results.items() if (facts := list(of))]
-    parts.append(tag("div", columns, class_="columns"))
+    parts.append(tag("div.columns", columns))
     parts += [_kernels(row.kernels) if row.kernels else None, _gpus(row.gpus)]
     if not foreign:
         plan = plan_text(case.adapter, case.label, "One case of a run.", [Block(case, "")], own)
@@ -114,8 +109,11 @@ def _page(report: Report, row: Row, name: Name, setting: str, own: Collection[st
         whole = folded("The plan", tag("pre", plan, tabindex=0, id="plan"))
         parts += [tag("section", tag("h2", "Repeat this case"), save, whole), _settings(case)]
     parts.append(_processes(row.processes))
-    logs = [log for process in row.processes for log in _logs(process)]
-    last = [folded(f"Last lines, {called}", tag("pre", text, tabindex=0)) for called, text in logs]
+    last = []
+    for process in row.processes:
+        for log, lines in (process.about.evidence.logs if process.about.evidence else {}).items():
+            words = f"Last lines, process {process.repeat}: {log}"
+            last += [folded(words, tag("pre", "\n".join(lines), tabindex=0))] if lines else []
     parts.append(tag("section", last) if last else None)
     if not foreign:
         parts.append(note(f"Case {row.id}; its records are records/{row.id}-r*.json in the run folder."))
@@ -139,34 +137,30 @@ def headline(row: Row) -> str:
     return words if row.outcome in ("ok", FOREIGN) else f"{words}; {row.outcome}: {row.reason}"
 
 
-def _comparison(row: Row, panel: Panel | None, charts: Mapping[int, Rows]) -> list[Rows]:
-    """Return the case's comparison with its row marked, and the fastest others; nothing of a case in none."""
-    if panel is None:
-        return []
-    chart = charts[id(panel)]
+def _comparison(row: Row, panel: Panel, chart: Rows) -> Rows:
+    """Return the case's comparison with its row marked, and the fastest others."""
     at = next(index for index, other in enumerate(panel.rows) if other.id == row.id)
     entries = list(chart.entries)
     entries[at] = replace(entries[at], kind=f"{entries[at].kind} here".strip())
     kept = [entries[index] for index in sorted({*range(min(NEIGHBOURS - 1, len(entries))), at})]
     more = f"{len(entries) - len(kept)} more cases are in this comparison." if len(kept) < len(entries) else ""
-    return [replace(chart, title=verdict(panel), entries=kept, note=more)]
+    return replace(chart, title=verdict(panel), entries=kept, note=more)
 
 
 def _stages(row: Row) -> Rows:
     assert row.budget
-    parts = {stage: 1000 * (getattr(row.budget, stage) or 0.0) for stage in PARTS}
-    whole = 1000 * row.budget.native
+    parts, whole = {stage: 1000 * (row.budget.of(stage) or 0.0) for stage in PARTS}, 1000 * row.budget.native
     scale = linear(max(sum(max(ms, 0.0) for ms in parts.values()), whole), " ms")
     longest = max(parts, key=lambda stage: parts[stage])
     kinds = {stage: f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms}
     title = f"{word(longest).capitalize()} takes longest: {percent(parts[longest] / whole)} of the step"
     entry = Entry("an iteration", stack(scale, parts, whole), number(whole), words=", ".join(kinds.values()))
     setting = "milliseconds, one by one; black mark: the real step"
-    return Rows(title, setting, scale, [entry], "ms", "stages of an iteration in ms", kinds)
+    return Rows(title, setting, scale, [entry], "ms", "stages of an iteration in ms", key=kinds)
 
 
 def _facts(facts: Sequence[Fact]) -> Markup:
-    return tag("dl", [[tag("dt", name), tag("dd", value)] for name, value in facts], class_="facts")
+    return tag("dl.facts", [[tag("dt", name), tag("dd", value)] for name, value in facts])
 
 
 def _speed(row: Row) -> Iterator[Fact]:
@@ -212,10 +206,8 @@ def _proof(row: Row) -> Iterator[Fact]:
 def _settings(case: Case) -> Markup:
     """Return every resolved value; those that differ from the defaults are open."""
     usual = dict(_values(Case(case.adapter, case.strategy, case.workload)))
-    sides: tuple[list[Fact], list[Fact]] = ([], [])
-    for name, value in _values(case):
-        sides[usual.get(name) == value].append((name, value))
-    own, rest = sides
+    sides = grouped(_values(case), lambda fact: usual.get(fact[0]) == fact[1])
+    own, rest = sides.get(False, []), sides.get(True, [])
     defaults = folded(f"{len(rest)} defaults", _facts(rest))
     return tag("section", tag("h2", "Settings that are not the defaults"), _facts(own), defaults)
 
@@ -241,7 +233,7 @@ def _processes(processes: Sequence[Process]) -> Content:
         return tag("section", tag("h2", "The process"), alike)
     differing = [[name, *values] for name, values in lines.items() if len(set(values)) > 1]
     heads = ["Processes", *(f"process {process.repeat}<" for process in processes)]
-    whole = table("Processes", heads, Body(differing)) if differing else None
+    whole = table("Processes", heads, differing) if differing else None
     shared = folded(f"{len(lines) - len(differing)} facts that they share", alike)
     return tag("section", tag("h2", f"{len(processes)} processes"), whole, shared)
 
@@ -280,28 +272,21 @@ def _process(process: Process) -> Iterator[Fact]:  # noqa: C901 - one fact after
         yield name.replace("_", " "), in_words(said)
 
 
-def _logs(process: Process) -> Iterator[tuple[str, str]]:
-    evidence = process.about.evidence
-    for name, lines in (evidence.logs if evidence else {}).items():
-        if lines:
-            yield f"process {process.repeat}: {name}", "\n".join(lines)
-
-
 def _kernels(found: Profile) -> Markup:
     """Return the profiler's view: each stage next to the staged pass, and the longest kernels."""
     whole = found.seconds or 1.0
     stages = [
         [word(one.stage), *map(milliseconds, (one.busy, one.staged)), share(one.idle_share)] for one in found.stages
     ]
-    rows: list[list[Content]] = []
+    rows: list[Cells] = []
     for row in found.rows[:KERNELS]:
         name = tag("span", cut(row.name, NAMED), title=row.name)
         times = milliseconds(row.seconds), share(row.seconds / whole)
         rows.append([name, word(row.stage), row.kind, f"{row.calls:g}", *times])
     kept = [" All that it saw lies in the run folder: ", tag("code", found.trace)] if found.trace else []
     said = note(f"By {found.profiler}. Calls are those of an iteration; shares are of all kernels’ time.", kept)
-    first = table("Stages and kernels", "Stage | kernels, ms | staged, ms | no kernel", Body(stages))
-    second = table("The longest kernels", "Kernel | stage< | kind< | calls | ms | share", Body(rows))
+    first = table("Stages and kernels", "Stage | kernels, ms | staged, ms | no kernel", stages)
+    second = table("The longest kernels", "Kernel | stage< | kind< | calls | ms | share", rows)
     return tag("section", tag("h2", "Kernels"), first, second, said)
 
 
@@ -320,7 +305,7 @@ def _gpus(gpus: Sequence[Gpu]) -> Content:
         "throttled by": lambda use: UNKNOWN if use.throttled_by is None else ", ".join(use.throttled_by) or "nothing",
     }
     lines = [[gpu.host, gpu.model or "unknown", *(of(gpu.use) for of in columns.values())] for gpu in gpus]
-    whole = table("GPUs", " | ".join(["host", "GPU", *columns]), Body(lines))
+    whole = table("GPUs", " | ".join(["host", "GPU", *columns]), lines)
     return tag("section", tag("h2", "GPUs while it was measured"), whole)
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.charts.html import Body, Content, folded, note, table, tag
+from reports.charts.html import Cells, folded, note, table, tag
 from reports.charts.lines import Line, Lines
-from reports.pages.method import host_words, noise_words
+from reports.pages.evidence import host_words, noise_words
 from reports.pages.run import Section
 from suite.analysis.comparability import FOREIGN, meaning
 from suite.analysis.links import LEAST, SIMULATED, Fit, Link, Point, by_mark, links, written
@@ -52,14 +52,15 @@ def comm_sections(folder: RunFolder) -> list[Section]:
     found, imported = list(links(folder)), folder.about.imported
     measured = [link for link in found if link.singles]
     panels = panels_of([link for link in measured if not link.network])
+    noise = noise_words([(link.case.label, link.noise) for link in found if link.noise and link.outcome == "ok"])
     parts = [
         _links(panels, imported, title_of(folder)),
         _fits(panels),
         _gradients([gradients(link) for link in measured if link.network]),
-        _overlap([link for link in found if link.overlaps]),
+        _overlap(found),
         _outcomes(found),
-        _noise(found),
-        _method(found, imported),
+        Section("noise", "How noisy it was", tag("p", " ".join(noise))) if noise else None,
+        Section("method", "Method", [tag("p", words) for words in _method(found, imported)]),
         _machine(folder, measured, imported),
     ]
     return [part for part in parts if part]
@@ -90,23 +91,21 @@ def headline(panels: Sequence[LinkPanel], imported: bool) -> str:
 
 
 def _links(panels: Sequence[LinkPanel], imported: bool, eyebrow: str) -> Section:
-    heads = "Operation | message | µs! | 5 % | 95 % | MB/s | bus MB/s | late | samples"
-    if imported:
-        heads = "Operation | message | µs! | MB/s | bus MB/s | samples"
-    body: list[Content] = []
+    own = not imported
+    heads = "Operation | message | µs!" + " | 5 % | 95 %" * own + " | MB/s | bus MB/s" + " | late" * own + " | samples"
+    body: Cells = []
     for panel in panels:
         lines = []
         for link in panel.links:
             for point in link.singles:
                 late = number(point.late if point.clock_error is not None else None)
-                ends = [number(point.low, 1e6), number(point.high, 1e6)]
                 cells = [f"{point.operation}{link.marked}", written(point.bytes), number(point.seconds, 1e6)]
-                cells += [] if imported else ends
+                cells += [number(point.low, 1e6), number(point.high, 1e6)] * own
                 cells += [number(point.algorithm_bandwidth, 1e-6), number(point.bus_bandwidth, 1e-6)]
-                lines.append([*cells, *([] if imported else [late]), str(point.samples)])
+                lines.append([*cells, *[late] * own, str(point.samples)])
         charts = [times(panel).html(), bandwidths(panel).html()]
-        body += [tag("h3", panel.title), note(panel.note), tag("div", charts, class_="panels")]
-        body.append(folded("Every size", table(panel.title, heads, Body(lines))))
+        body += [tag("h3", panel.title), note(panel.note), tag("div.panels", charts)]
+        body.append(folded("Every size", table(panel.title, heads, lines)))
     also = "Medians of the slowest rank’s times; bars: 5 … 95 %. Thin: latency + size ÷ bandwidth, fitted."
     if imported:
         also = "What other programs measured: foreign and unverified; only the means of their samples are known."
@@ -171,7 +170,7 @@ def _fits(panels: Sequence[LinkPanel]) -> Section | None:
         "size, and the table of every size is what to trust. A parameter whose standard error exceeds 30 % of it is "
         "not determined; where the error of the fit does, neither is."
     )
-    return Section("fits", "Latency and bandwidth", [table("Fits", heads, Body(lines)), words]) if lines else None
+    return Section("fits", "Latency and bandwidth", [table("Fits", heads, lines), words]) if lines else None
 
 
 def _gradients(found: Sequence[Gradients]) -> Section | None:
@@ -189,36 +188,28 @@ def _gradients(found: Sequence[Gradients]) -> Section | None:
             cells = [name, str(point.messages), number(point.bytes / 1e6), how, *times]
             lines.append([*cells, number(point.bus_bandwidth, 1e-6)])
         if each.tensors:
-            tensors = [
-                [
-                    tensor,
-                    number(point.bytes if point else None),
-                    number(point.seconds if point else None, 1e6),
-                    number(point.bus_bandwidth if point else None, 1e-6),
-                ]
-                for tensor, point in each.tensors
-            ]
+            tensors = []
+            for tensor, at in each.tensors:
+                values = (at.bytes, at.seconds, at.bus_bandwidth) if at else (None,) * 3
+                tensors.append([tensor, *map(number, values, (1.0, 1e6, 1e-6))])
             title = f"Every tensor of {each.link.network} over {each.link.collective.backend}"
-            every.append(folded(title, table(title, "Tensor | bytes | µs | bus MB/s", Body(tensors))))
+            every.append(folded(title, table(title, "Tensor | bytes | µs | bus MB/s", tensors)))
     words = note(
         "In the order in which the backward pass completes them, summed over all ranks. "
         "Tensors of one size are measured once."
     )
-    whole = table("Gradient tensors", heads, Body(lines))
+    whole = table("Gradient tensors", heads, lines)
     return Section("gradients", "Gradient tensors", [whole, words, every])
 
 
 def _overlap(found: Sequence[Link]) -> Section | None:
-    if not found:
-        return None
     heads = "Link | message | communication, ms | computation, ms | both, ms | hidden!"
     heads += " | both with progress calls, ms | hidden!"
     lines = []
     for link in found:
         for each in link.overlaps:
-            plain, progressed = (
-                "not determined" if part is None else share(part) for part in (each.hidden, each.hidden_with_progress)
-            )
+            hidden = each.hidden, each.hidden_with_progress
+            plain, progressed = ("not determined" if part is None else share(part) for part in hidden)
             name = f"{link.collective.backend}, {link.case.placement.words}{link.marked}"
             times = map(milliseconds, (each.comm, each.comp, each.both))
             lines.append([name, written(each.bytes), *times, plain, milliseconds(each.progressed), progressed])
@@ -227,28 +218,22 @@ def _overlap(found: Sequence[Link]) -> Section | None:
         "computation − both) ÷ the shorter one: 100 % when the shorter one costs nothing, 0 % when one runs after the "
         "other. In the last two columns the computation calls the library now and then, so that it can make progress."
     )
-    return Section("overlap", "Overlap", [table("Overlap", heads, Body(lines)), words])
+    return Section("overlap", "Overlap", [table("Overlap", heads, lines), words]) if lines else None
 
 
 def _outcomes(found: Sequence[Link]) -> Section | None:
     failed = once_per_reason(link.refused for link in found if link.outcome not in ("ok", FOREIGN))
-    lines = [[one.label, tag("span", one.outcome, class_="bad"), one.reason] for one in failed]
-    whole = table("Outcomes", "Case | outcome | reason<", Body(lines))
+    lines = [[one.label, tag("span.bad", one.outcome), one.reason] for one in failed]
+    whole = table("Outcomes", "Case | outcome | reason<", lines)
     return Section("outcomes", "Outcomes", whole) if lines else None
 
 
-def _noise(found: Sequence[Link]) -> Section | None:
-    words = noise_words([(link.case.label, link.noise) for link in found if link.noise and link.outcome == "ok"])
-    return Section("noise", "How noisy it was", tag("p", " ".join(words))) if words else None
-
-
-def _method(found: Sequence[Link], imported: bool) -> Section:
+def _method(found: Sequence[Link], imported: bool) -> list[str]:
     if imported:
-        words = (
+        return [
             "stagebench measured none of this and can verify none of it. Bus bandwidth is computed from the printed "
             "times as nccl-tests does: what identical ranks ask of each one’s wire. MB are 10⁶ bytes."
-        )
-        return Section("method", "Method", tag("p", words))
+        ]
     error = max((point.clock_error or 0.0 for link in found for point in link.points), default=0.0)
     within = f" (here to within {number(error * 1e6)} µs)" if error else ""
     first = (
@@ -263,30 +248,23 @@ def _method(found: Sequence[Link], imported: bool) -> Section:
         "Before and after the samples, every rank checks its results against numbers whose sums are exact, "
         "non-blocking operations as they were begun. A wrong result ends the case as a crash that names the place."
     )
-    return Section("method", "Method", [tag("p", first), tag("p", second)])
+    return [first, second]
 
 
 def _machine(folder: RunFolder, measured: Sequence[Link], imported: bool) -> Section:
     cards = [tag("div", tag("h3", f"Host {name}"), host_words(host)) for name, host in folder.hosts().items()]
     if not imported:
-        used = dict.fromkeys((link.collective.backend, link.transport, settings_of(link)) for link in measured)
-        lines = [
-            tag("p", f"{backend}: {transport}{f' (with {settings})' if settings else ''}")
-            for backend, transport, settings in used
-        ]
-        cards.append(tag("div", tag("h3", "Transports"), lines or tag("p", "Nothing was measured.")))
+        used = {}
+        for link in measured:
+            settings = ", ".join(f"{name}={value}" for name, value in link.settings.items())
+            words = f"{link.collective.backend}: {link.transport}{settings and f' (with {settings})'}"
+            used[words] = tag("p", words)
+        cards.append(tag("div", tag("h3", "Transports"), list(used.values()) or tag("p", "Nothing was measured.")))
     about = folder.about
-    begun = (
-        f"{'Imported' if imported else 'Begun'} {moment(about.created)}, "
-        f"stagebench {about.stagebench or 'of unknown version'}"
-    )
+    begun = f"{'Imported' if imported else 'Begun'} {moment(about.created)}, stagebench "
+    begun += about.stagebench or "of unknown version"
     cards.append(tag("div", tag("h3", "Command"), tag("code", " ".join(about.command)), tag("p", begun)))
-    return Section("machine", "Import" if imported else "Machine and run", tag("div", cards, class_="columns"))
-
-
-def settings_of(link: Link) -> str:
-    """Return the library's settings in words; "" where no setting was given."""
-    return ", ".join(f"{name}={value}" for name, value in link.settings.items())
+    return Section("machine", "Import" if imported else "Machine and run", tag("div.columns", cards))
 
 
 def unmeasured(group: Sequence[Link]) -> list[str]:
@@ -308,18 +286,15 @@ def unmeasured(group: Sequence[Link]) -> list[str]:
 def _note(group: Sequence[Link]) -> str:
     first = group[0]
     # Of an imported link, where it was printed; of ours, how its messages went, and what started its ranks.
-    source = (
-        list(dict.fromkeys(link.reason for link in group))
-        if first.outcome == FOREIGN
-        else [first.transport, first.case.placement.launcher]
-    )
+    source = [first.transport, first.case.placement.launcher]
+    if first.outcome == FOREIGN:
+        source = list(dict.fromkeys(link.reason for link in group))
     marks = [
         f"{mark}: {', '.join(link.collective.operation for link in several)} ({meaning(mark)})"
         for mark, several in by_mark(group).items()
     ]
-    return " · ".join(
-        [*source, ", ".join(first.hosts), *unmeasured(group), *marks, *([SIMULATED] if first.simulated else [])]
-    )
+    words = [*source, ", ".join(first.hosts), *unmeasured(group), *marks]
+    return " · ".join([*words, *[SIMULATED] * first.simulated])
 
 
 def panels_of(found: Sequence[Link]) -> list[LinkPanel]:

@@ -1,11 +1,11 @@
 """The cost of exchanging gradients, and strategies of exchanging them, with and without stragglers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from reports.charts.html import (
-    Body,
+    Cells,
     Content,
     differing,
     folded,
@@ -19,20 +19,9 @@ from reports.charts.html import (
 )
 from reports.charts.lines import Line, Lines, thinned
 from reports.charts.rows import Rows, linear, stack
-from reports.pages.run import Report, Section
+from reports.pages.run import Report, Section, named, of_cases
 from suite.analysis.budget import Budget
-from suite.analysis.exchange import (
-    Crossover,
-    Exchange,
-    Gain,
-    Slowed,
-    Stragglers,
-    Variant,
-    crossover,
-    exchanges,
-    gains,
-    stragglers,
-)
+from suite.analysis.exchange import Exchange, Gain, Slowed, Stragglers, Variant, crossover, exchanges, gains, stragglers
 from suite.analysis.learning import WINDOW, smoothed
 from suite.analysis.panels import SHOWN, Name, Panel, beside_others, by_group, for_charts, kept_whole, labels, varying
 from suite.analysis.rows import Row
@@ -54,20 +43,39 @@ def aggregation(report: Report) -> Section | None:
     heads += " | overlappable, ms | hidden, of overlappable" * overlappable
     heads += " | exposed, of the iteration! | iteration, ms | waiting for the last rank, ms"
 
-    def cells(row: Row) -> list[Content]:
+    def cells(row: Row) -> Cells:
         b = row.budget
         assert b
-        found: list[Content] = [mebibytes(gradient_bytes(row)), milliseconds(b.comm_only)]
+        found: Cells = [mebibytes(gradient_bytes(row)), milliseconds(b.comm_only)]
         found += [[milliseconds(b.communication), differing(b.exposed_communication)]]
         found += [[milliseconds(b.hidden), differing(b.hidden_communication)], hidden_part(b, b.comm_only)]
         found += [milliseconds(b.overlappable), hidden_part(b, b.overlappable)] * overlappable
         waits = [milliseconds(b.waiting.value if b.waiting else None), differing(b.waiting, "steps")]
         return [*found, share(b.exposed_share), milliseconds(b.native), waits]
 
+    def chart(panel: Panel) -> Rows:
+        drawn = []
+        for name, row in panel.pairs:
+            b = row.budget
+            assert b
+            exposed, known = 1000 * (b.communication or 0.0), b.hidden is None or b.hidden_of(b.comm_only) is not None
+            hidden = 1000 * (b.hidden or 0.0) * known
+            value = UNKNOWN if b.communication is None else f"{number(exposed)}{'' if known else ' + ?'}"
+            words = f"exposed {number(exposed)} ms, hidden {number(hidden) if known else 'not determined'}"
+            drawn.append((exposed, hidden, name, row, value, words))
+        drawn.sort(key=lambda each: each[0])
+        scale = linear(max(max(exposed, 0.0) + max(hidden, 0.0) for exposed, hidden, *_ in drawn), " ms")
+        entries = [
+            report.entry(name, row, stack(scale, {"communication": exposed, "hidden": hidden}), value, words)
+            for exposed, hidden, name, row, value, words in drawn
+        ]
+        title, axis = _headline(panel.rows)[0], "exchange in ms: exposed, then hidden"
+        return Rows(title, panel.title, scale, entries, "exposed, ms", axis, key=KEY, warning=panel.warning)
+
     title, also = _headline(rows)
     panels = by_group(rows[:SHOWN])
-    charts = [_aggregation(report, panel) for panel in for_charts(panels)]
-    body = [report.cut(rows, "cases that exchange gradients"), report.drawn("aggregation", charts)]
+    body = [report.cut(rows, "cases that exchange gradients")]
+    body.append(report.drawn("aggregation", map(chart, for_charts(panels))))
     body.append(table("Aggregating gradients", heads, *report.bodies(panels, cells)))
     return Section("aggregation", title, body, also, definitions=_AGGREGATION, name="Aggregating gradients")
 
@@ -85,19 +93,13 @@ _AGGREGATION = (
 
 def _headline(rows: Sequence[Row]) -> tuple[str, str]:
     budgets = [(row, row.budget, row.budget.exposed_communication) for row in rows if row.budget]
-    sure = [(row, budget) for row, budget, exposed in budgets if exposed and exposed.low > 0]
+    sure = [(row, budget.exposed_share or 0.0) for row, budget, exposed in budgets if exposed and exposed.low > 0]
     if not sure:
         return "No case waits measurably for the exchange", ""
-    worst, budget = max(sure, key=lambda pair: pair[1].exposed_share or 0.0)
-    (name,) = labels([worst.case])
-    if len(rows) == 1:
-        waits = "The case waits for the exchange"
-    else:
-        every = "Both cases" if len(rows) == 2 else f"All {len(rows)} cases"
-        waits = f"{every if len(sure) == len(rows) else f'{len(sure)} of {len(rows)} cases'} wait for the exchange"
-    return f"{waits}, up to {percent(budget.exposed_share)} of the step", (
-        f"{name.words}, {worst.case.workload}, waits longest."
-    )
+    worst, part = max(sure, key=lambda pair: pair[1])
+    waits = "The case waits" if len(rows) == 1 else f"{of_cases(len(sure), len(rows))} wait"
+    longest = f"{labels([worst.case])[0].words}, {worst.case.workload}, waits longest."
+    return f"{waits} for the exchange, up to {percent(part)} of the step", longest
 
 
 def gradient_bytes(row: Row) -> float | None:
@@ -112,27 +114,6 @@ def hidden_part(budget: Budget, whole: float | None) -> Content:
     return small("not determined") if found is None and whole and budget.hidden is not None else share(found)
 
 
-def _aggregation(report: Report, panel: Panel) -> Rows:
-    drawn = []
-    for name, row in panel.pairs:
-        b = row.budget
-        assert b
-        known = b.hidden_of(b.comm_only) is not None
-        drawn.append((1000 * (b.communication or 0.0), 1000 * (b.hidden or 0.0) * known, known, name, row, b))
-    drawn.sort(key=lambda each: each[0])
-    scale = linear(max(max(exposed, 0.0) + max(hidden, 0.0) for exposed, hidden, *_ in drawn), " ms")
-    entries = []
-    for exposed, hidden, known, name, row, b in drawn:
-        value = UNKNOWN
-        if b.communication is not None:
-            value = number(exposed) + ("" if known or b.hidden is None else " + ?")
-        said = number(hidden) if known or b.hidden is None else "not determined"
-        track = stack(scale, {"communication": exposed, "hidden": hidden})
-        entries.append(report.entry(name, row, track, value, f"exposed {number(exposed)} ms, hidden {said}"))
-    title, axis = _headline(panel.rows)[0], "exchange in ms: exposed, then hidden"
-    return Rows(title, panel.title, scale, entries, "exposed, ms", axis, KEY, warning=panel.warning)
-
-
 @dataclass(frozen=True)
 class Exchanged:
     """A training by several strategies."""
@@ -145,22 +126,33 @@ class Exchanged:
     def answer(self) -> str:
         """The strategy that comes furthest, of those that may be compared; "" where there is one alone."""
         sound = [(name.words, variant) for name, variant in self.named if variant.sound]
-        samples = _least([(variant.after_samples, name) for name, variant in sound if variant.after_samples])
-        seconds = _least([(variant.after_seconds, name) for name, variant in sound if variant.after_seconds])
-        found = [
-            (samples, f"After {number(self.exchange.samples)} samples"),
-            (seconds, f"After {number(self.exchange.seconds)} s of training"),
+        samples = [(variant.after_samples, name) for name, variant in sound if variant.after_samples]
+        seconds = [(variant.after_seconds, name) for name, variant in sound if variant.after_seconds]
+        when = (
+            (samples, f"{number(self.exchange.samples)} samples"),
+            (seconds, f"{number(self.exchange.seconds)} s of training"),
+        )
+        return " ".join(_furthest(losses, words) for losses, words in when if len(losses) > 1)
+
+    @property
+    def first(self) -> str:
+        """The strategy with the lowest loss after the common samples; "" where there is one alone."""
+        losses = [
+            (each.after_samples.value, name.words) for name, each in self.named if each.sound and each.after_samples
         ]
-        return " ".join(f"{when}, {lowest}." for lowest, when in found if lowest)
+        return min(losses)[1] if len(losses) > 1 else ""
 
 
-def _least(losses: list[tuple[Spread, str]]) -> str:
-    if len(losses) < 2:
-        return ""
+def _furthest(losses: Sequence[tuple[Spread, str]], when: str) -> str:
     least, name = min(losses, key=lambda pair: pair[0].value)
-    alike = [other for found, other in losses if other != name and least.overlaps(found)]
-    others = f" (no detectable difference from {listed(alike)})" if alike else ""
-    return f"{name} has the lowest loss, {number(least.value)}{others}"
+    alike = _alike(least, ((found, other) for found, other in losses if other != name))
+    return f"After {when}, {name} has the lowest loss, {number(least.value)}{alike}."
+
+
+def _alike(least: Spread, others: Iterable[tuple[Spread | None, str]]) -> str:
+    """Return the names of what cannot be told from the least, in brackets; "" without any."""
+    alike = [name for found, name in others if found and least.overlaps(found)]
+    return f" (no detectable difference from {listed(alike)})" if alike else ""
 
 
 def exchanges_of(rows: list[Row]) -> list[Exchanged]:
@@ -169,12 +161,9 @@ def exchanges_of(rows: list[Row]) -> list[Exchanged]:
     questions = varying([_question(exchange.variants[0].case) for exchange in found])
     made = []
     for exchange, words in zip(found, questions, strict=True):
-        cases = [variant.case.on(seed=0) for variant in exchange.variants]
-        first = cases[0]
-        title = ", ".join(
-            dict.fromkeys([f"{first.workload} on {first.data_name}", *words, f"{first.placement.device_count} devices"])
-        )
-        made.append(Exchanged(title, exchange, list(zip(labels(cases), exchange.variants, strict=True))))
+        first = exchange.variants[0].case
+        what = [f"{first.workload} on {first.data_name}", *words, f"{first.placement.device_count} devices"]
+        made.append(Exchanged(", ".join(dict.fromkeys(what)), exchange, named(exchange.variants, seed=0)))
     return made
 
 
@@ -196,7 +185,7 @@ def exchange(report: Report) -> Section | None:
     every = exchanges_of(report.rows)
     if not every:
         return None
-    body: list[Content] = []
+    body: Cells = []
     counts = accumulate(len(one.named) for one in every)
     for index, (one, count) in enumerate(zip(every, counts, strict=True)):
         seconds = one.exchange.seconds
@@ -206,35 +195,27 @@ def exchange(report: Report) -> Section | None:
         lines = []
         for name, variant in one.named:
             against, stale = variant.against, variant.staleness
-            cells: list[Content] = [report.head(name, variant.rows[0])]
-            cells += [
-                measured(variant.speed.rate if variant.speed else None),
-                measured(against.ratio) if against else "",
-            ]
-            cells += [against.verdict.partition(":")[0] if against else "–", middle(variant.rate)]
-            cells.append(spread(variant.after_samples))
+            cells: Cells = [report.head(name, variant.rows[0])]
+            cells.append(measured(variant.speed.rate if variant.speed else None))
+            cells += [measured(against.ratio), against.verdict.partition(":")[0]] if against else ["", "–"]
+            cells += [middle(variant.rate), spread(variant.after_samples)]
             cells += [[spread(variant.after_seconds), small(f"{middle(variant.seen)} samples")]] * bool(seconds)
             staleness = [number(stale.mean), small(f"at most {number(stale.most)}")] if stale else "–"
             lines.append([*cells, accuracy(variant.accuracy), staleness, str(len(variant.curves))])
         curves: Content = note(f"Without curves: this page draws those of the first {SHOWN} strategies.")
         if count <= SHOWN:
             curves = report.drawn("exchange", _curves(one))
-        whole = table(one.title, f"{heads} | last accuracy | staleness | trainings", Body(lines))
+        whole = table(one.title, f"{heads} | last accuracy | staleness | trainings", lines)
         said = tag("p", one.answer) if one.answer else None
         body.append(folded(one.title, said, curves, whole, open_=index < OPEN))
     answers = [f"{one.title}. {one.answer}" for one in every if one.answer]
-    known = list(filter(None, map(_first, every)))
+    known = [one.first for one in every if one.first]
     title = f"{len(every)} training{'s' * (len(every) > 1)} by several strategies"
     if known:
         best = max(dict.fromkeys(known), key=known.count)
         where = f" in {known.count(best)} of {len(every)} trainings" if len(every) > 1 else ""
         title = f"{best} has the lowest loss{where}"
-    return Section("exchange", title, body, answers=answers, definitions=_EXCHANGE, name="Exchange")
-
-
-def _first(one: Exchanged) -> str:
-    losses = [(each.after_samples.value, name.words) for name, each in one.named if each.sound and each.after_samples]
-    return min(losses)[1] if len(losses) > 1 else ""
+    return Section("exchange", title, body, "", answers, _EXCHANGE, "Exchange")
 
 
 _EXCHANGE = (
@@ -248,27 +229,23 @@ _EXCHANGE = (
 
 
 def _curves(one: Exchanged) -> list[Lines]:
-    rows = [row for _, variant in one.named for row in variant.rows]
-    kept, warning = beside_others(rows)
-    shown = kept_whole(one.named, kept, lambda named: named[1].rows)
-    if not shown:
-        return []
-    first = _first(one)
-
-    def drawn(across: str, by_time: bool, stretch: float) -> Lines:
+    kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
+    shown = kept_whole(one.named, kept, lambda pair: pair[1].rows)
+    charts = []
+    for what, across, stretch in (
+        ("samples", "samples seen by all devices", one.exchange.samples),
+        ("seconds", "seconds of training", one.exchange.seconds),
+    ):
         lines = []
-        for name, variant in shown:
-            curve = variant.curves[0]
-            losses = smoothed(curve.by(by_time), curve.losses, WINDOW * stretch)
-            kind = "lead" if name.words == first else "rest"
-            lines.append(Line(name.words, thinned(curve.by(by_time)), thinned(losses), kind=kind))
-        what = across.partition(" ")[0]
-        return Lines(
-            f"Loss by {what}", f"{one.title} · loss by {what}", lines, across, "loss, smoothed", warning=warning
-        )
-
-    found = [drawn("samples seen by all devices", False, one.exchange.samples)]
-    return [*found, drawn("seconds of training", True, one.exchange.seconds)] if one.exchange.seconds else found
+        for name, variant in shown if stretch else ():
+            curve, kind = variant.curves[0], "lead" if name.words == one.first else "rest"
+            at = curve.by(what == "seconds")
+            losses = smoothed(at, curve.losses, WINDOW * (stretch or 0.0))
+            lines.append(Line(name.words, thinned(at), thinned(losses), kind=kind))
+        if lines:
+            title, setting, up = f"Loss by {what}", f"{one.title} · loss by {what}", "loss, smoothed"
+            charts.append(Lines(title, setting, lines, across, up, warning=warning))
+    return charts
 
 
 @dataclass(frozen=True)
@@ -301,58 +278,45 @@ class SlowedRank:
         if first is None:
             return ""
         least, name, variant = first
-        times = [(other.spread(part), called, other) for called, other in self.sound]
-        alike = [other for found, other, _ in times if found and other != name and least.overlaps(found)]
-        more = f" (no detectable difference from {listed(alike)})" if alike else ""
-        most = max(other.samples_per_update for found, _, other in times if found)
+        more = _alike(least, ((other.spread(part), called) for called, other in self.sound if called != name))
+        most = max(other.samples_per_update for _, other in self.sound if other.spread(part))
         if variant.samples_per_update < most:
             more += f"; it updates after {variant.samples_per_update} samples, others after up to {most}"
         when = f"With a straggler of {part:.0%}" if part else "Without a straggler"
-        return (
-            f"{when}, {name} is the first to reach a loss of "
-            f"{number(self.found.loss)}, after {number(least.value)} s{more}."
-        )
+        reached = f"{name} is the first to reach a loss of {number(self.found.loss)}, after {number(least.value)} s"
+        return f"{when}, {reached}{more}."
 
 
 def _sooner(name: str, waiting: Slowed, other: str, freer: Slowed) -> str:
     """Return from which share on a strategy that does not wait is sooner, or at which share tried; "": none tells."""
-    found = crossover(waiting, freer)
-    if found:
-        return f"{other} is sooner than {name} once a straggler loses {found.value:.0%} of its time ({ends(found)})."
-    tried = gains(waiting, freer)
+    sooner, found, tried = f"{other} is sooner than {name}", crossover(waiting, freer), gains(waiting, freer)
+    if found:  # an end of its interval may be beyond the shares that were tried
+        low = "below the least tried" if found.low is None else f"{found.low:.0%}"
+        high = "beyond the most tried" if found.high is None else f"{found.high:.0%}"
+        return f"{sooner} once a straggler loses {found.value:.0%} of its time ({low} to {high})."
     if not tried:
         return ""
-    sooner, parts = [gain for gain in tried if gain.mean > 0], _shares(tried)
-    if len(sooner) == len(tried):
-        where = f"every share tried ({parts})"
-    else:
-        where = f"{_shares(sooner)} alone, of {parts}" if sooner else f"none of the shares tried ({parts})"
-    alike = [gain for gain in tried if not gain.detectable]
+
+    def shares(some: Iterable[Gain]) -> str:
+        return listed([f"{gain.share:.0%}" for gain in some])
+
+    ahead, alike = [gain for gain in tried if gain.mean > 0], [gain for gain in tried if not gain.detectable]
+    where = f"{'every share' if ahead else 'none of the shares'} tried ({shares(tried)})"
+    if 0 < len(ahead) < len(tried):
+        where = f"{shares(ahead)} alone, of {shares(tried)}"
+    doubt = f"; no detectable difference at {shares(alike)}" if alike else ""
     if any(gain.half is None for gain in tried):
         doubt = "; a single seed has no interval"
-    else:
-        doubt = f"; no detectable difference at {_shares(alike)}" if alike else ""
-    return f"{other} is sooner than {name} at {where}{doubt}."
-
-
-def _shares(found: list[Gain]) -> str:
-    return listed([f"{gain.share:.0%}" for gain in found])
-
-
-def ends(found: Crossover) -> str:
-    """Return the interval in words; open beyond the shares that were tried."""
-    low = "below the least tried" if found.low is None else f"{found.low:.0%}"
-    high = "beyond the most tried" if found.high is None else f"{found.high:.0%}"
-    return f"{low} to {high}"
+    return f"{sooner} at {where}{doubt}."
 
 
 def slowed_of(rows: list[Row]) -> list[SlowedRank]:
     """Return every training with several shares of a straggler."""
     made = []
     for found in stragglers(rows):
-        cases = [variant.case.on(seed=0, straggler=0.0) for variant in found.variants]
-        title = f"{cases[0].workload} on {cases[0].data_name}, {cases[0].placement.words}"
-        made.append(SlowedRank(title, found, list(zip(labels(cases), found.variants, strict=True))))
+        case = found.variants[0].case
+        title = f"{case.workload} on {case.data_name}, {case.placement.words}"
+        made.append(SlowedRank(title, found, named(found.variants, seed=0, straggler=0.0)))
     return made
 
 
@@ -361,7 +325,7 @@ def straggling(report: Report) -> Section | None:
     every = slowed_of(report.rows)
     if not every:
         return None
-    body: list[Content] = []
+    body: Cells = []
     for one in every:
         heads = "Strategy | samples per update"
         for part in one.found.shares:
@@ -369,19 +333,19 @@ def straggling(report: Report) -> Section | None:
             heads += " | times as long | taken" if part else ""
         lines = []
         for name, variant in one.named:
-            cells: list[Content] = [report.head(name, variant.rows[0]), str(variant.samples_per_update)]
+            cells: Cells = [report.head(name, variant.rows[0]), str(variant.samples_per_update)]
             for part in one.found.shares:
                 load = variant.taken(part)
                 cells.append(spread(variant.spread(part)))
                 cells += [number(variant.slowdown(part)), share(load.value) if load else "–"] if part else []
             lines.append(cells)
-        body += [tag("h3", one.title), report.drawn("stragglers", _time_to_loss(one))]
-        body += [listing(one.answers), table(one.title, heads, Body(lines))]
+        body += [tag("h3", one.title), report.drawn("stragglers", [_time_to_loss(one)])]
+        body += [listing(one.answers, "ul.findings"), table(one.title, heads, lines)]
     most = every[0].found.shares[-1]
     first = every[0].first(most)
     title = f"With a straggler of {most:.0%}, {first[1]} is soonest" if first else "Stragglers"
     answers = [f"{one.title}. {answer}" for one in every for answer in one.answers]
-    return Section("stragglers", title, body, answers=answers, definitions=_STRAGGLERS, name="Stragglers")
+    return Section("stragglers", title, body, "", answers, _STRAGGLERS, "Stragglers")
 
 
 _STRAGGLERS = (
@@ -394,14 +358,14 @@ _STRAGGLERS = (
 )
 
 
-def _time_to_loss(one: SlowedRank) -> list[Lines]:
+def _time_to_loss(one: SlowedRank) -> Lines | None:
     kept, warning = beside_others([row for _, variant in one.named for row in variant.rows])
     first, shares = one.first(one.found.shares[-1]), one.found.shares
     lines = []
-    for name, variant in kept_whole(one.named, kept, lambda named: named[1].rows):
+    for name, variant in kept_whole(one.named, kept, lambda pair: pair[1].rows):
         across = [100 * (load.value if (load := variant.taken(part)) else part) for part in shares]
         kind = "lead" if first and first[1] == name.words else "rest"
-        lines.append(Line.of(name.words, across, [variant.spread(part) for part in shares], kind))
+        lines.append(Line.of(name.words, across, map(variant.spread, shares), kind))
     title, setting = f"Time to a loss of {number(one.found.loss)}", f"{one.title} · time to a loss"
-    across_, up = "% of time that the load took", "seconds to the loss"
-    return [Lines(title, setting, lines, across_, up, warning=warning)] if lines else []
+    axes = "% of time that the load took", "seconds to the loss"
+    return Lines(title, setting, lines, *axes, warning=warning) if lines else None

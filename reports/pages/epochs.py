@@ -3,20 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from reports.charts.html import Body, Content, folded, listing, note, small, table
+from reports.charts.html import Body, Cells, Content, folded, listing, note, small, table
 from reports.charts.html import spread as ranged
-from reports.charts.lines import Line, Lines
+from reports.charts.lines import Line, Lines, led
 from reports.charts.rows import Rows, bar, linear
-from reports.pages.run import Chart, Report, Section
-from reports.pages.scaling import of_a_node, on_nodes
+from reports.pages.learning import Trained, trained
+from reports.pages.run import Chart, Report, Section, named
+from reports.pages.scaling import anywhere, of_a_node, on_nodes
 from suite.analysis.comparability import FOREIGN
-from suite.analysis.learning import Epoch, Learnt
-from suite.analysis.measured import Worker
-from suite.analysis.panels import Name, beside_others, common, kept_whole, labels
+from suite.analysis.panels import Name, beside_others, common, kept_whole
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, Spread, spread
 from suite.analysis.wording import accuracy, middle, number, share, whole_number
-from suite.contracts.case import Case, Placement
+from suite.contracts.case import Case
 from suite.text import grouped
 
 FIRST, SECOND = 1, 2
@@ -24,63 +23,11 @@ WORKERS = 16  # of a training that are listed one by one
 DRAWN = 6  # charts; the others are folded away
 LINES = 6  # that a chart can hold and be read: two strategies at three batches
 ARTICLE = "data-parallel"  # the plan whose charts over devices are the article's figures
+MEDIANS = "Medians over trainings (seeds and processes); small numbers: the least and the most."
 # The article's large network, by its code, else by its text; of each framework the first of these strategies that was
 # tried: as its results are imported, as it trained, or what comes nearest.
-MEDIANS = "Medians over trainings (seeds and processes); small numbers: the least and the most."
 SMALL, LARGE = "mnist_small", ("mnist_large", "mnist_stated")
 OWN = {"pytorch": ("data-parallel", "dp", "ddp"), "tensorflow": ("data-parallel", "keras_fit", "mirrored")}
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Trainings of one setting on as many devices, over seeds and processes."""
-
-    rows: tuple[Row, ...]
-
-    @property
-    def case(self) -> Case:
-        return self.rows[0].case
-
-    @property
-    def devices(self) -> int:
-        return self.case.placement.device_count
-
-    @property
-    def lessons(self) -> list[Learnt]:
-        return [lesson for row in self.rows for lesson in row.lessons]
-
-    @property
-    def minutes(self) -> Spread | None:
-        """The length of whole trainings, without tests between epochs."""
-        return spread([lesson.seconds / 60 for lesson in self.lessons])
-
-    @property
-    def best(self) -> Spread | None:
-        return spread([lesson.best for lesson in self.lessons])
-
-    def seconds(self, number_: int) -> Spread | None:
-        """Return the seconds of the epoch of that number, from 1."""
-        return spread([times[number_ - 1][0] for times in self._times if len(times) >= number_])
-
-    def rate(self, number_: int) -> Spread | None:
-        """Return the samples/s of the epoch of that number, from 1."""
-        return spread([times[number_ - 1][1] / times[number_ - 1][0] for times in self._times if len(times) >= number_])
-
-    @property
-    def _times(self) -> list[tuple[tuple[float, float], ...]]:
-        own = [tuple((one.seconds, one.samples) for one in lesson.epochs) for lesson in self.lessons]
-        return [*own, *(times for row in self.rows for times in row.published)]
-
-    def epochs(self, number_: int) -> list[Epoch]:
-        """Return the epoch of that number, from 1, of every training that has it; -1: the last."""
-        every = [lesson.epochs for lesson in self.lessons]
-        return [epochs[number_ - (number_ > 0)] for epochs in every if len(epochs) >= number_]
-
-    @property
-    def connected(self) -> tuple[Worker, ...]:
-        """The workers of the first training that reports any."""
-        about = (process.about for row in self.rows for process in row.processes)
-        return next((each.workers for each in about if each.workers), ())
 
 
 @dataclass(frozen=True)
@@ -95,41 +42,45 @@ class Series:
     def rows(self) -> list[Row]:
         return [row for point in self.points for row in point.rows]
 
-    @property
-    def whole(self) -> bool:
-        """True if it trained for more than the two epochs that are timed one by one."""
-        return self.case.training.epochs > SECOND and not self.rows[0].published
-
-    def speed_up(self, point: Trained, number_: int) -> float | None:
-        """Return an epoch's samples/s over those of one device; None without that one."""
-        base, there = self.points[0].rate(number_), point.rate(number_)
+    def gain(self, point: Trained, value: Callable[[Trained], Spread | None]) -> float | None:
+        """Return a value over that of one device; None without one of them."""
+        base, there = value(self.points[0]), value(point)
         return there.value / base.value if self.points[0].devices == 1 and base and there else None
 
-    def sooner(self, point: Trained) -> float | None:
-        """Return how many times sooner a whole training ends than on one device."""
-        base, there = self.points[0].minutes, point.minutes
-        return base.value / there.value if self.points[0].devices == 1 and base and there else None
+    def other(self, point: Trained) -> Content:
+        """Return the strategy that trained at a point where it is another one than the series'."""
+        return None if point.case.strategy == self.case.strategy else small(point.case.strategy)
 
 
 def over_devices(rows: Iterable[Row]) -> list[Series]:
     """Return every strategy that was tried on several devices, with one device alone where that was tried, too."""
+
+    def alike(row: Row) -> str:
+        return _placeless(row).on(strategy="", knobs={}).id
+
     timed = [row for row in rows if (row.published or row.lessons) and row.case.scaling == "weak"]
-    single = grouped((row for row in timed if not row.several_devices), lambda row: _alike(row.case))
-    several = grouped(
-        (row for row in timed if row.several_devices), lambda row: (_placeless(row.case).id, of_a_node(row.case))
-    )
+    single = grouped((row for row in timed if not row.several_devices), alike)
+    several = (row for row in timed if row.several_devices)
     found = []
-    for members in several.values():
-        case = members[0].case
-        alone = single.get(_alike(case), [])
+    for members in grouped(several, lambda row: (_placeless(row).id, of_a_node(row.case))).values():
         # One device is the strategy's own where it was tried, else the adapter's first that trains there.
-        trained = {row.case.strategy for row in alone}
-        name = case.strategy if case.strategy in trained else alone[0].case.strategy if alone else ""
-        members = [row for row in alone if row.case.strategy == name] + members
-        points = sorted(grouped(members, lambda row: row.case.placement.device_count).items())
+        alone, own = single.get(alike(members[0]), []), members[0].case.strategy
+        tried = [row.case.strategy for row in alone]
+        name = own if own in tried else tried[0] if tried else ""
+        rows = [row for row in alone if row.case.strategy == name] + members
+        points = sorted(grouped(rows, lambda row: row.case.placement.device_count).items())
         if len(points) > 1:
-            found.append(Series(Name("", ""), _placeless(case), tuple(Trained(tuple(own)) for _, own in points)))
-    return [replace(one, name=name) for one, name in zip(found, _names(found), strict=True)]
+            found.append(Series(Name("", ""), _placeless(members[0]), tuple(Trained(rows) for _, rows in points)))
+    return _called(found)
+
+
+def _placeless(row: Row) -> Case:
+    return anywhere(row.case).on(seed=0)
+
+
+def _called(every: Iterable[Series]) -> list[Series]:
+    """Return the series with names that tell them apart."""
+    return [replace(one, name=on_nodes(name, of_a_node(one.rows[-1].case))) for name, one in named(every)]
 
 
 def devices(report: Report) -> Section | None:
@@ -145,16 +96,15 @@ def devices(report: Report) -> Section | None:
     lines = []
     for one in every:
         for point in one.points:
-            cells: list[Content] = [report.head(one.name, point.rows[0]), [str(point.devices), _other(one, point)]]
-            for number_ in (FIRST, SECOND):
-                gain = one.speed_up(point, number_)
-                cells += [ranged(point.rate(number_)), number(gain), share(gain / point.devices if gain else None)]
+            cells: Cells = [report.head(one.name, point.rows[0]), [str(point.devices), one.other(point)]]
+            for rate in (_first, _second):
+                gain = one.gain(point, rate)
+                cells += [ranged(rate(point)), number(gain), share(gain / point.devices if gain else None)]
             lines.append(cells)
     body = [note("Figures 5a to 5e: the numbers of the data-parallel article.") if figures else None]
-    body += [*report.few("devices", charts_of(every, figures), DRAWN), table("Epochs over devices", heads, Body(lines))]
-    body.append(note(MEDIANS))
+    body += [*report.few("devices", charts_of(every, figures), DRAWN), table("Epochs over devices", heads, lines)]
     title, answers = _second_epochs(every)
-    return Section("devices", title, body, answers=answers, definitions=_DEVICES, name="Epochs over devices")
+    return Section("devices", title, [*body, note(MEDIANS)], "", answers, _DEVICES, "Epochs over devices")
 
 
 _DEVICES = (
@@ -166,10 +116,12 @@ _DEVICES = (
 )
 
 
-def _other(one: Series, point: Trained) -> Content:
-    """Return the strategy that trained at a point where it is another one than the series'."""
-    name = point.case.strategy
-    return None if name == one.case.strategy else small(name)
+def _first(point: Trained) -> Spread | None:
+    return point.rate(FIRST)
+
+
+def _second(point: Trained) -> Spread | None:
+    return point.rate(SECOND)
 
 
 def _second_epochs(every: Sequence[Series]) -> tuple[str, list[str]]:
@@ -178,16 +130,14 @@ def _second_epochs(every: Sequence[Series]) -> tuple[str, list[str]]:
     for group in _grouped(at_one_size(every), lambda case: (case.workload, case.data)):
         speeds = []
         for one in group:
-            last = one.points[-1]
-            rate, gain = last.rate(SECOND), one.speed_up(last, SECOND)
-            if rate and gain:
-                does = f"{one.name.words} does {number(rate.value)} samples/s on {last.devices} devices"
+            last, name = one.points[-1], one.name.words
+            if (rate := _second(last)) and (gain := one.gain(last, _second)):
+                does = f"{name} does {number(rate.value)} samples/s on {last.devices} devices"
                 speeds.append((rate.value, f"{does}, {number(gain)} times as much as on one"))
-                best = max(best, (gain, one.name.words, last.devices), key=lambda each: each[0])
+                best = max(best, (gain, name, last.devices), key=lambda each: each[0])
         if speeds:
-            case = group[0].case
             words = "; ".join(words for _, words in sorted(speeds, reverse=True)[:8])
-            sentences.append(f"{case.workload} on {case.data_name}: {words}.")
+            sentences.append(f"{group[0].case.workload} on {group[0].case.data_name}: {words}.")
     gain, name, count = best
     return f"{name} gains most: {number(gain)} times on {count} devices" if name else "Epochs over devices", sentences
 
@@ -221,26 +171,21 @@ def _figures(every: Sequence[Series]) -> dict[str, Lines]:
 def _kinds(every: Sequence[Series]) -> list[list[Lines]]:
     """Return charts of the five kinds of the article's figures, in their order; a constant has none."""
     if not every:
-        return [[], [], [], [], []]
-    repeats, middle = {one.case.input.repeat for one in every}, _middle_batch(every)
-    by_batch = _readable([one for one in every if one.case.input.repeat == max(repeats)])
-    by_repeat = _readable([one for one in every if one.case.batch == middle])
-    smallest = [one for one in every if one.case.batch == middle and one.case.input.repeat == min(repeats)]
+        return [[] for _ in range(5)]
+    repeats, batches = {one.case.input.repeat for one in every}, {one.case.batch for one in every}
+    at_most = [one for one in every if one.case.input.repeat == max(repeats)]
+    at_middle = [one for one in every if one.case.batch == _batch(every)]
+    smallest = [one for one in at_middle if one.case.input.repeat == min(repeats)]
+    by_batch = _readable(at_most) if len(batches) > 1 else []
+    by_repeat = _readable(at_middle) if len(repeats) > 1 else []
+    up, size = "samples/s of the second epoch", "by size of the data set"
     sizes = _grouped(every, lambda case: (case.data, case.input.repeat, case.batch))
-    batches = len({one.case.batch for one in every})
-    seconds, size = "seconds of the second epoch", "by size of the data set"
-
-    def rates(how: str, groups: Sequence[Sequence[Series]]) -> list[Lines | None]:
-        up = "samples/s of the second epoch"
-        return [_over(how, up, group, lambda point: point.rate(SECOND)) for group in groups]
-
-    by_repeat = by_repeat if len(repeats) > 1 else []
     drawn = (
-        rates("by strategy and network", sizes),
-        rates("by batch", by_batch if batches > 1 else []),
-        [_over(size, seconds, group, lambda point: point.seconds(SECOND)) for group in by_repeat],
+        [_over("by strategy and network", up, group, _second) for group in sizes],
+        [_over("by batch", up, group, _second) for group in by_batch],
+        [_over(size, "seconds of the second epoch", group, lambda point: point.took(SECOND)) for group in by_repeat],
         [_first_and_second(group) for group in _grouped(smallest, lambda case: (case.workload, case.data))],
-        rates(size, by_repeat),
+        [_over(size, up, group, _second) for group in by_repeat],
     )
     return [[chart for chart in charts if chart] for charts in drawn]
 
@@ -255,43 +200,45 @@ def _readable(every: Sequence[Series]) -> list[list[Series]]:
 
 def _shown(group: Sequence[Series]) -> tuple[list[Series], str, str]:
     """Return (series that may share a chart, what they share in words, words about the others)."""
-    rows = [row for one in group for row in one.rows]
+    rows, cases = [row for one in group for row in one.rows], [one.case for one in group]
     kept, warning = beside_others(rows)
     if all(FOREIGN in row.marks for row in rows):  # an article's figure is drawn as it drew it
         kept, warning = rows, f"not compared: {FOREIGN}"
-    shown = kept_whole(group, kept, lambda one: one.rows)
-    first, alike = group[0].case, [one.case for one in group]
-    words = [
-        f"{first.workload} on {first.data_name}" if len({case.workload for case in alike}) == 1 else first.data_name
-    ]
-    words += [f"{first.adapter} {first.strategy}"] * (len({(case.adapter, case.strategy) for case in alike}) == 1)
-    words += [f"{first.input.repeat}× data"] * (len({case.input.repeat for case in alike}) == 1)
-    words += [f"batch {first.batch} per device"] * (len({case.batch for case in alike}) == 1)
-    return shown, " · ".join(words), warning
+    said = (
+        (
+            f"{case.workload} on {case.data_name}",
+            f"{case.adapter} {case.strategy}",
+            f"{case.input.repeat}× data",
+            f"batch {case.batch} per device",
+        )
+        for case in cases
+    )
+    words = [column[0] for column in zip(*said, strict=True) if len(set(column)) == 1]
+    data = [cases[0].data_name] * (len({case.workload for case in cases}) > 1)
+    return _called(kept_whole(group, kept, lambda one: one.rows)), " · ".join([*data, *words]), warning
 
 
 def _over(how: str, up: str, group: Sequence[Series], value: Callable[[Trained], Spread | None]) -> Lines | None:
     shown, setting, warning = _shown(group)
     lines = []
-    for name, one in zip(_names(shown), shown, strict=True):
-        points = [(point.devices, found) for point in one.points if (found := value(point))]
-        lines.append(Line.of(name.words, [count for count, _ in points], [found for _, found in points]))
+    for one in shown:
+        points = {point.devices: found for point in one.points if (found := value(point))}
+        lines.append(Line.of(one.name.words, list(points), points.values()))
     if not lines:
         return None
-    best = (min if "seconds" in up or "minutes" in up else max)(lines, key=lambda line: line.y[-1] or 0.0)
-    lines = [replace(line, kind="lead" if line is best else "rest") for line in lines]
-    ticks = {float(count): str(count) for count in sorted({point.devices for one in shown for point in one.points})}
+    lines, _ = led(lines, max if "samples" in up else min)
     title, setting = f"{up[0].upper()}{up[1:]}, {how}", f"{setting} · {up}"
-    return Lines(title, setting, lines, "devices", up, "x", ticks=ticks, warning=warning)
+    counts = [point.devices for one in shown for point in one.points]
+    return Lines(title, setting, lines, "devices", up, "x", ticks=counts, warning=warning)
 
 
 def _first_and_second(group: Sequence[Series]) -> Lines | None:
     shown, setting, warning = _shown(group)
     lines = []
-    for name, one in zip(_names(shown), shown, strict=True):
-        pairs = [(point.rate(FIRST), point.rate(SECOND)) for point in one.points]
+    for one in shown:
+        pairs = [(_first(point), _second(point)) for point in one.points]
         both = [(first.value, second.value) for first, second in pairs if first and second]
-        lines.append(Line(name.words, [first for first, _ in both], [second for _, second in both], dots=True))
+        lines.append(Line(one.name.words, [first for first, _ in both], [second for _, second in both], dots=True))
     title, setting = "Samples/s of the first epoch against the second", f"{setting} · first against second"
     axes = "samples/s, first epoch", "samples/s, second epoch"
     return Lines(title, setting, lines, *axes, warning=warning) if lines else None
@@ -299,13 +246,12 @@ def _first_and_second(group: Sequence[Series]) -> Lines | None:
 
 def at_one_size(every: Sequence[Series]) -> list[Series]:
     """Return the series on the largest data set, at the middle batch."""
-    if not every:
-        return []
-    repeat, batch = max(one.case.input.repeat for one in every), _middle_batch(every)
-    return [one for one in every if (one.case.input.repeat, one.case.batch) == (repeat, batch)]
+    repeat = max((one.case.input.repeat for one in every), default=0)
+    return [one for one in every if (one.case.input.repeat, one.case.batch) == (repeat, _batch(every))]
 
 
-def _middle_batch(every: Sequence[Series]) -> int:
+def _batch(every: Sequence[Series]) -> int:
+    """Return the middle batch."""
     batches = sorted({one.case.batch for one in every})
     return batches[len(batches) // 2]
 
@@ -314,63 +260,47 @@ def _grouped(every: Iterable[Series], key: Callable[[Case], tuple[object, ...]])
     return list(grouped(every, lambda one: key(one.case)).values())
 
 
-def _names(every: Sequence[Series]) -> list[Name]:
-    called = labels([one.case for one in every])
-    return [
-        Name(name.title, on_nodes(name.detail, of_a_node(one.rows[-1].case)))
-        for name, one in zip(called, every, strict=True)
-    ]
-
-
-def _placeless(case: Case) -> Case:
-    return replace(
-        case, placement=Placement(device=case.placement.device, threads=case.placement.threads), seed=0, lr=0.0
-    )
-
-
-def _alike(case: Case) -> str:
-    """Return a key that one device and several share."""
-    return replace(_placeless(case), strategy="", knobs={}).id
-
-
 def time_to_train(report: Report) -> Section | None:
     """Return how long whole trainings take on one device, on several, and over several hosts."""
-    every = [one for one in over_devices(report.rows) if one.whole]
+    # Whole ones train for more than the two epochs that are timed one by one.
+    ours = (one for one in over_devices(report.rows) if not one.rows[0].published)
+    every = [one for one in ours if one.case.training.epochs > SECOND]
     if not every:
         return None
     groups = _grouped(every, lambda case: (case.workload, case.data))
-    minutes = [
-        _over("by devices", "minutes of a whole training", group, lambda point: point.minutes) for group in groups
-    ]
-    counted = any(lesson.target_joules for one in every for point in one.points for lesson in point.lessons)
+    minutes = (_over("by devices", "minutes of a whole training", group, _minutes) for group in groups)
+    points = [(one, point) for one in every for point in one.points]
+    counted = any(lesson.target_joules for _, point in points for lesson in point.lessons)
     heads = "Strategy | nodes | devices | minutes! | speed-up | epochs | epochs per worker | ended early"
     heads += " | best accuracy" + " | joules to the target" * counted + " | hosts; connected by<"
-    lines, answers, gains = [], [], []
+    lines = []
+    for one, point in points:
+        count, slower = point.over(lambda lesson: len(lesson.epochs)), one.gain(point, _minutes)
+        early = sum(len(lesson.epochs) < point.case.training.epochs for lesson in point.lessons)
+        cells: Cells = [report.head(one.name, point.rows[0]), str(point.case.placement.nodes)]
+        cells += [[str(point.devices), one.other(point)], ranged(_minutes(point)), number(slower and 1 / slower)]
+        cells += [ranged(count, whole_number), f"{count.value / point.devices:.3g}" if count else "–"]
+        cells += [f"{early} of {len(point.lessons)}", accuracy(point.best)]
+        cells += [ranged(point.over(lambda lesson: lesson.target_joules))] * counted
+        about = [process.about for row in point.rows for process in row.processes]
+        hosts = dict.fromkeys(host for each in about for host in each.hosts)
+        carriers = dict.fromkeys(each.transport for each in about if each.transport)
+        lines.append([*cells, "; ".join(filter(None, (", ".join(hosts), ", ".join(carriers))))])
+    answers, title, most = [], "Time to train", 0.0
     for one in every:
-        for point in one.points:
-            count = spread([len(lesson.epochs) for lesson in point.lessons])
-            early = sum(len(lesson.epochs) < point.case.training.epochs for lesson in point.lessons)
-            cells: list[Content] = [report.head(one.name, point.rows[0]), str(point.case.placement.nodes)]
-            cells += [[str(point.devices), _other(one, point)], ranged(point.minutes), number(one.sooner(point))]
-            cells += [ranged(count, whole_number), f"{count.value / point.devices:.3g}" if count else "–"]
-            cells += [f"{early} of {len(point.lessons)}", accuracy(point.best)]
-            cells += [ranged(spread([lesson.target_joules for lesson in point.lessons]))] * counted
-            lines.append([*cells, _where(point)])
-        first, last = one.points[0], one.points[-1]
-        alone = f" ({number(first.minutes.value)} on one)" if first.devices == 1 and first.minutes else ""
+        last, alone = one.points[-1], _minutes(one.points[0]) if one.points[0].devices == 1 else None
         answers.append(
-            f"{one.case.workload} on {one.case.data_name}, {one.name.words}: a training takes {middle(last.minutes)} "
-            f"minutes on {last.devices} devices{alone}; the best accuracy there is {accuracy(last.best)}."
+            f"{one.case.workload} on {one.case.data_name}, {one.name.words}: a training takes {middle(_minutes(last))} "
+            f"minutes on {last.devices} devices{f' ({middle(alone)} on one)' if alone else ''}; "
+            f"the best accuracy there is {accuracy(last.best)}."
         )
-        if gain := one.sooner(last):
-            gains.append((gain, one.name.words, last.devices))
-    body: list[Content] = [report.drawn("time_to_train", [chart for chart in minutes if chart]), listing(answers[:8])]
-    body += [table("Time to train", heads, Body(lines)), note(MEDIANS), _connected(report, every)]
-    title = "Time to train"
-    if gains:
-        gain, name, most = max(gains)
-        title = f"{name} ends {'sooner' if gain > 1 else 'no sooner'} on {most} devices: {number(gain)} times"
-    return Section("time_to_train", title, body, answers=answers, definitions=_TRAINING, name="Time to train")
+        slower = one.gain(last, _minutes)
+        if slower and (gain := 1 / slower) > most:
+            most, sooner = gain, "sooner" if gain > 1 else "no sooner"
+            title = f"{one.name.words} ends {sooner} on {last.devices} devices: {number(gain)} times"
+    body: Cells = [report.drawn("time_to_train", minutes), listing(answers[:8], "ul.findings")]
+    body += [table("Time to train", heads, lines), note(MEDIANS), _connected(report, points)]
+    return Section("time_to_train", title, body, "", answers, _TRAINING, "Time to train")
 
 
 _TRAINING = (
@@ -383,28 +313,26 @@ _TRAINING = (
 )
 
 
-def _where(point: Trained) -> str:
-    about = [process.about for row in point.rows for process in row.processes]
-    hosts = dict.fromkeys(host for each in about for host in each.hosts)
-    carriers = dict.fromkeys(each.transport for each in about if each.transport)
-    return "; ".join(filter(None, (", ".join(hosts), ", ".join(carriers))))
+def _minutes(point: Trained) -> Spread | None:
+    """Return the length of whole trainings, without tests between epochs."""
+    return point.over(lambda lesson: lesson.seconds / 60)
 
 
-def _connected(report: Report, every: Sequence[Series]) -> Content:
+def _connected(report: Report, points: Iterable[tuple[Series, Trained]]) -> Content:
     """Return the table of which workers are connected; None where none reports it."""
-    points = [(one, point) for one in every for point in one.points]
-    lines = []
+    lines, longer = [], ""
     for one, point in points:
-        for worker in point.connected[:WORKERS]:
-            everyone = len(worker.peers) > 3 and len(worker.peers) == len(point.connected) - 1
+        reported = (process.about.workers for row in point.rows for process in row.processes)
+        workers = next(filter(None, reported), ())
+        longer = f", the first {WORKERS} workers of larger groups" if len(workers) > WORKERS else longer
+        for worker in workers[:WORKERS]:
+            everyone = len(worker.peers) > 3 and len(worker.peers) == len(workers) - 1
             peers = "all others" if everyone else _few(worker.peers)
-            cells: list[Content] = [report.head(one.name, point.rows[0]), str(point.devices), str(worker.rank)]
+            cells: Cells = [report.head(one.name, point.rows[0]), str(point.devices), str(worker.rank)]
             lines.append([*cells, worker.host, ", ".join(worker.addresses) or "–", peers, _few(worker.others)])
     heads = "Strategy | devices | rank | host< | address< | connected to ranks< | other processes at<"
     title = "Who is connected to whom"
-    longer = any(len(point.connected) > WORKERS for _, point in points)
-    words = title + f", the first {WORKERS} workers of larger groups" * longer
-    return folded(words, table(title, heads, Body(lines))) if lines else None
+    return folded(f"{title}{longer}", table(title, heads, lines)) if lines else None
 
 
 def _few(values: Sequence[object]) -> str:
@@ -418,35 +346,37 @@ def epochs(report: Report) -> Section | None:
     groups = grouped(learnt, lambda row: f"{row.case.workload} on {row.case.data_name}")
     if not groups:
         return None
-    body: list[Content] = []
+    body: Cells = []
     warmest: tuple[float, str] = (0.0, "")
     for title, members in groups.items():
-        trained = [Trained(tuple(rows)) for rows in grouped(members, lambda row: replace(row.case, seed=0).id).values()]
-        cases = [replace(one.case, seed=0) for one in trained]
-        panels = grouped(trained, lambda one: (one.case.input.repeat, one.case.batch))
-        charts = [chart for several in panels.values() if (chart := _warming(report, title, several))]
+        trainings = trained(members)
+        panels = grouped(trainings, lambda one: (one.case.input.repeat, one.case.batch)).values()
+        charts = [chart for several in panels if (chart := _warming(report, title, several))]
         body += report.few("epochs", charts, DRAWN)
-        opened = any(lesson.opening_seconds for one in trained for lesson in one.lessons)
-        more = any(len(lesson.epochs) > SECOND for one in trained for lesson in one.lessons)
+        lessons = [lesson for row in members for lesson in row.lessons]
+        opened = any(lesson.opening_seconds for lesson in lessons)
+        more = any(len(lesson.epochs) > SECOND for lesson in lessons)
         heads = "Case | epochs" + " | opening, s" * opened + " | first, s | second, s | first ÷ second"
         heads += " | first, samples/s | second, samples/s! | accuracy after the first | after the second"
         heads += " | after the last" * more + " | trainings"
         lines = []
-        for name, one in zip(labels(cases), trained, strict=True):
-            first, second = one.seconds(FIRST), one.seconds(SECOND)
+        for one in trainings:
+            first, second = one.took(FIRST), one.took(SECOND)
             ratio = first.value / second.value if first and second else None
-            warmest = max(warmest, (ratio or 0.0, name.words))
-            cells = [name.words, str(max(len(lesson.epochs) for lesson in one.lessons))]
-            cells += [middle(spread([lesson.opening_seconds for lesson in one.lessons]))] * opened
-            cells += [middle(first), middle(second), number(ratio), middle(one.rate(FIRST)), middle(one.rate(SECOND))]
-            for number_ in (FIRST, SECOND, -1)[: 2 + more]:
-                cells.append(accuracy(spread([epoch.accuracy for epoch in one.epochs(number_)])))
-            lines.append([*cells, str(len(one.epochs(FIRST)))])
-        body.append(table(f"Epochs: {title}", heads, Body(lines, title, common(cases))))
+            warmest = max(warmest, (ratio or 0.0, one.name))
+            cells = [one.name, str(max(len(lesson.epochs) for lesson in one.lessons))]
+            cells += [middle(one.over(lambda lesson: lesson.opening_seconds))] * opened
+            cells += [middle(first), middle(second), number(ratio), middle(_first(one)), middle(_second(one))]
+            for at in (0, 1, -1)[: 2 + more]:
+                known = [lesson.epochs[at].accuracy for lesson in one.lessons if len(lesson.epochs) > at]
+                cells.append(accuracy(spread(known)))
+            lines.append([*cells, str(len(one.lessons))])
+        shared = common([one.case.on(seed=0) for one in trainings])
+        body.append(table(f"Epochs: {title}", heads, Body(lines, title, shared)))
     most, warming = warmest
     headline = f"The first epoch takes up to {number(most)} times as long as the second" if most else "First epochs"
-    also, name_ = f"{warming} most." if most else "", "First and second epoch"
-    return Section("epochs", headline, body, also, definitions=_EPOCHS, name=name_)
+    also, name = f"{warming} most." if most else "", "First and second epoch"
+    return Section("epochs", headline, body, also, definitions=_EPOCHS, name=name)
 
 
 _EPOCHS = (
@@ -460,17 +390,14 @@ _EPOCHS = (
 def _warming(report: Report, title: str, members: Sequence[Trained]) -> Rows | None:
     """Return the second epoch's speeds as bars, with the first one's as diamonds; None of fewer than two."""
     kept, warning = beside_others([row for one in members for row in one.rows])
-    shown = [
-        (one, one.rate(FIRST), second)
-        for one in kept_whole(members, kept, lambda one: one.rows)
-        if (second := one.rate(SECOND))
-    ]
+    shown = [one for one in kept_whole(members, kept, lambda one: one.rows) if _second(one)]
     if len(shown) < 2:
         return None
-    scale = linear(max(found.value for _, *pair in shown for found in pair if found))
+    scale = linear(max(found.value for one in shown for found in (_first(one), _second(one)) if found))
     entries = []
-    called = labels([replace(one.case, seed=0) for one, *_ in shown])
-    for name, (one, first, second) in zip(called, shown, strict=True):
+    for name, one in named(shown, seed=0):
+        first, second = _first(one), _second(one)
+        assert second
         found = Interval(second.value, second.low, second.high, second.of)
         drawn = bar(scale, found, second=first.value if first else None)
         words = f"first epoch {middle(first)}, second {middle(second)} samples/s"

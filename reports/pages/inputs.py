@@ -1,46 +1,68 @@
 """The cost of reading: synthetic, memory and disk side by side, readers alone, and the bottleneck in words."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 
-from reports.charts.html import Body, Content, measured, note, table
+from reports.charts.html import Body, Cells, measured, note, table
 from reports.charts.rows import Rows
-from reports.pages.run import Report, Section
+from reports.pages.run import Report, Section, named
 from suite.analysis.inputs import Fed, Group, groups
-from suite.analysis.panels import SHOWN, Name, beside_others, differences, kept_whole, labels, titles
+from suite.analysis.panels import SHOWN, beside_others, differences, kept_whole, titles
 from suite.analysis.rows import Row
 from suite.analysis.wording import listed, milliseconds, number, share
 from suite.contracts.case import Case
-from suite.text import grouped
+from suite.text import counted, grouped
 from suite.worker.case_parts import Input
 
 SHADES = {"synthetic": "rest", "memory": "io", "disk": "h2d"}
 KEY = {"rest": "synthetic", "io": "from memory", "h2d": "from disk"}
+UNFED: dict[str, Any] = {"data": "", "passes": (), "input": Input(), "readers": 1}  # a case but for what feeds it
+NETWORK_AND_DATA = attrgetter("case.workload", "case.data")
+DEVICES = attrgetter("case.placement.device_count")
+# What cases of a chart share.
+PLACE = attrgetter(
+    "workload",
+    "graph_digest",
+    "batch",
+    "precision",
+    "tuning",
+    "optimiser",
+    "placement.device",
+    "placement.nodes",
+    "placement.device_count",
+    "placement.threads",
+)
 
 
 def inputs(report: Report) -> Section | None:
     """Return the cost of input; None when no two cases differ in their input alone, and no readers can be compared."""
     rows = [row for row in report.rows if row.measured]
-    found, read = groups(rows), _on_fewest_devices(row for row in rows if row.reader)
-    members = grouped(read[:SHOWN], _network_and_data).values()
-    readers = [chart for several in members if (chart := _readers(report, several))]
+    found, read = groups(rows), [row for row in rows if row.reader]
+    # Readers on the fewest devices that were measured with a network and data set.
+    fewest = {at: min(map(DEVICES, several)) for at, several in grouped(read, NETWORK_AND_DATA).items()}
+    read = [row for row in read if DEVICES(row) == fewest[NETWORK_AND_DATA(row)]]
+    by_data = grouped(read[:SHOWN], NETWORK_AND_DATA).values()
+    readers = [chart for several in by_data if (chart := _readers(report, several))]
     if not found and not readers:
         return None
     heads = "Input | samples/s! | of the first | waiting, ms | of the iteration | computing | reader alone, samples/s"
     bodies, answers = [], []
-    for title, group, names in _named(found):
-        lines: list[list[Content]] = []
-        for name, fed in zip(names, group.cases, strict=True):
-            row, gap = fed.row, measured(fed.gap) if fed.gap else ""
-            part = row.waited_share.value if row.waited_share else None
-            cells = [report.head(name, row), measured(row.rate), gap, milliseconds(row.waited)]
-            cells += [share(part), share(row.computing_share)]
-            lines.append([*cells, measured(row.reader.interval if row.reader else None), _reading(fed), words(fed)])
+    titled = titles([group.cases[0].row.case.on(**UNFED) for group in found])
+    named_groups = named((group.cases[0].row for group in found), **UNFED)
+    for group, (name, _), setting in zip(found, named_groups, titled, strict=True):
+        title, lines, several = f"{name.words} · {setting}", [], []
+        for what, fed in zip(_described(group.cases), group.cases, strict=True):
+            row, part = fed.row, fed.row.waited_share
+            cells: Cells = [report.head(what, row), measured(row.rate), measured(fed.gap) if fed.gap else ""]
+            cells += [milliseconds(row.waited), share(part.value if part else None), share(row.computing_share)]
+            cells.append(measured(row.reader.interval if row.reader else None))
+            lines.append([*cells, _reading(row.case) if fed.mode != "synthetic" else "", words(fed)])
+            several += [f"{what}: {words(fed)}"] if fed.bottleneck else []
         bodies.append(Body(lines, title))
-        several = [f"{name}: {words(fed)}" for name, fed in zip(names, group.cases, strict=True) if fed.bottleneck]
         answers += [f"{title}. {'; '.join(several[:8])}."] if several else []
-    body: list[Content] = [report.drawn("input", _modes(report, found))]
+    body: Cells = [report.drawn("input", _modes(report, found))]
     if bodies:
         body.append(table("Inputs", f"{heads} | read by< | bottleneck<", *bodies))
         body.append(note("Cases under one heading differ only in their input. Small numbers: 95 % intervals."))
@@ -107,101 +129,51 @@ def _waits(fed: Fed) -> str:
     return f"{part} of an iteration is waiting" if waiting else "reading adds nothing to an iteration"
 
 
-def _named(found: Sequence[Group]) -> list[tuple[str, Group, list[str]]]:
-    """Return (title, cases equal but for their input, a name for each)."""
-    cases = [_unfed(group.cases[0].row.case) for group in found]
-    called = [f"{name.words} · {title}" for name, title in zip(labels(cases), titles(cases), strict=True)]
-    return [(title, group, _described(group.cases)) for title, group in zip(called, found, strict=True)]
-
-
-def _unfed(case: Case) -> Case:
-    return replace(case, data="", passes=(), input=Input(), readers=1)
-
-
 def _described(several: Sequence[Fed]) -> list[str]:
     """Return each one's mode, and how its reading differs from that of the others of that mode."""
+
+    def fed_as(fed: Fed) -> Case:
+        case = fed.row.case
+        return Case("", "", "", data=case.data, input=case.input, readers=case.readers)
+
     found = []
     for fed in several:
-        alike = [other.row.case for other in several if other.mode == fed.mode]
-        fed_as = [Case("", "", "", data=case.data, input=case.input, readers=case.readers) for case in alike]
-        own = replace(fed_as[0], data=fed.row.case.data, input=fed.row.case.input, readers=fed.row.case.readers)
-        differing = differences([own, *fed_as])[0]
+        alike = [fed_as(other) for other in several if other.mode == fed.mode]
+        differing = differences([fed_as(fed), *alike])[0]
         found.append(" · ".join([fed.mode, *(word for word in differing if not word.startswith("from "))]))
     return found
 
 
-def _reading(fed: Fed) -> str:
-    read = fed.row.case.input
-    if fed.mode == "synthetic":
-        return ""
-    readers = f"{fed.row.case.readers} reader{'s' if fed.row.case.readers != 1 else ''}"
-    return ", ".join([readers, read.format, f"page cache {read.page_cache}", f"{read.augment} crop"])
+def _reading(case: Case) -> str:
+    read = case.input
+    return f"{counted(case.readers, 'reader')}, {read.format}, page cache {read.page_cache}, {read.augment} crop"
 
 
-def _modes(report: Report, found: Sequence[Group]) -> list[Rows]:
-    """Return a chart for each network and place in which several modes were measured, all frameworks in it."""
+def _modes(report: Report, found: Sequence[Group]) -> Iterator[Rows]:
+    """Yield a chart for each network and place in which several modes were measured, all frameworks in it."""
     several = [fed for group in found if len(group.modes) > 1 for fed in group.cases]
-    charts = []
-    for members in grouped(several, lambda fed: _place(fed.row.case)).values():
+    for members in grouped(several, lambda fed: PLACE(fed.row.case)).values():
         kept, warning = beside_others([fed.row for fed in members])
         shown = kept_whole(members, kept, lambda fed: [fed.row])
         if shown:
-            cases = [_unfed(fed.row.case) for fed in shown]
-            names = [
-                Name(name.title, " · ".join(filter(None, [name.detail, mode])))
-                for name, mode in zip(labels(cases), _described(shown), strict=True)
-            ]
+            bars = []
+            for (name, row), what, fed in zip(
+                named((fed.row for fed in shown), **UNFED), _described(shown), shown, strict=True
+            ):
+                detail = " · ".join(filter(None, [name.detail, what]))
+                bars += [(name._replace(detail=detail), row, row.rate, SHADES[fed.mode])] if row.rate else []
             sets = sorted({fed.row.case.data_name for fed in shown} - {"synthetic"})
-            setting = f"{titles(cases[:1])[0]} · {listed(sets) if sets else 'synthetic'}"
+            setting = f"{titles([shown[0].row.case.on(**UNFED)])[0]} · {listed(sets) if sets else 'synthetic'}"
             title, _ = headline([group for group in found if group.cases[0] in shown])
-            bars = [
-                (name, fed.row, fed.row.rate, SHADES[fed.mode])
-                for name, fed in zip(names, shown, strict=True)
-                if fed.row.rate
-            ]
-            charts.append(report.bars(title, setting, bars, key=KEY, warning=warning))
-    return charts
+            yield report.bars(title, setting, bars, key=KEY, warning=warning)
 
 
-def _place(case: Case) -> tuple[object, ...]:
-    place = case.placement
-    return (
-        case.workload,
-        case.graph_digest,
-        case.batch,
-        case.precision,
-        case.tuning,
-        case.optimiser,
-        place.device,
-        place.nodes,
-        place.device_count,
-        place.threads,
-    )
-
-
-def _on_fewest_devices(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of each network and data set on the fewest devices that were measured with them."""
-    every = list(rows)
-    counts = grouped(every, _network_and_data)
-    fewest = {key: min(row.case.placement.device_count for row in members) for key, members in counts.items()}
-    return [row for row in every if row.case.placement.device_count == fewest[_network_and_data(row)]]
-
-
-def _network_and_data(row: Row) -> tuple[str, str]:
-    return row.case.workload, row.case.data
-
-
-def _readers(report: Report, members: Sequence[Row]) -> Rows | None:
+def _readers(report: Report, members: list[Row]) -> Rows | None:
     """Return the speeds of readers alone; None where they are all of one kind."""
-    kept, warning = beside_others(list(members))
+    kept, warning = beside_others(members)
     if len({(row.case.adapter, row.case.readers, str(row.case.input)) for row in kept}) < 2:
         return None
-    cases = [row.case for row in kept]
-    bars = [
-        (name, row, row.reader.interval, SHADES[row.case.input.mode])
-        for name, row in zip(labels(cases), kept, strict=True)
-        if row.reader
-    ]
+    bars = [(name, row, row.reader.interval, SHADES[row.case.input.mode]) for name, row in named(kept) if row.reader]
     title = f"{max(bars, key=lambda each: each[2].value)[0].words} reads fastest"
-    setting = f"{cases[0].workload} · {cases[0].data_name} · readers alone"
+    setting = f"{kept[0].case.workload} · {kept[0].case.data_name} · readers alone"
     return report.bars(title, setting, bars, key=KEY, warning=warning)

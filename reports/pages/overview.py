@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby, islice
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, joined, note, small, table, tag
+from reports.charts.html import Body, Cells, Content, joined, listing, note, small, table, tag
 from reports.charts.html import Entry as Line
 from reports.charts.rows import Rows, Scale, interval, key
 from reports.pages import scaling, speed, stages
@@ -14,7 +15,7 @@ from reports.pages.run import Report, Section
 from suite.analysis.comparability import meaning
 from suite.analysis.panels import SHOWN, Name, Panel, by_group
 from suite.analysis.rows import Row
-from suite.analysis.standing import FIRST, WIDEST, Answer, leaders, verdict
+from suite.analysis.standing import FIRST, WIDEST, leaders, verdict
 from suite.analysis.summary import unused_records
 from suite.analysis.wording import bracketed, milliseconds, number, of_bound, percent, scientific, share
 from suite.text import counted
@@ -26,28 +27,30 @@ KEY = {"lead": "leads: no case is detectably faster", "slower": "slower"}
 
 def overview(report: Report, answers: Mapping[str, Section]) -> Section:
     """Return the first screen; `answers` are the sections of the other pages, one of which may answer the plan."""
-    title, also = answer(report, answers)
-    parts: list[Content] = [_trust(report), _warnings(report)]
-    speeds = [_short(speeds_of(report, panel)) for panel in report.groups[:FIRST]]
-    if speeds:
-        unit = tag("span", "Speed in % of the fastest; line: 95 % interval of that ratio", class_="unit")
-        first: list[Content] = [key(KEY, unit), report.drawn("overview", speeds)]
+    asked = answers.get(ASKS.get(report.plan.name, ""))
+    if not asked and not report.fast:
+        asked = next((section for section in answers.values() if section.answers), None)
+    title, also = (asked.title, asked.also) if asked and not report.imported else report.answer()
+    groups = report.groups[:FIRST]
+    parts: Cells = [_trust(report), *_warnings(report)]
+    if groups:
+        unit = tag("span.unit", "Speed in % of the fastest; line: 95 % interval of that ratio")
+        charts = (_short(speeds_of(report, panel)) for panel in groups)
+        first: Cells = [key(KEY, unit), report.drawn("overview", charts)]
         if len(report.groups) > FIRST:
             rest = f"The first {FIRST} of {len(report.groups)} comparisons; the others are in the table below."
             first = [matrix(report), *first, note(rest)]
         parts.append(tag("section", first))
     cards = [_short(card) for card in (scaling.card(report), speed.card(report), stages.card(report)) if card]
     parts.append(tag("section", report.drawn("overview", cards)) if cards else None)
-    found = [f"{panel.title}: {verdict(panel)}." for panel in report.groups[:FIRST]]
-    return Section("overview", title, parts, also, found)
+    return Section("overview", title, parts, also, [f"{panel.title}: {verdict(panel)}." for panel in groups])
 
 
 def _short(chart: Rows) -> Rows:
     """Return the chart without rows beyond the first MOST, which would make the page of a large run slow."""
     left = len(chart.entries) - MOST
-    return (
-        replace(chart, entries=chart.entries[:MOST], note=f"{left} more are in the table below.") if left > 0 else chart
-    )
+    note = f"{left} more are in the table below."
+    return replace(chart, entries=chart.entries[:MOST], note=note) if left > 0 else chart
 
 
 # The section that answers what a plan asks; all other plans ask who is the fastest.
@@ -63,14 +66,6 @@ ASKS = {
     "stragglers": "stragglers",
     "time-to-train": "time_to_train",
 }
-
-
-def answer(report: Report, answers: Mapping[str, Section]) -> Answer:
-    """Return the answer to the plan's question."""
-    asked = answers.get(ASKS.get(report.plan.name, ""))
-    if not asked and not report.fast:
-        asked = next((section for section in answers.values() if section.answers), None)
-    return (asked.title, asked.also) if asked and not report.imported else report.answer()
 
 
 def speeds_of(report: Report, panel: Panel) -> Rows:
@@ -92,16 +87,14 @@ def matrix(report: Report) -> Markup:
     frameworks = list(dict.fromkeys(name.title for panel in report.groups for name in panel.names))
     lines = []
     for panel in report.groups:
-        sign = "● " if len(leaders(panel)) == 1 else "◐ "
-        cells: list[Content] = [panel.title]
-        for title in frameworks:
-            row = next((row for name, row in panel.pairs if name.title == title), None)
-            against = row.against if row else None
-            cells.append(f"{sign if against.leads else ''}{percent(against.ratio.value)}" if against else "")
-        lines.append(cells)
+        sign, cells = "● " if len(leaders(panel)) == 1 else "◐ ", dict.fromkeys(frameworks, "")
+        for name, row in reversed(panel.pairs):  # the fastest case of a framework last
+            if against := row.against:
+                cells[name.title] = f"{sign if against.leads else ''}{percent(against.ratio.value)}"
+        lines.append([panel.title, *cells.values()])
     heads = ["Comparison", *frameworks]
     words = "● leads, ◐ shares the lead; the fastest case of each framework, in % of the fastest."
-    return joined([table("All comparisons", heads, Body(lines)), note(words)])
+    return joined([table("All comparisons", heads, lines), note(words)])
 
 
 def cases(report: Report) -> Section:
@@ -109,18 +102,15 @@ def cases(report: Report) -> Section:
     count = len(report.rows)
     heads = "Case | samples/s! | 95 % interval- | of the fastest^ | 95 % interval- | ms a step-"
     heads += " | of peak-" * report.peaks + " | proof: error of its bound-"
-    bodies, left = [], SHOWN
-    for title, lines in _lines(report):
-        if left > 0:
-            bodies.append(Body(lines[:left], title))
-        left -= len(lines)
+    shown = islice(_lines(report), SHOWN)
+    bodies = [Body([line for _, line in lines], panel.title) for panel, lines in groupby(shown, lambda each: each[0])]
     words = {"type": "search", "name": "q", "placeholder": "Filter: jax alexnet"}
     search = tag("input", aria_label="Filter the cases", aria_controls="listed", **words)
     said = tag("output", f"{count} shown" if count <= SHOWN else f"{SHOWN} of {count} shown")
     copy = tag("button", "Copy as CSV", type="button", data_copy="listed")
     pieces = 0 if report.single else -(-max(count - SHOWN, 0) // PIECE)
     form = tag("form", search, said, copy, role="search", data_pieces=pieces, data_count=count)
-    head = tag("div", tag("h2", f"All {count} cases" if count > 1 else "The case"), form, class_="head")
+    head = tag("div.head", tag("h2", f"All {count} cases" if count > 1 else "The case"), form)
     seen = {mark for row in report.rows for mark in row.marks} - report.shared_marks
     marks = [
         note(first, "; ".join(f"{mark}: {meaning(mark)}" for mark in sorted(several)), ".")
@@ -130,9 +120,10 @@ def cases(report: Report) -> Section:
     return Section("cases", "", [head, table("All cases", heads, *bodies, id_="listed"), marks])
 
 
-def _lines(report: Report) -> Iterator[tuple[str, list[Line]]]:
+def _lines(report: Report) -> Iterator[tuple[Panel, Line]]:
     for panel in by_group(report.rows):
-        yield panel.title, [_line(report, name, row) for name, row in panel.pairs]
+        for name, row in panel.pairs:
+            yield panel, _line(report, name, row)
 
 
 def _line(report: Report, name: Name, row: Row) -> Line:
@@ -143,12 +134,12 @@ def _line(report: Report, name: Name, row: Row) -> Line:
         sign, kind = ("✓", "good") if proof.passed else ("✗", "bad")
         proven = [tag("span", sign, class_=kind), f" {part}"]
     elif row.processes and not report.imported:
-        proven = tag("span", "✗ none", class_="bad")
+        proven = tag("span.bad", "✗ none")
     within = ""
     if against:
         within = f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
         within = "reference" if against.fastest == row.id else within
-    cells: list[Content] = [report.head(name, row)]
+    cells: Cells = [report.head(name, row)]
     cells.append(number(rate.value) if rate else small(row.outcome if row.outcome != "ok" else "–"))
     cells.append(f"{number(rate.low)} … {number(rate.high)}" if rate and rate.scatters else "")
     cells += [percent(against.ratio.value) if against else "", within]
@@ -162,22 +153,22 @@ def pieces(report: Report) -> Iterator[tuple[str, str]]:
     if len(report.rows) <= SHOWN:
         return
     kinds = ["strong", "low", "led", "low", "low", *["low"] * report.peaks, "low"]
-    flat = [(title, line) for title, lines in _lines(report) for line in lines][SHOWN:]
+    flat = list(_lines(report))[SHOWN:]
     for index, first in enumerate(range(0, len(flat), PIECE)):
         rows = []
-        for title, line in flat[first : first + PIECE]:
+        for panel, line in flat[first : first + PIECE]:
             cells = [tag("td", cell, class_=kind) for cell, kind in zip(line.cells[1:], kinds, strict=True)]
-            rows.append([title, line.kind, line.of, str(joined([tag("th", line.cells[0], scope="row"), cells]))])
+            rows.append([panel.title, line.kind, line.of, str(joined([tag("th", line.cells[0], scope="row"), cells]))])
         content = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)  # of a file: no `</script>` ends it
         yield f"cases-{index}.js", f"stagebench.cases({content});\n"
 
 
 def _trust(report: Report) -> Markup:
     """Return the line that says how far the title may be trusted."""
-    items: list[Content] = []
+    items: Cells = []
     passed, proven = report.proven()
     if proven:
-        sign = tag("i", "✓", class_="good") if passed else tag("i", "✗", class_="bad")
+        sign = tag("i.good", "✓") if passed else tag("i.bad", "✗")
         items.append([sign, tag("a", proven, href=report.to("proofs"))])
     if processes := report.processes():
         items.append([tag("i", "±"), tag("a", "95 % intervals", href=report.to("method")), f" of {processes}"])
@@ -186,24 +177,20 @@ def _trust(report: Report) -> Markup:
         gpus = f", {counted(len(host.machine.gpus), 'GPU')}" if host.machine.gpus else ""
         cores = f"{host.machine.cpu or name}, {host.cores or host.cores_installed or '?'} cores{gpus}"
         items.append([tag("i", "▣"), tag("a", cores, href=report.to("machine"))])
-    return tag("ul", [tag("li", item) for item in items], class_="trust")
+    return listing(items, "ul.trust")
 
 
-def _warnings(report: Report) -> list[Markup]:
-    progress = report.progress
-    found: list[Markup] = []
+def _warnings(report: Report) -> Iterator[Markup]:
     if report.imported:
-        return found
-    if not progress.complete:
-        given = f"The time that the command gave, --for {progress.given}, is over"
-        words = given if progress.given else "The run is incomplete"
-        found.append(note(f"{words}: the same command measures the others."))
+        return
+    if not report.progress.complete:
+        given = f"The time that the command gave, --for {report.progress.given}, is over"
+        words = given if report.progress.given else "The run is incomplete"
+        yield note(f"{words}: the same command measures the others.")
     undecided, every = sum(not leaders(panel) for panel in report.groups), len(report.groups)
-    if undecided and progress.complete:
+    if undecided and report.progress.complete:
         where = f" in {undecided} of {every} comparisons" if undecided < every else ""
         more = [tag("code", word) for word in ("--until 3%", "processes = 5", "[sampling]")]
-        found.append(
-            note(f"No verdict{where}: add rounds with ", more[0], ", or set ", more[1], " under ", more[2], ".")
-        )
-    unused = unused_records(report.folder)
-    return [*found, note(f"{unused}.")] if unused else found
+        yield note(f"No verdict{where}: add rounds with ", more[0], ", or set ", more[1], " under ", more[2], ".")
+    if unused := unused_records(report.folder):
+        yield note(f"{unused}.")

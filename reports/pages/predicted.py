@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, folded, mark, note, table, tag
+from reports.charts.html import Body, Cells, Content, folded, listing, mark, note, table, tag
 from reports.pages.run import Report, Section
 from reports.pages.scaling import wrong_model
 from suite.analysis.panels import devices
@@ -30,7 +30,7 @@ def predicted(report: Report) -> Section | None:
     if not answers and not refused:
         return None
     tested = [answer for answer in answers if answer.sizes]
-    body: list[Content] = []
+    body: Cells = []
     bad = mark("wrong", "more than 10 % away from what was measured", bad=True)
     bodies = []
     for answer in tested:
@@ -48,7 +48,7 @@ def predicted(report: Report) -> Section | None:
         words = "This run has measured nothing on more devices than the model was fitted to"
         body.append(tag("p", f"{words}: nothing says how good its predictions are."))
     if refused:
-        body.append(folded("Not predicted", tag("ul", [tag("li", why) for why in refused])))
+        body.append(folded("Not predicted", listing(refused)))
     title, also = headline(tested, bool(answers))
     return Section("predicted", title, body, also, [f"{title}."] if tested else [], _DEFINITIONS, "Predicted")
 
@@ -62,17 +62,14 @@ _DEFINITIONS = (
 
 def headline(tested: Sequence[Answer], fitted: bool) -> tuple[str, str]:
     """Return how far the predictions were off."""
-    found = sorted(
-        abs(error) for answer in tested for one in answer.predictions if (error := answer.error(one)) is not None
-    )
+    errors = (answer.error(one) for answer in tested for one in answer.predictions)
+    found = sorted(abs(error) for error in errors if error is not None)
     if not found:
         return ("Nothing tests the model’s predictions" if fitted else "Nothing of this run can be predicted"), ""
     if len(found) == 1:
         return f"The prediction is off by {share(found[0])}", ""
-    return (
-        f"{len(found)} predictions are off by {share(found[-1])} at most",
-        f"Half of them by {share(found[(len(found) - 1) // 2])} or less.",
-    )
+    half = f"Half of them by {share(found[(len(found) - 1) // 2])} or less."
+    return f"{len(found)} predictions are off by {share(found[-1])} at most", half
 
 
 def what_if(report: Report) -> Section | None:
@@ -93,9 +90,9 @@ def what_if(report: Report) -> Section | None:
         fields[name] = [tag("input", type="range", name=name, **ends), tag("output")]
     words = {"speed": "device speed"}
     controls = [tag("label", tag("span", words.get(name, name)), field) for name, field in fields.items()]
-    figure = tag("figure", tag("div", class_="area", style="--h:260px", aria_hidden="true"), class_="panel")
+    figure = tag("figure.panel", tag("div.area", style="--h:260px", aria_hidden="true"))
     data = tag("script", Markup(content), type="application/json", id="grid")
-    body = [tag("form", controls, class_="controls", id="controls"), tag("p", role="status", id="answer"), figure, data]
+    body = [tag("form.controls", controls, id="controls"), tag("p", role="status", id="answer"), figure, data]
     axes = "Both axes are logarithmic; thin: ideal; dashed: as fitted; grey dots: measured."
     body.append(note(f"Computed by stagebench predict. {axes}"))
     return Section("what_if", "What if the link, the exchange or the device were others?", body)

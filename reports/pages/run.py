@@ -4,19 +4,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, TypeVar
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, folded, joined, mark, note, small, tag
+from reports.charts.html import Body, Cells, Content, folded, joined, mark, note, small, tag
 from reports.charts.html import Entry as Line
 from reports.charts.lines import Lines
 from reports.charts.rows import Entry, Rows, bar, linear, top
 from suite.analysis.comparability import DISQUALIFYING, meaning
-from suite.analysis.panels import SHOWN, Name, Panel
+from suite.analysis.panels import SHOWN, Name, Panel, labels
 from suite.analysis.rows import Row
 from suite.analysis.standing import Standing
 from suite.analysis.stats import Interval
 from suite.analysis.wording import bracketed, number
+from suite.contracts.case import Case
 from suite.plan.text import values_of
 from suite.predict.from_run import beside_measured
 from suite.predict.prediction import Answer
@@ -106,14 +108,12 @@ class Report(Standing):
         self, panels: Iterable[Panel], cells: Callable[[Row], Sequence[Content]], marked: bool = True
     ) -> list[Body]:
         """Return a table's lines by panel; `cells` gives what follows a case's name."""
-        return [
-            Body(
-                [Line([self.head(name, row, marked), *cells(row)], of=row.case.adapter) for name, row in panel.pairs],
-                panel.title,
-                panel.common,
-            )
-            for panel in panels
-        ]
+        bodies = []
+        for panel in panels:
+            named_rows = ((self.head(name, row, marked), row) for name, row in panel.pairs)
+            lines = [Line([head, *cells(row)], of=row.case.adapter) for head, row in named_rows]
+            bodies.append(Body(lines, panel.title, panel.common))
+        return bodies
 
     def entry(
         self, name: Name, row: Row, track: Markup, value: str, words: str, share: str = "", kind: str = ""
@@ -138,18 +138,18 @@ class Report(Standing):
             entries.append(self.entry(name, row, bar(scale, found, shade), value, words, kind=kind))
         shades = {shade for *_, shade in drawn}
         used = {shade: word for shade, word in (key or {}).items() if shade in shades}
-        return Rows(title, setting, scale, entries, unit, unit, used, warning=warning)
+        return Rows(title, setting, scale, entries, unit, unit, key=used, warning=warning)
 
     def marks(self, row: Row) -> Markup:
         words = [mark_ for mark_ in row.marks if mark_ not in self.shared_marks]
         return joined([mark(word, meaning(word), word in DISQUALIFYING) for word in words])
 
-    def drawn(self, section: str, charts: Iterable[Chart]) -> Markup:
+    def drawn(self, section: str, charts: Iterable[Chart | None]) -> Markup:
         """Return panels side by side. Each chart is also a file, whose name is its section and its setting."""
-        figures = [chart.html(self._file(section, chart)) for chart in charts]
+        figures = [chart.html(self._file(section, chart)) for chart in charts if chart]
         return tag("div", figures, class_="panels three" if len(figures) == 3 else "panels") if figures else Markup()
 
-    def few(self, section: str, charts: Sequence[Chart], drawn: int, what: str = "charts") -> list[Content]:
+    def few(self, section: str, charts: Sequence[Chart], drawn: int, what: str = "charts") -> Cells:
         """Return the first `drawn` panels; the others are folded away."""
         rest = charts[drawn:]
         more = folded(f"{len(rest)} more {what}", self.drawn(section, rest)) if rest else None
@@ -171,3 +171,24 @@ class Report(Standing):
 
 
 Maker = Callable[[Report], Section | None]
+
+
+class OfCase(Protocol):
+    """A row, or several of one case."""
+
+    @property
+    def case(self) -> Case: ...
+
+
+T = TypeVar("T", bound=OfCase)
+
+
+def named(things: Iterable[T], **changes: object) -> list[tuple[Name, T]]:
+    """Return each with a name that tells its case, after the changes, from the others'."""
+    things = list(things)
+    return list(zip(labels([one.case.on(**changes) for one in things]), things, strict=True))
+
+
+def of_cases(count: int, every: int) -> str:
+    """Return "3 of 5 cases", "Both cases", "All 5 cases"."""
+    return f"{count} of {every} cases" if count < every else "Both cases" if every == 2 else f"All {every} cases"

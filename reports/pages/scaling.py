@@ -1,15 +1,15 @@
 """Speed over devices: which strategies gain from more of them, against the ideal and what a model predicts."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, joined, note, small, table, tag
+from reports.charts.html import Body, Cells, Content, joined, measured, note, small, table, tag
 from reports.charts.html import Entry as TableLine
 from reports.charts.lines import Line, Lines
 from reports.charts.rows import Rows, interval, linear, top
-from reports.pages.run import Chart, Report, Section
+from reports.pages.run import Chart, Report, Section, of_cases
 from suite.analysis.comparability import SHARED_GPUS
 from suite.analysis.panels import SHOWN, Name, Panel, by_group, by_network, devices, for_charts, labels
 from suite.analysis.panels import title as named
@@ -17,19 +17,12 @@ from suite.analysis.rows import Row, Scaling
 from suite.analysis.scaling import trainings
 from suite.analysis.stats import Interval
 from suite.analysis.wording import bracketed, listed, number, percent, share
-from suite.analysis.wording import interval as ends
 from suite.contracts.case import Case, Placement
 from suite.predict.prediction import Answer
 
 Place = tuple[int, int]  # nodes, devices on each
-
-
-@dataclass(frozen=True)
-class Series:
-    """A strategy with its one-device baseline, within a node or over nodes, the same batch per device or in all."""
-
-    name: Name
-    rows: Sequence[Row]  # the baseline first
+# A strategy, its one-device baseline first, within a node or over nodes, the same batch per device or in all.
+Series = tuple[Name, Sequence[Row]]
 
 
 def scaling(report: Report) -> Section | None:
@@ -39,18 +32,14 @@ def scaling(report: Report) -> Section | None:
     if not scaled:
         return Section("scaling", "No case has a baseline on one device", at_places) if at_places else None
     shown = scaled[:SHOWN]
-    body: list[Content] = [report.cut(scaled, "cases with a baseline"), wrong_model(report)]
+    body: Cells = [report.cut(scaled, "cases with a baseline"), wrong_model(report)]
     body.append(report.drawn("scaling", _charts(report, shown)))
     if any(answer.sizes for answer in report.predicted[0]):
         model = "Dashed: predicted by a model that was fitted to the fewest devices; "
         body.append(note(model, tag("a", "Predicted", href=report.to("predicted")), " has the errors."))
     body += [_table(report, shown), at_places]
-    lonely = [
-        row.case.label
-        for row in report.fast
-        if row.several_devices and not row.scaling and SHARED_GPUS not in row.marks
-    ]
-    if lonely:
+    alone = (row for row in report.fast if row.several_devices and not row.scaling)
+    if lonely := [row.case.label for row in alone if SHARED_GPUS not in row.marks]:
         more = f" and {len(lonely) - SHOWN} more" if len(lonely) > SHOWN else ""
         body.append(note(f"Without a baseline in this run: {'; '.join(lonely[:SHOWN])}{more}."))
     title, also = headline(scaled)
@@ -79,26 +68,29 @@ def _gains(row: Row) -> bool:
 
 def headline(scaled: Sequence[Row]) -> tuple[str, str]:
     """Return who gains beyond doubt from more devices, of the rows on the most devices."""
-    most = max(row.case.placement.device_count for row in scaled)
-    every = [row for row in scaled if row.case.placement.device_count == most]
+    most = max(map(_devices, scaled))
+    every = [row for row in scaled if _devices(row) == most]
     rows = [row for row in every if row.sound] or every
     where = "a second device" if most == 2 else f"{most} devices"
     best = max(rows, key=lambda row: speed_up(row).value)
-    (name,), times = labels([best.case]), number(speed_up(best).value)
-    far = f"{name.words} comes nearest to ideal: {times} of {most} times, {best.case.workload}."
-    sure = [row for row in rows if _gains(row)]
+    name, times = labels([best.case])[0].words, number(speed_up(best).value)
+    far = f"{name} comes nearest to ideal: {times} of {most} times, {best.case.workload}."
     if all(row.scaling and row.scaling.efficiency.processes < 2 for row in rows):
         return f"No verdict yet on {where}", far
     if len(rows) == 1:
-        return f"{name.words} is {times} times as fast on {devices(most)}", ""
-    if not sure or len(sure) == len(rows):
-        whole = "Both cases" if len(rows) == 2 else f"All {len(rows)} cases"
-        return f"{f'{whole} gain' if sure else 'No case gains'} from {where}", far
+        return f"{name} is {times} times as fast on {devices(most)}", ""
+    sure = [row for row in rows if _gains(row)]
+    if not sure:
+        return f"No case gains from {where}", far
     who, everyone = (list(dict.fromkeys(named(row.case.adapter) for row in of)) for of in (sure, rows))
-    gain = f"{len(sure)} of {len(rows)} cases gain"
-    if len(who) <= 3 and len(who) < len(everyone):
+    gain = f"{of_cases(len(sure), len(rows))} gain"
+    if len(sure) < len(rows) and len(who) <= 3 and len(who) < len(everyone):
         gain = f"Only {listed(who)} gain{'s' * (len(who) == 1)}"
     return f"{gain} from {where}", far
+
+
+def _devices(row: Row) -> int:
+    return row.case.placement.device_count
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
@@ -111,12 +103,9 @@ def series_of(rows: Sequence[Row]) -> list[Series]:
             baseline = known[row.scaling.baseline_id]
             at = (baseline.id, row.case.strategy, of_a_node(row.case), row.case.scaling, in_parts.get(row.id))
             found.setdefault(at, [baseline]).append(row)
-    called = labels([_placeless(group[-1].case) for group in found.values()])
-    made = []
-    for name, group in zip(called, found.values(), strict=True):
-        full = Name(name.title, on_nodes(name.detail, of_a_node(group[-1].case)))
-        made.append(Series(full, sorted(group, key=lambda row: row.case.placement.device_count)))
-    return made
+    groups = [sorted(group, key=_devices) for group in found.values()]
+    called = labels([_placeless(group[-1].case) for group in groups])
+    return [(on_nodes(name, of_a_node(group[-1].case)), group) for name, group in zip(called, groups, strict=True)]
 
 
 def of_a_node(case: Case) -> int:
@@ -125,14 +114,14 @@ def of_a_node(case: Case) -> int:
     return place.devices_per_node if place.nodes > 1 else 0
 
 
-def on_nodes(name: str, count: int) -> str:
+def on_nodes(name: Name, count: int) -> Name:
     """Return the name of a series with the devices of each of its nodes; 0: one node."""
-    return " · ".join(filter(None, [name, f"{devices(count)} per node" if count else ""]))
+    return name._replace(detail=" · ".join(filter(None, [name.detail, f"{devices(count)} per node" if count else ""])))
 
 
 def _placeless(case: Case) -> Case:
     batch = case.batch if case.scaling == "weak" else case.global_batch
-    return replace(case, batch=batch, placement=Placement(device=case.placement.device, threads=case.placement.threads))
+    return case.on(batch=batch, placement=Placement(device=case.placement.device, threads=case.placement.threads))
 
 
 def _charts(report: Report, scaled: Sequence[Row]) -> list[Chart]:
@@ -142,18 +131,17 @@ def _charts(report: Report, scaled: Sequence[Row]) -> list[Chart]:
     found: list[Chart] = []
     for panel in panels:
         every = series_of(panel.rows)
-        if any(len(one.rows) > 2 for one in every):
+        if any(len(rows) > 2 for _, rows in every):
             found += [_multiple(panel, one, every, report.predicted[0]) for one in every]
         else:
-            rows = [row for row in panel.rows if row.scaling]
-            found += [speed_ups(report, group) for group in by_group(rows)]
+            found += [speed_ups(report, group) for group in by_group(row for row in panel.rows if row.scaling)]
     return found
 
 
 def speed_ups(report: Report, panel: Panel) -> Rows:
     """Return the speed-ups of rows on as many devices, the largest first."""
     pairs = sorted(panel.pairs, key=lambda pair: -speed_up(pair[1]).value)
-    most = pairs[0][1].case.placement.device_count
+    most = _devices(pairs[0][1])
     scale = linear(max(most, top(speed_up(row) for _, row in pairs)), "×", strong=(1.0, float(most)))
     entries = []
     for name, row in pairs:
@@ -168,20 +156,19 @@ def card(report: Report) -> Rows | None:
     """Return the speed-ups of the comparison with the most of them."""
     panels = for_charts(by_group(row for row in report.rows if row.scaling))
     panels = [panel for panel in panels if len(panel.rows) > 1 or len(panels) == 1]
-    if not panels:
-        return None
-    most = max(panels, key=lambda panel: (len(panel.rows), panel.rows[0].case.placement.device_count))
-    return replace(speed_ups(report, most), more=("Scaling", report.to("scaling")))
+    most = max(panels, key=lambda panel: (len(panel.rows), _devices(panel.rows[0])), default=None)
+    return replace(speed_ups(report, most), more=("Scaling", report.to("scaling"))) if most else None
 
 
 def _multiple(panel: Panel, one: Series, every: Sequence[Series], predicted: Sequence[Answer]) -> Lines:
     """Return a series in front of the others, with its ideal and its prediction."""
-    counts = [row.case.placement.device_count for row in one.rows]
-    base, last = one.rows[0].speed, one.rows[-1]
+    (name, rows), counts = one, list(map(_devices, one[1]))
+    base, last = rows[0].speed, rows[-1]
     ups = f"{number(last.speed / base)}× of {counts[-1] // counts[0]}"
     lines = [Line("ideal", counts, [base * count / counts[0] for count in counts], kind="ideal")]
-    lines += [*(_line(other, "rest", "") for other in every if other is not one), _line(one, "lead", ups)]
-    ids = {row.id for row in one.rows if row.several_devices}
+    lines += [Line("", list(map(_devices, of)), [row.speed for row in of]) for _, of in every if of is not rows]
+    lines.append(Line.of(ups, counts, [row.rate for row in rows], "lead", 2.0))
+    ids = {row.id for row in rows if row.several_devices}
     for answer in predicted:
         asked = answer.asked
         if not ids.isdisjoint(asked.cases) and asked.fitted_to is not None and answer.sizes:
@@ -189,23 +176,13 @@ def _multiple(panel: Panel, one: Series, every: Sequence[Series], predicted: Seq
             rates = [asked.measured[asked.fitted_to].value, *(found.rate for found in answer.predictions)]
             low, high = ([None, *(found.rates[end] for found in answer.predictions)] for end in (0, 1))
             bad = any(answer.wrong(found) for found in answer.predictions)
-            name, kind = ("predicted: wrong", "predicted bad") if bad else ("predicted", "predicted")
-            lines.append(Line(name, sizes, rates, low, high, kind, dots=True))
+            said, kind = ("predicted: wrong", "predicted bad") if bad else ("predicted", "predicted")
+            lines.append(Line(said, sizes, rates, low, high, kind, dots=True))
     exposed = last.budget.exposed_share if last.budget else None
-    title = f"{one.name.words}: {ups}" + (f", exchange {percent(exposed)}" if exposed is not None else "")
-    setting = " · ".join(filter(None, [panel.title, one.name.words, f"batch {last.case.batch}"]))
-    ticks = {float(count): str(count) for count in counts}
+    title = f"{name.words}: {ups}" + (f", exchange {percent(exposed)}" if exposed is not None else "")
+    setting = " · ".join(filter(None, [panel.title, name.words, f"batch {last.case.batch}"]))
     note_ = "Super-linear: check the baseline." if last.scaling and last.scaling.super_linear else ""
-    return Lines(title, setting, lines, "devices", "samples/s", "x", ticks=ticks, warning=panel.warning, note=note_)
-
-
-def _line(one: Series, kind: str, name: str) -> Line:
-    rates = [row.rate for row in one.rows if row.rate]
-    counts = [row.case.placement.device_count for row in one.rows if row.rate]
-    if kind == "rest":
-        return Line(name, counts, [rate.value for rate in rates], kind=kind)
-    highs = [min(rate.high, 2 * rate.value) for rate in rates]
-    return Line(name, counts, [rate.value for rate in rates], [rate.low for rate in rates], highs, kind, dots=True)
+    return Lines(title, setting, lines, "devices", "samples/s", "x", ticks=counts, warning=panel.warning, note=note_)
 
 
 def wrong_model(report: Report) -> Markup | None:
@@ -213,7 +190,7 @@ def wrong_model(report: Report) -> Markup | None:
     verdicts = [answer.wrong(one) for answer in report.predicted[0] for one in answer.predictions]
     wrong = verdicts.count(True)
     words = f"{wrong} of {len(verdicts)} predictions {'is' if wrong == 1 else 'are'} more than 10 % away from what was "
-    return tag("p", tag("strong", "The model is wrong here: "), f"{words}measured.", class_="bad") if wrong else None
+    return tag("p.bad", tag("strong", "The model is wrong here: "), f"{words}measured.") if wrong else None
 
 
 def _table(report: Report, scaled: Sequence[Row]) -> Markup:
@@ -226,7 +203,7 @@ def _table(report: Report, scaled: Sequence[Row]) -> Markup:
         for name, row in panel.pairs:
             assert row.scaling
             base = tag("small", f"one device: {number(row.scaling.baseline_rate)}", title=row.scaling.baseline_label)
-            cells: list[Content] = [[report.head(name, row), base], place_words(place_of(row.case)), number(row.speed)]
+            cells: Cells = [[report.head(name, row), base], place_words(*place_of(row.case)), number(row.speed)]
             cells += [number(speed_up(row).value), _reached(row.scaling)]
             cells += [share(row.budget.exposed_share if row.budget else None), _reached(row.over_nodes)][: 1 + nodes]
             lines.append(TableLine(cells, of=row.case.adapter))
@@ -237,9 +214,8 @@ def _table(report: Report, scaled: Sequence[Row]) -> Markup:
 def _reached(found: Scaling | None) -> Content:
     if found is None:
         return ""
-    within = small(ends(found.efficiency, share)) if found.efficiency.scatters else None
-    super_linear = tag("span", "super-linear: check the baseline", class_="mark bad") if found.super_linear else None
-    return joined([share(found.efficiency.value), within, super_linear])
+    super_linear = tag("span.mark.bad", "super-linear: check the baseline") if found.super_linear else None
+    return [measured(found.efficiency, share), super_linear]
 
 
 def place_of(case: Case) -> Place:
@@ -247,8 +223,7 @@ def place_of(case: Case) -> Place:
     return case.placement.nodes, case.placement.devices_per_node
 
 
-def place_words(place: Place) -> str:
-    nodes, count = place
+def place_words(nodes: int, count: int) -> str:
     return f"{nodes} nodes of {count}" if nodes > 1 else devices(count)
 
 
@@ -262,7 +237,7 @@ def at_a_glance(report: Report, panels: Iterable[Panel], least: int = 2) -> Mark
     for panel in panels:
         lines = [[report.head(name), *(_speed(cells.get(place)) for place in places)] for name, cells in _lines(panel)]
         bodies.append(Body(lines, panel.title, panel.common))
-    heads, title = ["samples/s", *(f"{place_words(place)}!" for place in places)], "All speeds at a glance"
+    heads, title = ["samples/s", *(f"{place_words(*place)}!" for place in places)], "All speeds at a glance"
     words = note("A star: not compared with other frameworks. Small numbers: efficiency.")
     return joined([tag("h3", title), table(title, heads, *bodies), words])
 
@@ -270,8 +245,8 @@ def at_a_glance(report: Report, panels: Iterable[Panel], least: int = 2) -> Mark
 def _speed(row: Row | None) -> Content:
     if row is None:
         return ""
-    star = tag("span", " *", class_="bad", title=f"not compared: {', '.join(row.marks)}") if not row.sound else None
-    return joined([number(row.speed), star, small(share(row.scaling.efficiency.value)) if row.scaling else None])
+    star = tag("span.bad", " *", title=f"not compared: {', '.join(row.marks)}") if not row.sound else None
+    return [number(row.speed), star, small(share(row.scaling.efficiency.value)) if row.scaling else None]
 
 
 def _lines(panel: Panel) -> list[tuple[Name, dict[Place, Row]]]:
@@ -294,4 +269,4 @@ def _lines(panel: Panel) -> list[tuple[Name, dict[Place, Row]]]:
 
 def anywhere(case: Case) -> Case:
     """Return the case without its place, rate and passes: what a strategy on one device and on many have in common."""
-    return replace(_placeless(case), lr=0.0, passes=())
+    return _placeless(case).on(lr=0.0, passes=())

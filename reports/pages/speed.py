@@ -1,25 +1,24 @@
-"""Speeds in exact numbers, the spread of their steps, and what the best configuration of each framework gains."""
+"""Speeds in exact numbers, the spread of steps, the time to the first one, and what the best configurations gain."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
-from markupsafe import Markup
 
-from reports.charts.html import Body, Content, folded, measured, note, small, table, tag
-from reports.charts.rows import Rows, box, interval, linear, logarithmic
+from reports.charts.html import Body, Cells, folded, listing, measured, note, small, table, tag
+from reports.charts.rows import Rows, box, interval, linear, logarithmic, stack
 from reports.imports.programs import notes_of
 from reports.pages.run import Report, Section
 from suite.analysis.best import USUAL, Best, Contest, contests, settings, usual_of
 from suite.analysis.comparability import DISQUALIFYING
-from suite.analysis.panels import SHOWN, Name, Panel, by_group, for_charts, title
+from suite.analysis.panels import SHOWN, Name, Panel, by_group, devices, for_charts, title
 from suite.analysis.rows import Row
 from suite.analysis.stats import Values, outliers
 from suite.analysis.wording import in_words, milliseconds, number, percent
-from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
-from suite.text import grouped
+from suite.text import counted, grouped
 
+STARTUP = {"io": "loading", "h2d": "building", "forward": "compiling", "update": "a step"}  # Startup, by shade
 FILE = "best.toml"  # next to the pages, where a run has compared configurations
 
 
@@ -28,29 +27,40 @@ def speeds(report: Report) -> Section | None:
     if not report.fast:
         return None
     panels, imported = by_group(report.fast[:SHOWN]), report.imported
-    charts = [_speeds(report, panel) for panel in for_charts(panels) if len(panel.rows) > 1 or imported]
-    body: list[Content] = [report.cut(report.fast, "cases with a speed"), report.drawn("speeds", charts)]
-    aside = list(_aside(report.fast))
-    body += [tag("h3", "Not compared"), tag("ul", aside)] if aside and not imported else []
+    body: Cells = [report.cut(report.fast, "cases with a speed")]
+    charts = (_speeds(report, panel) for panel in for_charts(panels) if len(panel.rows) > 1 or imported)
+    body.append(report.drawn("speeds", charts))
+    left = [row for row in report.fast if not (row.sound or imported)]
+    aside = []
+    for marks, those in grouped(left, lambda row: tuple(mark for mark in row.marks if mark in DISQUALIFYING)).items():
+        reason = "; ".join(f"{mark}: {DISQUALIFYING[mark]}" for mark in marks)
+        names = "; ".join(f"{row.case.label} with {number(row.speed)} samples/s" for row in those)
+        aside.append(f"{reason}: {names}.")
+    body += [tag("h3", "Not compared"), listing(aside)] if aside else []
+    joules, peaks = any(row.joules_per_sample for row in report.fast), report.peaks and not imported
     heads = "Case | samples/s! | per device"
     heads += " | source<" if imported else " | of the fastest | verdict< | processes"
-    joules = any(row.joules_per_sample for row in report.fast)
-    heads += " | of peak-" * (report.peaks and not imported) + " | J a sample-" * joules
+    heads += " | of peak-" * peaks + " | J a sample-" * joules
 
-    def cells(row: Row) -> list[Content]:
-        found = _cells(row, imported, report.peaks)
+    def cells(row: Row) -> Cells:
+        found: Cells = [measured(row.rate), number(row.rate_per_device.value if row.rate_per_device else None)]
+        against, ratio, verdict = row.against, None, "nothing to compare with" if row.comparable else "not compared"
+        if against:
+            verdict = against.verdict.partition(":")[0]
+            within = f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
+            ratio = [percent(against.ratio.value), small(within)] if against.fastest != row.id else None
+        found += [row.reason] if imported else [ratio, verdict, f"{len(row.measured)} of {row.case.sampling.processes}"]
+        found += [percent(row.utilisation) if row.utilisation else ""] * peaks
         return found + [number(row.joules_per_sample) if row.joules_per_sample else ""] * joules
 
     body.append(table("Samples per second", heads, *report.bodies(panels, cells)))
-    fastest = max(report.fast, key=lambda row: row.speed if row.sound or imported else 0.0)
-    headline = f"{number(fastest.speed)} samples/s"
+    headline = f"{number(max(row.speed * (row.sound or imported) for row in report.fast))} samples/s"
     if len(report.fast) > 1:
         headline = f"{number(min(row.speed for row in report.fast))} to {headline}"
     if imported:
         also = "As other programs printed them; stagebench measured none of this and can verify none of it."
         return Section("speeds", headline, [[note(words) for words in notes_of(report.folder)], *body], also)
-    many = "s" * (len(report.fast) > 1)
-    also = f"{len(report.fast)} case{many}, all devices together; small numbers: 95 % intervals."
+    also = f"{counted(len(report.fast), 'case')}, all devices together; small numbers: 95 % intervals."
     return Section("speeds", headline, body, also, definitions=_DEFINITIONS, name="Speed")
 
 
@@ -75,30 +85,6 @@ def _speeds(report: Report, panel: Panel) -> Rows:
     return report.bars(title, panel.title, drawn, warning=panel.warning)
 
 
-def _aside(rows: Iterable[Row]) -> Iterator[Markup]:
-    """Yield the rows with a speed that are not compared, by reason."""
-    left = (row for row in rows if not row.sound)
-    for marks, those in grouped(left, lambda row: tuple(mark for mark in row.marks if mark in DISQUALIFYING)).items():
-        reason = "; ".join(f"{mark}: {DISQUALIFYING[mark]}" for mark in marks)
-        names = "; ".join(f"{row.case.label} with {number(row.speed)} samples/s" for row in those)
-        yield tag("li", f"{reason}: {names}.")
-
-
-def _cells(row: Row, imported: bool, peak: bool) -> list[Content]:
-    found: list[Content] = [measured(row.rate), number(row.rate_per_device.value if row.rate_per_device else None)]
-    if imported:
-        return [*found, row.reason]
-    against, ratio = row.against, None
-    if against and against.fastest != row.id:
-        within = f"{against.ratio.low * 100:.0f} … {percent(against.ratio.high)}"
-        ratio = [percent(against.ratio.value), small(within)]
-    verdict = "nothing to compare with" if row.comparable else "not compared"
-    if against:
-        verdict = against.verdict.partition(":")[0]
-    found += [ratio, verdict, f"{len(row.measured)} of {row.case.sampling.processes}"]
-    return found + [percent(row.utilisation) if row.utilisation else ""] * peak
-
-
 def steps(report: Report) -> Section | None:
     """Return the spread of every native step."""
     timed = [row for row in report.rows if row.measured]
@@ -106,7 +92,7 @@ def steps(report: Report) -> Section | None:
         return None
     panels = by_group(timed[:SHOWN])
 
-    def cells(row: Row) -> list[Content]:
+    def cells(row: Row) -> Cells:
         seconds = all_steps(row)
         ends = map(milliseconds, quantiles(seconds, (0, 5, 50, 95, 100)))
         return [str(seconds.size), *ends, str(int(outliers(seconds).sum()))]
@@ -114,15 +100,17 @@ def steps(report: Report) -> Section | None:
     heads = "Case | steps | least | 5 % | median! | 95 % | most | outliers"
     whole = table("Step times", heads, *report.bodies(panels, cells, marked=False))
     body = [report.cut(timed, "cases with timed steps")]
-    body.append(report.drawn("steps", [_steps(report, panel) for panel in for_charts(panels)]))
+    body.append(report.drawn("steps", (_steps(report, panel) for panel in for_charts(panels))))
     body.append(folded("Milliseconds per step, slowest rank", whole))
-    tails = [quantiles(all_steps(row), (50, 95)) for panel in panels for row in panel.rows]
-    headline = f"1 step in 20 takes up to {number(max(high / middle for middle, high in tails))} times its median"
-    definitions = (
-        "Every native step of every process is kept. Boxes hold the middle half; dots are outliers "
-        "(beyond three interquartile ranges from the quartiles), which count in every number."
-    )
-    return Section("steps", headline, body, definitions=definitions, name="Step times")
+    most = max(high / low for row in timed[:SHOWN] for low, high in [quantiles(all_steps(row), (50, 95))])
+    title = f"1 step in 20 takes up to {number(most)} times its median"
+    return Section("steps", title, body, definitions=_STEPS, name="Step times")
+
+
+_STEPS = (
+    "Every native step of every process is kept. Boxes hold the middle half; dots are outliers "
+    "(beyond three interquartile ranges from the quartiles), which count in every number."
+)
 
 
 def _steps(report: Report, panel: Panel) -> Rows:
@@ -157,34 +145,36 @@ def best(report: Report) -> Section | None:
     found = contests(report.rows)
     if not found:
         return None
-    heads = (
-        "Strategy | samples/s! | default | fastest ÷ default! | verdict< | tried | fastest configuration< | remarks<"
-    )
-    bodies = []
+    bodies, answers = [], []
     for contest in found:
-        lines: list[list[Content]] = []
+        lines: list[Cells] = []
         for one in contest.winners:
             cells = [_called(one), measured(one.row.rate), number(one.default.speed)]
             cells += [measured(one.margin) if one.margin else "", one.verdict, str(one.tried)]
-            own = [remarks(one), report.marks(one.row)]
-            lines.append([*cells, ", ".join(configuration(one, one.row.case)), own])
+            lines.append([*cells, configuration(one), [remarks(one), report.marks(one.row)]])
         bodies.append(Body(lines, where_of(contest)))
-    charts = [chart for contest in found if (chart := _contest(report, contest))]
-    body = [report.drawn("best", charts), table("Best configurations", heads, *bodies)]
-    file = tag("a", FILE, href=FILE)
-    body.append(
-        note("The fastest of many is also the luckiest: the plan ", file, " measures winners and defaults again.")
-    )
+        said = (
+            f"{_called(one)} {number(one.rate)} samples/s with {configuration(one)}"
+            f"{f', {_margin(one)}' if one.margin else f': {one.verdict}'}"
+            for one in contest.winners
+        )
+        answers.append(f"{where_of(contest)}: {'; '.join(said)}.")
+    heads = "Strategy | samples/s! | default | fastest ÷ default! | verdict< | tried | fastest configuration<"
+    body = [report.drawn("best", (_contest(report, contest) for contest in found))]
+    body.append(table("Best configurations", f"{heads} | remarks<", *bodies))
+    luck = "The fastest of many is also the luckiest: the plan "
+    body.append(note(luck, tag("a", FILE, href=FILE), " measures winners and defaults again."))
     body.append(folded("The plan", tag("pre", plan_of(report, found))))
     title_, also = _headline(found)
-    answers = [f"{where_of(contest)}: {'; '.join(map(_answer, contest.winners))}." for contest in found]
     usual = ", ".join(f"{name} {value}" for name, value in USUAL.items())
-    definitions = (
-        "For each strategy, the fastest configuration that this run tried, against the default: what an ordinary "
-        f"user of the framework writes. The default is the case nearest to: {usual}, "
-        "with every knob at its default. Rows that may not be compared cannot win."
-    )
-    return Section("best", title_, body, also, answers, definitions, "Best configurations")
+    return Section("best", title_, body, also, answers, _BEST.format(usual=usual), "Best configurations")
+
+
+_BEST = (
+    "For each strategy, the fastest configuration that this run tried, against the default: what an ordinary "
+    "user of the framework writes. The default is the case nearest to: {usual}, "
+    "with every knob at its default. Rows that may not be compared cannot win."
+)
 
 
 def _headline(found: list[Contest]) -> tuple[str, str]:
@@ -224,18 +214,15 @@ def _contest(report: Report, contest: Contest) -> Rows | None:
 
 def card(report: Report) -> Rows | None:
     """Return the gains by tuning of the contest with the most frameworks."""
-    charts = [chart for contest in contests(report.rows) if (chart := _contest(report, contest))]
-    most = max(charts, key=lambda chart: len(chart.entries), default=None)
+    charts = (_contest(report, contest) for contest in contests(report.rows))
+    most = max(filter(None, charts), key=lambda chart: len(chart.entries), default=None)
     return replace(most, more=("Speed", report.to("best"))) if most else None
 
 
 def where_of(contest: Contest) -> str:
     """Return the network and the devices of a contest."""
-    first = contest.case
-    count = first.placement.device_count
-    where = f"{count} device{'s' * (count > 1)}"
-    if first.placement.nodes > 1:
-        where = f"{first.placement.nodes} nodes, {where}"
+    first, place = contest.case, contest.case.placement
+    where = f"{place.nodes} nodes, " * (place.nodes > 1) + devices(place.device_count)
     data = "synthetic data" if first.data == "synthetic" else f"{first.data_name} from {first.input.mode}"
     return f"{first.workload} on {data}, {where}"
 
@@ -244,11 +231,12 @@ def _called(one: Best) -> str:
     return f"{title(one.row.case.adapter)} {one.row.case.strategy}"
 
 
-def configuration(best: Best, case: Case) -> list[str]:
-    """Return the batch, and what sets a case apart from the default configuration, in words."""
-    usual, chosen = usual_of([best.default, best.row]), settings(case)
+def configuration(best: Best) -> str:
+    """Return the winner's batch, and what sets it apart from the default configuration, in words."""
+    usual, chosen, case = usual_of([best.default, best.row]), settings(best.row.case), best.row.case
     changed = [name for name, value in chosen.items() if usual.get(name) != value and name != "batch"]
-    return [f"batch {case.batch}", *(f"{name.removeprefix('knobs.')} {in_words(chosen[name])}" for name in changed)]
+    words = (f"{name.removeprefix('knobs.')} {in_words(chosen[name])}" for name in changed)
+    return ", ".join([f"batch {case.batch}", *words])
 
 
 def remarks(best: Best) -> str:
@@ -258,20 +246,14 @@ def remarks(best: Best) -> str:
         missing = " and ".join(name.removeprefix("knobs.") for name in best.unusual)
         notes.append(f"no case is known to have the default {missing}: compared with the nearest")
     if best.unequal_batches:
-        notes.append(
-            f"batches of {best.default.case.batch} and {best.row.case.batch} per device are compared by samples/s"
-        )
+        batches = f"{best.default.case.batch} and {best.row.case.batch}"
+        notes.append(f"batches of {batches} per device are compared by samples/s")
     if best.row.case.precision != best.default.case.precision:
         notes.append(f"{best.default.case.precision} is compared with {best.row.case.precision}")
     if best.skipped:
         marks = sorted({mark for row in best.skipped for mark in row.marks if mark in DISQUALIFYING})
         notes.append(f"{len(best.skipped)} not compared: {', '.join(marks)}")
     return "; ".join(notes)
-
-
-def _answer(one: Best) -> str:
-    margin = f", {_margin(one)}" if one.margin else f": {one.verdict}"
-    return f"{_called(one)} {number(one.rate)} samples/s with {', '.join(configuration(one, one.row.case))}{margin}"
 
 
 def _margin(one: Best) -> str:
@@ -297,3 +279,40 @@ def plan_of(report: Report, found: Iterable[Contest]) -> str:
     if any(block.case.workload in own for block in ordered):
         about += "\nKeep this file beside run.json, which has the networks."
     return plan_text("best", f"The best configurations of {name}", about, ordered, own)
+
+
+def startup(report: Report) -> Section | None:
+    """Return the seconds from a process's start to the end of its first step; None where no record has them."""
+    rows = [row for row in report.fast if row.startup]
+    if not rows:
+        return None
+
+    def chart(panel: Panel) -> Rows:
+        whole = {row.id: sum(row.startup or ()) for row in panel.rows}
+        scale, entries = linear(max(whole.values()), "s"), []
+        for name, row in panel.pairs:
+            parts = dict(zip(STARTUP, row.startup or (), strict=True))
+            words = ", ".join(f"{STARTUP[shade]} {number(seconds)} s" for shade, seconds in parts.items())
+            entries.append(report.entry(name, row, stack(scale, parts), number(whole[row.id]), words))
+        title = f"{number(min(whole.values()))} to {number(max(whole.values()))} s to the first step"
+        return Rows(title, panel.title, scale, entries, "s", "s to the first step", key=STARTUP, warning=panel.warning)
+
+    def cells(row: Row) -> Cells:
+        return [*map(number, row.startup or ()), number(sum(row.startup or ()))]
+
+    heads = "Case | loading, s | building, s | compiling, s | a step, s | to the first step, s!"
+    panels = by_group(rows[:SHOWN])
+    body = [report.cut(rows, "cases"), report.drawn("startup", map(chart, for_charts(panels)))]
+    body.append(table("Time to the first step", heads, *report.bodies(panels, cells)))
+    slowest = max(rows, key=lambda row: sum(row.startup or ()))
+    title = f"The first step ends after {number(sum(slowest.startup or ()))} s at most"
+    also = f"{slowest.case.label} is that slow."
+    return Section("startup", title, body, also, [f"{title}."], _STARTUP, "Time to the first step")
+
+
+_STARTUP = (
+    "Seconds of one process, each part on its slowest rank, the median over processes. Loading: the framework is "
+    "imported, the device set, ranks meet. Building: the network and its optimiser; tuned cases try candidates here. "
+    "Compiling: what the first native step takes beyond a measured one, such as XLA, torch.compile or tf.function. "
+    "Later steps of the warm-up may compile, too, and are not counted. A step: a measured one."
+)

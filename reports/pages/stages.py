@@ -1,12 +1,11 @@
 """The time of an iteration: each case's stages, its layers, and networks that several devices hold together."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, differing, folded, joined, listing, measured, note, small, table, tag
+from reports.charts.html import Body, Cells, differing, folded, joined, listing, measured, note, small, table, tag
 from reports.charts.html import Entry as Line
 from reports.charts.rows import Rows, cell_bar, key, linear, stack, swatch
 from reports.pages.run import Report, Section
@@ -18,7 +17,7 @@ from suite.analysis.rows import Row
 from suite.analysis.scaling import in_parts
 from suite.analysis.stats import LEVEL, NO_VERDICT, Interval, ratio
 from suite.analysis.wording import listed, mebibytes, memory, milliseconds, number, percent, range_of, share
-from suite.text import grouped
+from suite.text import counted, grouped
 from suite.worker.pass_kinds import STAGED
 
 WORDS = {"io": "read", "h2d": "copy", "communication": "exchange"}
@@ -40,26 +39,19 @@ def stages(report: Report) -> Section | None:
         return Section("stages", "No case has both its native and its staged pass", None) if asked else None
     panels = by_group(staged[:SHOWN])
     shown = for_charts(panels)
-    there = [stage for stage in PARTS if any(_seconds(row, stage) for row in staged)]
-    title, also = headline(row for panel in shown for row in panel.rows)
-    kinds = {stage: word(stage) for stage in there} | {"other": "not explained"}
+    drawn = [row for panel in shown for row in panel.rows]
+    kinds = {stage: word(stage) for stage in PARTS if any(_seconds(row, stage) for row in staged)}
+    kinds["other"] = "not explained"
+    title, also = headline(drawn)
     real = {"mark": "real step; paler beyond it: saved by fusing and overlapping"}
-    body: list[Content] = [report.cut(staged, "cases that were measured stage by stage"), key(kinds | real)]
-    body.append(report.drawn("stages", [_panel(report, panel) for panel in shown]))
-    if any(UNCLEAR in row.marks for panel in shown for row in panel.rows):
-        body.append(
-            note(
-                "Grey: the stages, measured one by one, explain that step badly; compare only its mark. "
-                "» The stages go on beyond the chart."
-            )
-        )
+    body: Cells = [report.cut(staged, "cases that were measured stage by stage"), key(kinds | real)]
+    body.append(report.drawn("stages", (_panel(report, panel) for panel in shown)))
+    if len(_explained(drawn)) < len(drawn):
+        badly = "Grey: the stages, measured one by one, explain that step badly; compare only its mark. "
+        body.append(note(badly, "» The stages go on beyond the chart."))
     body += [tag("h3", "Stage by stage, milliseconds"), _table(report, panels, kinds)]
-    body.append(
-        note(
-            "A group’s bars share one scale. Read, copy and exchange are what the real step waits for: "
-            "a value below zero is noise around none."
-        )
-    )
+    waits = "A group’s bars share one scale. Read, copy and exchange are what the real step waits for: "
+    body.append(note(waits, "a value below zero is noise around none."))
     return Section("stages", title, body, also, definitions=_DEFINITIONS, name="Stages")
 
 
@@ -75,70 +67,60 @@ _DEFINITIONS = (
 
 
 def _seconds(row: Row, stage: str) -> float:
-    return (getattr(row.budget, stage) or 0.0) if row.budget else 0.0
+    return (row.budget.of(stage) or 0.0) if row.budget else 0.0
 
 
-def _mostly(rows: Sequence[Row]) -> tuple[str, int]:
-    """Return the stage that takes most rows longest, and how many."""
-    return Counter(map(_longest, rows)).most_common(1)[0]
+def _explained(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if UNCLEAR not in row.marks]
 
 
-def _longest(row: Row) -> str:
-    return max(PARTS, key=lambda stage: _seconds(row, stage))
-
-
-def _waiting(row: Row) -> bool:
-    found = row.budget.exposed_communication if row.budget else None
-    return row.several_devices and found is not None and found.low > 0 and UNCLEAR not in row.marks
+def _mostly(rows: Sequence[Row]) -> tuple[str, list[float], str]:
+    """Return the stage that takes most rows longest, its shares of their steps in order, and the finding in words."""
+    longest = grouped(rows, lambda row: max(PARTS, key=lambda stage: _seconds(row, stage)))
+    stage, members = max(longest.items(), key=lambda each: len(each[1]))
+    where = f" in all {len(rows)}" if len(members) == len(rows) else f" in {len(members)} of {len(rows)}"
+    shares = sorted(_seconds(row, stage) / _seconds(row, "native") for row in members)
+    return f"{word(stage).capitalize()} takes longest", shares, where if len(rows) > 1 else ""
 
 
 def headline(rows: Iterable[Row]) -> tuple[str, str]:
     """Return the stage that takes most cases longest; rows whose stages explain their step badly have no say."""
     every = list(rows)
-    known = [row for row in every if UNCLEAR not in row.marks]
+    known = _explained(every)
     if not known:
         also = f"All {len(every)} have a large residual: compare only their real steps."
         return "No case’s stages explain its step", also
-    stage, count = _mostly(known)
+    longest, _, where = _mostly(known)
     left = len(every) - len(known)
-    have = "case has" if left == 1 else "cases have"
-    where = f" in all {count} cases" if count == len(known) else f" in {count} of {len(known)} cases"
-    title = f"{word(stage).capitalize()} takes longest{where if len(known) > 1 else ''}"
-    return title, f"{left} more {have} stages that explain their step badly." if left else ""
+    also = f"{left} more {'case has' if left == 1 else 'cases have'} stages that explain their step badly."
+    return f"{longest}{where and f'{where} cases'}", also if left else ""
 
 
 def _panel(report: Report, panel: Panel) -> Rows:
-    pairs = sorted(panel.pairs, key=lambda pair: _seconds(pair[1], "native"))
-    known = [row for row in panel.rows if UNCLEAR not in row.marks]
+    known = _explained(panel.rows)
     ends = [sum(max(_seconds(row, stage), 0.0) for stage in PARTS) for row in known]
     ends += [_seconds(row, "native") * 1.1 for row in panel.rows]
     scale, entries = linear(1000 * max(ends), " ms"), []
-    for name, row in pairs:
+    for name, row in sorted(panel.pairs, key=lambda pair: _seconds(pair[1], "native")):
         parts = {stage: 1000 * _seconds(row, stage) for stage in PARTS}
         said = ", ".join(f"{word(stage)} {number(ms)}" for stage, ms in parts.items() if ms)
-        whole, kind = 1000 * _seconds(row, "native"), "unclear" if UNCLEAR in row.marks else ""
+        whole, kind = 1000 * _seconds(row, "native"), "unclear" * (UNCLEAR in row.marks)
         entries.append(report.entry(name, row, stack(scale, parts, whole), number(whole), f"{said} ms", kind=kind))
-    axis = "stages of an iteration, ms"
-    return Rows(_said(panel, known), panel.title, scale, entries, "ms", axis, warning=panel.warning)
-
-
-def _said(panel: Panel, known: Sequence[Row]) -> str:
-    """Return a panel's finding: the cost of waiting for the exchange, where that is sure; else the longest stage."""
-    waiting = sorted(
-        (row.budget.exposed_share or 0.0, name.title) for name, row in panel.pairs if row.budget and _waiting(row)
-    )
+    # The finding: the cost of waiting for the exchange, where that is sure; else the longest stage.
+    waiting = {}
+    for name, row in panel.pairs:
+        exposed = row.budget.exposed_communication if row.budget else None
+        if row.budget and row.several_devices and exposed and exposed.low > 0 and UNCLEAR not in row.marks:
+            waiting[row.id] = (row.budget.exposed_share or 0.0, name.title)
+    title, axis = "The stages explain no step here", "stages of an iteration, ms"
     if waiting:
-        who = listed(list(dict.fromkeys(title for _, title in waiting)))
-        who = who if len(waiting) <= 3 else f"{len(waiting)} of {len(panel.rows)}"
-        wait = "waits" if len(waiting) == 1 else "wait"
-        return f"{who} {wait} for the exchange: {_range([one for one, _ in waiting])} of the step"
-    if not known:
-        return "The stages explain no step here"
-    stage, count = _mostly(known)
-    shares = sorted(_seconds(row, stage) / _seconds(row, "native") for row in known if _longest(row) == stage)
-    where = f" in all {count}" if count == len(known) else f" in {count} of {len(known)}"
-    title = f"{word(stage).capitalize()} takes longest{where if len(known) > 1 else ''}"
-    return f"{title}: {_range(shares)} of the step"
+        shares, titles = zip(*sorted(waiting.values()), strict=True)
+        who = listed(list(dict.fromkeys(titles))) if len(waiting) <= 3 else f"{len(waiting)} of {len(panel.rows)}"
+        title = f"{who} wait{'s' * (len(waiting) == 1)} for the exchange: {_range(shares)} of the step"
+    elif known:
+        longest, parts_of, where = _mostly(known)
+        title = f"{longest}{where}: {_range(parts_of)} of the step"
+    return Rows(title, panel.title, scale, entries, "ms", axis, warning=panel.warning)
 
 
 def _range(shares: Sequence[float]) -> str:
@@ -152,12 +134,11 @@ def card(report: Report) -> Rows | None:
         return None
 
     def says(panel: Panel) -> tuple[int, float]:
-        return sum(UNCLEAR not in row.marks for row in panel.rows), max(_seconds(row, "native") for row in panel.rows)
+        return len(_explained(panel.rows)), max(_seconds(row, "native") for row in panel.rows)
 
     most = max(panels, key=says)
-    large = (
-        stage for stage in PARTS if any(_seconds(row, stage) > 0.03 * _seconds(row, "native") for row in most.rows)
-    )
+    known = [(row, 0.03 * _seconds(row, "native")) for row in most.rows]
+    large = (stage for stage in PARTS if any(_seconds(row, stage) > little for row, little in known))
     kinds = {stage: word(stage) for stage in large}
     return replace(_panel(report, most), key=kinds, more=("Stages", report.to("stages")), warning="")
 
@@ -168,22 +149,20 @@ def _table(report: Report, panels: Sequence[Panel], kinds: Mapping[str, str]) ->
     there = [stage for stage in kinds if stage != "other"]
     bodies = []
     for panel in panels:
-        known = [row for row in panel.rows if UNCLEAR not in row.marks]
-        longest = max((_seconds(row, stage) for row in known for stage in there), default=0.0) or 1.0
+        longest = max((_seconds(row, stage) for row in _explained(panel.rows) for stage in there), default=0.0) or 1.0
         lines = []
         for name, row in panel.pairs:
             b = row.budget
             assert b
-            cells: list[Content] = [report.head(name, row)]
-            for stage in there:
-                bar = cell_bar(_seconds(row, stage) / longest, stage)
-                cells.append([bar, tag("span", milliseconds(getattr(b, stage)))])
+            cells: Cells = [report.head(name, row)]
+            times = ((cell_bar(_seconds(row, stage) / longest, stage), milliseconds(b.of(stage))) for stage in there)
+            cells += [[drawn, tag("span", ms)] for drawn, ms in times]
             cells.append([milliseconds(b.other), differing(b.intervals.get("other"))])
             cells += map(milliseconds, (b.native, b.io_only, b.staged))
             ratio = b.intervals.get(OVERHEAD)
             ends = small(f"{number(ratio.low)} … {number(ratio.high)}") if ratio else None
             cells.append([f"{number(b.instrumentation_overhead)}×", ends])
-            lines.append(Line(cells, "unclear" if UNCLEAR in row.marks else "", row.case.adapter))
+            lines.append(Line(cells, "unclear" * (UNCLEAR in row.marks), row.case.adapter))
         bodies.append(Body(lines, panel.title))
     return table("Milliseconds per iteration", heads, *bodies, kind="facets")
 
@@ -194,10 +173,9 @@ def layers(report: Report) -> Section | None:
     if not layered:
         return None
     maps = [_heat(panel) for panel in for_charts(by_group(layered[:SHOWN]))]
+    title, also = maps[0][0], "Milliseconds of forward and backward; the darker, the longer."
+    panels = tag("div.heats", [drawn for _, drawn in maps])
     every = [_layers(report, row) for row in layered[: SHOWN // 10]]
-    title = maps[0][0] if maps else "Layers"
-    panels = tag("div", [drawn for _, drawn in maps], class_="heats") if maps else None
-    also = "Milliseconds of forward and backward; the darker, the longer." if maps else ""
     body = [report.cut(layered, "cases with timed layers"), panels, every]
     return Section("layers", title, body, also, definitions=_LAYERS, name="Layers")
 
@@ -212,10 +190,8 @@ _LAYERS = (
 
 def _heat(panel: Panel) -> tuple[str, Markup]:
     """Return (headline, table): a line a layer that matters, a column a case; the darker, the longer."""
-    timed = [
-        (name, {one.layer: one.forward_s + one.backward_s for one in row.layers or ()}) for name, row in panel.pairs
-    ]
-    timed = [(name, column) for name, column in timed if column]
+    pairs = [(name, row.layers) for name, row in panel.pairs if row.layers]
+    timed = [(name, {one.layer: one.forward_s + one.backward_s for one in of}) for name, of in pairs]
     kinds = {one.layer: one.kind for row in panel.rows for one in row.layers or ()}
     total = sum(sum(column.values()) for _, column in timed) or 1.0
     taken = {layer: sum(column.get(layer, 0.0) for _, column in timed) / total for layer in kinds}
@@ -228,18 +204,15 @@ def _heat(panel: Panel) -> tuple[str, Markup]:
         times = [column.get(layer) for _, column in timed]
         cells = [tag("td", milliseconds(s), style=f"--depth:{45 * (s or 0.0) / deepest:.0f}%") for s in times]
         rows.append(tag("tr", tag("th", f"{layer} ", small(kinds[layer]), scope="row"), cells))
-    others = [layer for layer in kinds if layer not in chosen]
-    if others:
+    if others := [layer for layer in kinds if layer not in chosen]:
         rest = [tag("td", milliseconds(sum(column.get(layer, 0.0) for layer in others))) for _, column in timed]
-        rows.append(tag("tr", tag("th", f"{len(others)} other layer{'s' * (len(others) > 1)}", scope="row"), rest))
+        rows.append(tag("tr", tag("th", counted(len(others), "other layer"), scope="row"), rest))
     names = [tag("th", name.title, small(f" {name.detail}") if name.detail else None, scope="col") for name, _ in timed]
     head = tag("thead", tag("tr", tag("th", "Layer", scope="col"), names))
-    whole = tag("table", head, tag("tbody", rows), class_="heat")
+    whole = tag("table.heat", head, tag("tbody", rows))
     words = f"{len(chosen)} of {len(kinds)} layers take {percent(sum(taken[layer] for layer in chosen))} of the time"
-    said = tag("p", words, class_="sub")
-    label = f"Layers: {panel.title}"
-    scrolled = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
-    return words, tag("div", tag("h3", panel.title), said, scrolled)
+    scrolled = tag("div.scroll", whole, tabindex=0, role="region", aria_label=f"Layers: {panel.title}")
+    return words, tag("div", tag("h3", panel.title), tag("p.sub", words), scrolled)
 
 
 def _layers(report: Report, row: Row) -> Markup:
@@ -260,7 +233,7 @@ def _layers(report: Report, row: Row) -> Markup:
             f"memory bounds {percent(roof.memory_share)} of that time."
         )
     label = row.case.label
-    return folded(f"Every layer of {label}", table(f"Layers of {label}", heads, Body(lines)), limits)
+    return folded(f"Every layer of {label}", table(f"Layers of {label}", heads, lines), limits)
 
 
 WINS = {
@@ -314,7 +287,7 @@ def parts(report: Report) -> Section | None:
         return None
     found = duels(panels)
 
-    def cells(row: Row) -> list[Content]:
+    def cells(row: Row) -> Cells:
         bubble = row.budget.bubble if row.budget else None
         size = str(row.declared.model_parallel_size) if row.declared else "–"
         part = share(bubble / row.budget.native if row.budget and bubble is not None else None)
@@ -323,20 +296,22 @@ def parts(report: Report) -> Section | None:
         count = str(row.case.placement.device_count)
         return [count, size, measured(row.rate), milliseconds(bubble), part, moved, held]
 
-    heads = (
-        "Case | devices | devices of one network | samples/s! | bubble, ms | bubble, of the iteration | traffic, MiB"
-    )
-    won = grouped(found, lambda duel: duel.outcome)
-    wins = [f"{words}: {_places(won[outcome])}." for outcome, words in WINS.items() if outcome in won]
-    answers = wins + [duel.sentence for duel in found]
+    heads = "Case | devices | devices of one network | samples/s! | bubble, ms | bubble, of the iteration"
+    heads += " | traffic, MiB | memory of each rank<"
+    won, answers = grouped(found, lambda duel: duel.outcome), []
+    for outcome in (outcome for outcome in WINS if outcome in won):
+        there = grouped(won[outcome], lambda duel: f"{duel.title} on {duel.devices} devices")
+        who = (f"{place} ({listed([_strategy(duel.parted) for duel in each])})" for place, each in there.items())
+        answers.append(f"{WINS[outcome]}: {'; '.join(who)}.")
+    answers += [duel.sentence for duel in found]
     title = "One network on several devices"
     if found:
         title = f"One network in parts wins {len(won.get('faster', ()))} of {len(found)} comparisons"
         if all(NO_VERDICT in duel.outcome for duel in found):
             title = "No verdict yet on networks in parts"
     shown = report.bodies((replace(one, rows=one.rows[:SHOWN], names=one.names[:SHOWN]) for one in panels), cells)
-    body = [listing(answers), table("Networks in parts", f"{heads} | memory of each rank<", *shown)]
-    return Section("parts", title, body, answers=answers, definitions=_PARTS, name="Networks in parts")
+    body = [listing(answers, "ul.findings"), table("Networks in parts", heads, *shown)]
+    return Section("parts", title, body, "", answers, _PARTS, "Networks in parts")
 
 
 _PARTS = (
@@ -346,12 +321,6 @@ _PARTS = (
     "devices. Memory: the most that each rank held, on its devices where the framework reports it, else in its whole "
     "process."
 )
-
-
-def _places(found: Iterable[Duel]) -> str:
-    """Return networks and devices, each with the strategies that split the network there."""
-    there = grouped(found, lambda duel: f"{duel.title} on {duel.devices} devices")
-    return "; ".join(f"{place} ({listed([_strategy(duel.parted) for duel in each])})" for place, each in there.items())
 
 
 def traffic(row: Row) -> float | None:

@@ -10,16 +10,16 @@ from functools import partial
 
 from markupsafe import Markup
 
-from reports.charts.html import Body, Content, measured, small, table, tag
-from reports.charts.lines import Line, Lines
+from reports.charts.html import Cells, Content, listing, measured, small, table, tag
+from reports.charts.lines import Line, Lines, led
 from reports.charts.rows import Rows
 from reports.pages.communication import gradient_bytes, hidden_part
-from reports.pages.method import software_of
-from reports.pages.run import Chart, Report, Section
+from reports.pages.evidence import software_of
+from reports.pages.run import Report, Section, named
 from reports.pages.scaling import anywhere, at_a_glance, of_a_node, on_nodes, place_of, place_words, speed_up
 from suite import plugins
 from suite.analysis.panels import Panel, beside_others, by_network, labels
-from suite.analysis.panels import title as named
+from suite.analysis.panels import title as framework
 from suite.analysis.rows import Row
 from suite.analysis.stats import Interval, ratio
 from suite.analysis.wording import mebibytes, memory, number
@@ -46,46 +46,32 @@ def study(report: Report) -> Section | None:
     if report.plan.name != PLAN or not rows:
         return None
     staged = [row for row in rows if STAGED in row.case.passes]
-    node, nodes = (
-        [row for row in staged if row.several_devices and bool(of_a_node(row.case)) == over] for over in (False, True)
-    )
+    several = [row for row in staged if row.several_devices]
+    node, nodes = ([row for row in several if bool(of_a_node(row.case)) == over] for over in (False, True))
     sizes = {(row.case.workload, of_a_node(row.case)) for row in nodes}
-    over = [
-        row
-        for row in staged
-        if row.several_devices and (row.case.workload, row.case.placement.devices_per_node) in sizes
-    ]
-    one = [row for row in staged if not row.several_devices and row.budget]
-    parts: list[tuple[str, Content]] = [
-        ("Table 2: hardware of each node", _hardware(report.folder.hosts())),
-        ("Figure 1: nodes and links", topology(report.folder.hosts())),
-        ("Table 3: software", _software(report)),
-        ("Table 4: networks", _networks(report, rows)),
-        ("Table 5: seconds of each stage on one device", _stages(report, one)),
-        (
-            "Figure 3: seconds per iteration on one device",
-            _drawn(report, [_iterations(report, panel) for panel in by_network(staged)]),
-        ),
-        ("Figure 4: speed-up within a node", _drawn(report, [_speed_ups(panel, False) for panel in by_network(node)])),
-        ("Table 6: aggregating gradients within a node", _aggregating(report, "within a node", node)),
-        ("Table 7: aggregating gradients over nodes", _aggregating(report, "over nodes", nodes)),
-        (
-            "Figure 5: speed-up over nodes",
-            _drawn(report, [_speed_ups(panel, True) for panel in by_network(over) if nodes]),
-        ),
-        ("Table 8: samples/s", at_a_glance(report, by_network(staged), least=1)),
-        ("Kernels of the vendors", _kernels(report, rows)),
-    ]
+    over = by_network(row for row in several if (row.case.workload, row.case.placement.devices_per_node) in sizes)
+    one = by_network(row for row in staged if not row.several_devices and row.budget)
+    each, hosts, drawn = by_network(staged), report.folder.hosts(), partial(report.drawn, "study")
+    parts: dict[str, Content] = {
+        "Table 2: hardware of each node": _hardware(hosts),
+        "Figure 1: nodes and links": topology(hosts),
+        "Table 3: software": _software(report),
+        "Table 4: networks": _networks(report, rows),
+        "Table 5: seconds of each stage on one device": _stages(report, one),
+        "Figure 3: seconds per iteration on one device": drawn(_iterations(report, panel) for panel in each),
+        "Figure 4: speed-up within a node": drawn(_speed_ups(panel, False) for panel in by_network(node)),
+        "Table 6: aggregating gradients within a node": _aggregating(report, "within a node", node),
+        "Table 7: aggregating gradients over nodes": _aggregating(report, "over nodes", nodes),
+        "Figure 5: speed-up over nodes": drawn(_speed_ups(panel, True) for panel in over),
+        "Table 8: samples/s": at_a_glance(report, each, least=1),
+        "Kernels of the vendors": _kernels(report, rows),
+    }
     first = (
         "The tables and figures of this study by Shi, Wang and Chu (arXiv 1711.05979), under its numbers, with "
         "this run’s values. A table or figure for which this run measured nothing is missing."
     )
-    body = [tag("p", first), [[tag("h3", title), content] for title, content in parts if content]]
+    body = [tag("p", first), [[tag("h3", title), content] for title, content in parts.items() if content]]
     return Section("study", "Performance Modeling and Evaluation of Distributed Deep Learning Frameworks on GPUs", body)
-
-
-def _drawn(report: Report, charts: Sequence[Chart | None]) -> Content:
-    return report.drawn("study", [chart for chart in charts if chart])
 
 
 def _hardware(hosts: Mapping[str, Host]) -> Content:
@@ -95,7 +81,7 @@ def _hardware(hosts: Mapping[str, Host]) -> Content:
         cpu = f"{f'{found.sockets} × ' if found.sockets else ''}{found.cpu or 'unknown'}"
         several = ["; ".join(words) or "–" for words in (found.gpus, found.gpu_links, found.networks)]
         lines.append([name, cpu, str(host.cores or host.cores_installed or "–"), memory(found.memory_bytes), *several])
-    return table("Hardware", "Node | CPU< | cores | memory | GPUs< | PCIe< | network<", Body(lines)) if hosts else None
+    return table("Hardware", "Node | CPU< | cores | memory | GPUs< | PCIe< | network<", lines) if hosts else None
 
 
 def topology(hosts: Mapping[str, Host]) -> Content:
@@ -109,19 +95,19 @@ def topology(hosts: Mapping[str, Host]) -> Content:
         names, links = host.machine.gpus, host.machine.gpu_links
         links = links if len(links) == len(names) else [""] * len(names)
         pairs = zip(names, links, strict=True)
-        gpus = [tag("li", gpu.partition(" (")[0], small(f" {link}") if link else None) for gpu, link in pairs]
+        gpus = ([gpu.partition(" (")[0], small(f" {link}") if link else None] for gpu, link in pairs)
         cpu = f"{host.machine.cpu or 'CPU unknown'}, {host.cores or host.cores_installed or '?'} cores"
-        nodes.append(tag("li", tag("strong", name), f" {cpu}", tag("ul", gpus) if gpus else None))
+        nodes.append([tag("strong", name), f" {cpu}", listing(gpus)])
     more = f"; {len(hosts) - DRAWN} more nodes" if len(hosts) > DRAWN else ""
-    return tag("ul", tag("li", f"{', '.join(networks) or 'networks unknown'}{more}", tag("ul", nodes)), class_="nodes")
+    return listing([[f"{', '.join(networks) or 'networks unknown'}{more}", listing(nodes)]], "ul.nodes")
 
 
 def _software(report: Report) -> Content:
-    lines = [
-        [named(used.adapter), ", ".join(used.versions), "; ".join(used.interpreters), "; ".join(used.transports) or "–"]
-        for used in software_of(report.rows)
-    ]
-    return table("Software", "Framework | versions< | interpreter< | transport<", Body(lines))
+    lines = []
+    for used in software_of(report.rows):
+        words = ["; ".join(used.interpreters), "; ".join(used.transports) or "–"]
+        lines.append([framework(used.adapter), ", ".join(used.versions), *words])
+    return table("Software", "Framework | versions< | interpreter< | transport<", lines)
 
 
 def _networks(report: Report, rows: Iterable[Row]) -> Content:
@@ -130,7 +116,7 @@ def _networks(report: Report, rows: Iterable[Row]) -> Content:
         layers, parameters, _ = network(report.folder, own)
         batches = ", ".join(map(str, sorted({row.case.batch for row in own})))
         lines.append([name, str(layers or "–"), number(parameters), batches])
-    return table("Networks", "Network | layers | parameters | batch per device", Body(lines))
+    return table("Networks", "Network | layers | parameters | batch per device", lines)
 
 
 def network(folder: RunFolder, rows: Sequence[Row]) -> tuple[int | None, int | None, str]:
@@ -151,23 +137,21 @@ def depth(graph: Graph) -> int:
     return max(behind.values())
 
 
-def _stages(report: Report, rows: Sequence[Row]) -> Content:
-    def cells(row: Row) -> list[Content]:
+def _stages(report: Report, panels: Sequence[Panel]) -> Content:
+    def cells(row: Row) -> Cells:
         b = row.budget
         assert b
         return [*map(number, (b.io, b.h2d, b.forward, b.backward, b.update, b.other, b.native, b.io_only))]
 
-    heads = (
-        "Network, framework | reading | host to device | forward | backward | update | other | total! | reading alone"
-    )
-    return table("Stages on one device", heads, *report.bodies(by_network(rows), cells)) if rows else None
+    heads = "Network, framework | reading | host to device | forward | backward | update | other | total!"
+    return table("Stages on one device", f"{heads} | reading alone", *report.bodies(panels, cells)) if panels else None
 
 
 def _aggregating(report: Report, where: str, every: Sequence[Row]) -> Content:
-    def cells(row: Row) -> list[Content]:
+    def cells(row: Row) -> Cells:
         b = row.budget
         assert b
-        found = [place_words(place_of(row.case)), mebibytes(gradient_bytes(row)), number(b.comm_only)]
+        found = [place_words(*place_of(row.case)), mebibytes(gradient_bytes(row)), number(b.comm_only)]
         return [*found, number(b.communication), hidden_part(b, b.comm_only), number(b.native)]
 
     rows = [row for row in every if row.budget]
@@ -179,7 +163,7 @@ def _iterations(report: Report, panel: Panel) -> Rows | None:
     """Return seconds per iteration on one device."""
     kept, warning = beside_others([row for row in panel.rows if not row.several_devices])
     drawn = []
-    for name, row in zip(labels([row.case for row in kept]), kept, strict=True):
+    for name, row in named(kept):
         assert row.rate
         ends = [row.case.global_batch / rate for rate in (row.rate.value, row.rate.high, row.rate.low)]
         drawn.append((name, row, Interval(ends[0], ends[1], ends[2], row.rate.processes), "rest"))
@@ -196,23 +180,19 @@ def _speed_ups(panel: Panel, over_nodes: bool) -> Lines | None:
         (row for row in kept if row.scaling),
         lambda row: (anywhere(row.case).id, row.case.placement.devices_per_node * over_nodes),
     )
-    if not series:
-        return None
     lines = []
     called = labels([anywhere(group[0].case) for group in series.values()])
     for name, ((_, per_node), group) in zip(called, series.items(), strict=True):
-        points = {1: ONE_DEVICE}
-        for row in sorted(group, key=lambda row: row.case.placement.device_count):
-            points[row.case.placement.device_count] = speed_up(row)
-        value, low, high = zip(*((up.value, up.low, up.high) for up in points.values()), strict=True)
-        lines.append(Line(on_nodes(name.words, per_node), list(points), value, low, high, dots=True))
-    best = max(lines, key=lambda line: line.y[-1] or 0.0)
+        ups = {row.case.placement.device_count: speed_up(row) for row in group}
+        points = dict(sorted({1: ONE_DEVICE, **ups}.items()))
+        lines.append(Line.of(on_nodes(name, per_node).words, list(points), points.values()))
+    if not lines:
+        return None
+    lines, best = led(lines)
     counts = sorted({count for line in lines for count in line.x})
-    shown = [Line("ideal", counts, counts, kind="ideal")]
-    shown += [replace(line, kind="lead" if line is best else "rest") for line in lines]
     setting = f"{panel.title} · speed-up {'over nodes' if over_nodes else 'within a node'}"
-    ticks, up = {count: f"{count:g}" for count in counts}, "speed-up over one device"
-    return Lines(f"{best.name} gains most", setting, shown, "devices", up, "x", ticks=ticks, warning=warning)
+    shown, up = [Line("ideal", counts, counts, kind="ideal"), *lines], "speed-up over one device"
+    return Lines(f"{best.name} gains most", setting, shown, "devices", up, "x", ticks=counts, warning=warning)
 
 
 def _kernels(report: Report, rows: Iterable[Row]) -> Markup | None:
@@ -224,11 +204,11 @@ def _kernels(report: Report, rows: Iterable[Row]) -> Markup | None:
             if "on" in by and "off" in by:
                 (on, fast), (off, slow), case = by["on"], by["off"], by["on"][0].case
                 gain = ratio(fast, slow)
-                name = f"{what} · {named(case.adapter)} {case.strategy} {case.workload} batch {case.batch}"
+                name = f"{what} · {framework(case.adapter)} {case.strategy} {case.workload} batch {case.batch}"
                 cells = [report.head(name, on), measured(on.rate), measured(off.rate), measured(gain)]
                 lines.append([*cells, gain.verdict])
     heads = "Case | on, samples/s | off, samples/s | on ÷ off! | verdict<"
-    return table("Kernels", heads, Body(lines)) if lines else None
+    return table("Kernels", heads, lines) if lines else None
 
 
 def _apart_from(knob: str, row: Row) -> str:

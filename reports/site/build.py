@@ -11,13 +11,11 @@ from reports.pages import (
     evidence,
     inputs,
     learning,
-    method,
     overview,
     predicted,
     scaling,
     speed,
     stages,
-    startup,
     study,
 )
 from reports.pages.case import details, digits_of
@@ -46,7 +44,7 @@ class Page(NamedTuple):
 PAGES = {
     "speed.html": Page(
         "Speed",
-        {"speeds": speed.speeds, "best": speed.best, "steps": speed.steps, "startup": startup.startup},
+        {"speeds": speed.speeds, "best": speed.best, "steps": speed.steps, "startup": speed.startup},
     ),
     "study.html": Page("The study’s tables", {"study": study.study}),
     "stages.html": Page("Stages", {"stages": stages.stages, "parts": stages.parts, "layers": stages.layers}),
@@ -95,7 +93,7 @@ def sections_of(report: Report) -> dict[str, list[Section]]:
     }
     every = {section.id: section for sections in made_of.values() for section in sections}
     first = [overview.overview(report, every), overview.cases(report)]
-    last = [method.method(report, every.values()), method.machine(report), method.replay(report)]
+    last = [evidence.method(report, every.values()), evidence.machine(report), evidence.replay(report)]
     return {
         file: sections
         for file, sections in {FIRST: first, **made_of, METHOD: list(filter(None, last))}.items()
@@ -129,7 +127,7 @@ def put(folder: RunFolder, directory: Path, home: str = "", served: bool = False
     report = Report(folder, summarise(folder), PLACES)
     title, sections = title_of(report), sections_of(report)
     links = {file: name for file, name in TITLES.items() if file in sections}
-    frame = Frame(title, links, home, footer=method.footer(report), served=served)
+    frame = Frame(title, links, home, footer=evidence.footer(report), served=served)
     made(directory)
     for file in FILES:
         if file in sections:
@@ -170,7 +168,7 @@ def render(folder: RunFolder, rows: list[Row]) -> str:
 def _single(report: Report) -> str:
     sections = [section for file in sections_of(report).values() for section in file]
     links = {f"#{section.id}": section.name or section.title for section in sections if section.name}
-    return Frame(title_of(report), links, footer=method.footer(report)).page(sections)
+    return Frame(title_of(report), links, footer=evidence.footer(report)).page(sections)
 
 
 def _write_best(report: Report, directory: Path) -> None:

@@ -11,7 +11,6 @@ from reports.charts.lines import Line, Lines
 from reports.charts.rows import Scale, linear, logarithmic, stack, top
 from reports.exports.write import charts_of
 from reports.pages.communication import aggregation
-from reports.pages.overview import answer
 from reports.pages.run import Report
 from reports.pages.scaling import headline as scaled_headline
 from reports.pages.stages import headline as staged_headline
@@ -56,9 +55,7 @@ def report_of(run):
 
 
 def title_of(run):
-    report = report_of(run)
-    every = {section.id: section for sections in sections_of(report).values() for section in sections}
-    return answer(report, every)[0]
+    return sections_of(report_of(run))["index.html"][0].title
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def test_the_last_strategy_of_a_long_plan_has_its_line_its_series_and_its_epochs
 SHORTENED = (
     "overview",
     "speed",
-    "startup",
     "stages",
     "scaling",
     "communication",

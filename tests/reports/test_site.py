@@ -10,7 +10,7 @@ import pytest
 
 from reports.pages import overview
 from reports.pages.case import details
-from reports.pages.method import noise_of
+from reports.pages.evidence import noise_of
 from reports.pages.run import CASE, Report
 from reports.site.build import FILES, render, write
 from suite.analysis.summary import summarise
