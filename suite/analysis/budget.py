@@ -81,32 +81,20 @@ def difference(blocks: Sequence[tuple[float, float]]) -> Difference:
     return mean_difference([native - other for native, other in blocks])
 
 
-def mean_difference(values: Sequence[float]) -> Difference:
+def mean_difference(values: Sequence[float], processes: int = 1) -> Difference:
     """Return the mean of two or more values."""
     mean, count = fmean(values), len(values)
     # `statistics.variance` counts in fractions and takes twenty times as long.
     variance = sum([(value - mean) ** 2 for value in values]) / (count - 1)
     half = student_t(0.975, count - 1) * math.sqrt(variance / count)
-    return Difference(mean, mean - half, mean + half, count)
+    return Difference(mean, mean - half, mean + half, count, processes)
 
 
 def joined_differences(differences: Sequence[Difference]) -> Difference:
     """Join the differences of processes: from two on, each is one value, whose scatter holds that within processes."""
     if len(differences) == 1:
         return differences[0]
-    return replace(mean_difference([each.value for each in differences]), processes=len(differences))
-
-
-def apart(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
-    """Return the mean of ours less that of theirs, from a value of each process; None of fewer than three in all."""
-    free = len(ours) + len(theirs) - 2
-    if not ours or not theirs or free < 1:
-        return None
-    our_mean, their_mean = fmean(ours), fmean(theirs)
-    squares = sum((value - our_mean) ** 2 for value in ours) + sum((value - their_mean) ** 2 for value in theirs)
-    half = student_t(0.975, free) * math.sqrt(squares / free * (1 / len(ours) + 1 / len(theirs)))
-    value = our_mean - their_mean
-    return Difference(value, value - half, value + half, free + 2, free + 2)
+    return mean_difference([each.value for each in differences], len(differences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +141,7 @@ class Budget:
 
     def of(self, name: str) -> float | None:
         """Return a stage's seconds, or OVERHEAD."""
-        value: float | None = getattr(self, name)
-        return value
+        return getattr(self, name)  # type: ignore[no-any-return]
 
     @property
     def instrumentation_overhead(self) -> float:
@@ -190,12 +177,9 @@ class Budget:
         return determined(self.hidden / whole, (interval.high - interval.low) / 2 / whole if interval else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values, with those derived from them."""
-        values = asdict(self)
-        for name in ("other", "hidden", "instrumentation_overhead", "hidden_share"):
-            values[name] = getattr(self, name)
-        values["waiting"] = self.waiting and asdict(self.waiting)
-        return values
+        """Return all values, with those derived from them."""
+        derived = ("other", "hidden", OVERHEAD, "hidden_share", "waiting")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
 
 def budget_of(
@@ -288,11 +272,11 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
         known = [value for budget in budgets if (value := getattr(budget, part.name)) is not None]
         join: Callable[[list[Any]], Any] = joined_differences if "Difference" in str(part.type) else fmean
         if part.name == "intervals":
-            figures = {name: [each.of(name) for each in budgets] for name in (*STAGES, OVERHEAD)}
+            values = {name: [v for each in budgets if (v := each.of(name)) is not None] for name in (*STAGES, OVERHEAD)}
             joined[part.name] = {
-                name: replace(mean_difference(values), processes=len(values))
-                for name, several in figures.items()
-                if len(values := [value for value in several if value is not None]) == len(budgets) > 1
+                name: mean_difference(several, len(several))
+                for name, several in values.items()
+                if len(several) == len(budgets) > 1
             }
         elif part.name == "critical_rank":
             joined[part.name] = known[0] if len(known) == len(budgets) and len(set(known)) == 1 else None
@@ -305,13 +289,8 @@ def over_processes(budgets: Sequence[Budget]) -> Budget | None:
 
 def wall_per_step(ranks: Sequence[Rank], name: str) -> float | None:
     """Return seconds per step of the slowest rank in a pass; None without ranks, or if one lacks the pass."""
-    walls = []
-    for rank in ranks:
-        timed = rank.passes.get(name)
-        if timed is None or not timed.step_s:
-            return None
-        walls.append(timed.wall_s / len(timed.step_s))
-    return max(walls, default=None)
+    timed = [rank.passes[name] for rank in ranks if name in rank.passes and rank.passes[name].step_s]
+    return max((each.wall_s / len(each.step_s) for each in timed), default=None) if len(timed) == len(ranks) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,26 +148,17 @@ class Compared:
     def verdict(self) -> str:
         return self.found.verdict if self.found else REFUSED
 
-    @property
-    def sides(self) -> Sides:
-        """The speeds of a case that is comparable."""
-        assert self.before
-        assert self.before.rates
-        assert self.after
-        assert self.after.rates
-        return Sides(self.before.rates, self.after.rates, self.runs)
-
     def to_dict(self) -> dict[str, Any]:
-        judgement = self.found
+        found = self.found
         values = {
             "label": self.case.label,
             "case": self.case,
             "before": self.before and self.before.id,
             "after": self.after and self.after.id,
             "verdict": self.verdict,
-            "ratio": judgement and judgement.ratio,
-            "resolution": judgement and judgement.resolution,
-            "processes_needed": judgement and judgement.needs,
+            "ratio": found and found.ratio,
+            "resolution": found and found.resolution,
+            "processes_needed": found and found.needs,
             "not_comparable_because": self.bars,
             "differs": self.differs,
             "deviation_of_runs": self.runs and self.runs.deviation,
@@ -237,7 +228,12 @@ def compare(
             continue
         for reason, count in unused[run.key].items():
             notes.append(f"--history {run.path} says nothing of {count} case{'s' if count > 1 else ''}: {reason}")
-    judgements = judged({at: pair.sides for at, pair in enumerate(pairs) if not pair.bars}, threshold)
+    sides = {
+        at: Sides(pair.before.rates, pair.after.rates, pair.runs)
+        for at, pair in enumerate(pairs)
+        if not pair.bars and pair.before and pair.before.rates and pair.after and pair.after.rates
+    }
+    judgements = judged(sides, threshold)
     cases = [replace(pair, found=judgements.get(at)) for at, pair in enumerate(pairs)]
     return Comparison(before.path, after.path, threshold, cases, notes)
 
@@ -257,17 +253,13 @@ def _rates_of_runs(
     rates = []
     for key, run in runs.items():
         rows = [row for row in run.measured.values() if same_but_sampling(row.case) == same]
-        bars = [
-            _disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed))
-            for row in rows
-        ]
-        rates += [
-            (run.about.created, math.log(row.speed)) for row, barred in zip(rows, bars, strict=True) if not barred
-        ]
-        if not rows:
-            unused[key]["it has no speed of it"] += 1
-        elif all(bars):
-            unused[key][bars[0][0]] += 1
+        bars = []
+        for row in rows:
+            bars.append(_disqualified(row) or differing(before.conditions(own), run.conditions(row), barring(allowed)))
+            if not bars[-1]:
+                rates.append((run.about.created, math.log(row.speed)))
+        if all(bars):
+            unused[key][bars[0][0] if bars else "it has no speed of it"] += 1
     return [rate for _, rate in sorted(rates)]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.learning import WINDOW, Curve, Learnt, Staleness, curve, joined_staleness, noted, reached, smoothed
@@ -15,6 +16,7 @@ from suite.contracts.case import Case
 from suite.text import grouped
 from suite.worker.case_parts import Input, Sampling, Training
 
+# The training that variants share: network, data, steps, devices.
 SHARED = attrgetter(
     "workload",
     "graph_digest",
@@ -36,6 +38,16 @@ SHARED = attrgetter(
     "placement.device_count",
     "placement.threads",
 )
+# A case without what tells a training from a measurement of its speed.
+SPEED: dict[str, Any] = {
+    "data": "",
+    "input": Input(),
+    "readers": 0,
+    "seed": 0,
+    "passes": (),
+    "sampling": Sampling(),
+    "training": Training(),
+}
 
 
 @dataclass(frozen=True)
@@ -77,72 +89,57 @@ def exchanges(rows: Iterable[Row]) -> list[Exchange]:
     rows = list(rows)
     trained = [row for row in rows if row.lessons and row.several_devices]
     several = []
-    for group in grouped(trained, lambda row: same_training(row.case)).values():
+    for group in grouped(trained, lambda row: SHARED(row.case)).values():
         # A knob may choose how gradients are exchanged, too.
         cases = [row.case for row in group]
         if len({(case.adapter, case.strategy, str(sorted(case.knobs.items(), key=str))) for case in cases}) > 1:
             several.append(group)
-    speeds = grouped((row for row in rows if row.rates and several), lambda row: _as_speed_case(row.case))
+    speeds = grouped((row for row in rows if row.rates and several), lambda row: row.case.on(**SPEED).id)
     return [_exchange(group, speeds) for group in several]
-
-
-def same_training(case: Case) -> tuple[object, ...]:
-    """Return a key of the training that variants share: network, data, steps, devices."""
-    shared: tuple[object, ...] = SHARED(case)
-    return shared
-
-
-def _as_speed_case(case: Case) -> str:
-    """Return the id of a case without what tells a training from a measurement of its speed."""
-    unread = case.on(data="", input=Input(), readers=0)
-    return unread.on(seed=0, passes=(), sampling=Sampling(), training=Training()).id
 
 
 def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
     members = grouped(group, lambda row: replace(row.case, seed=0).id)
-    curves = [curve(lesson, row.case.global_batch) for row in group for lesson in row.lessons]
-    samples = min(each.samples[-1] for each in curves)
-    seconds = min(each.seconds[-1] for each in curves) if all(each.seconds for each in curves) else None
+    every = [curve(lesson, row.case.global_batch) for row in group for lesson in row.lessons]
+    samples = min(each.samples[-1] for each in every)
+    seconds = min(each.seconds[-1] for each in every) if all(each.seconds for each in every) else None
 
     speeds: dict[str, Row] = {}
     comparable = {}
     for id_, rows in members.items():
         case = rows[0].case
         # The speed of this very training, rather read from disk than on synthetic data.
-        candidates = measured.get(_as_speed_case(case), [])
-        if candidates:
+        if candidates := measured.get(case.on(**SPEED).id):
             speeds[id_] = max(candidates, key=lambda row: (row.case.data == case.data, row.case.input == case.input))
             rates = speeds[id_].rates
             if rates and speeds[id_].comparable and all(row.synchronous for row in rows):
                 comparable[id_] = rates
     verdicts = against_fastest(comparable) if len(comparable) > 1 else {}
-    variants = [
-        _variant(rows, speeds.get(id_), verdicts.get(id_), samples, seconds or 0.0) for id_, rows in members.items()
-    ]
+
+    variants = []
+    for id_, rows in members.items():
+        lessons = [lesson for row in rows for lesson in row.lessons]
+        curves = [curve(lesson, rows[0].case.global_batch) for lesson in lessons]
+        losses_then, samples_then = [], []
+        if seconds:
+            for each in curves:
+                losses_then.append(reached(each.seconds, each.losses, seconds, WINDOW * seconds))
+                seen = [count for count, then in zip(each.samples, each.seconds, strict=True) if then <= seconds]
+                samples_then.append(max(seen, default=0.0))
+        variant = Variant(
+            rows=tuple(rows),
+            curves=tuple(curves),
+            speed=speeds.get(id_),
+            against=verdicts.get(id_),
+            after_samples=spread([reached(each.samples, each.losses, samples, WINDOW * samples) for each in curves]),
+            after_seconds=spread(losses_then),
+            seen=spread(samples_then),
+            accuracy=spread([lesson.epochs[-1].accuracy for lesson in lessons]),
+            rate=spread([sum(epoch.samples for epoch in lesson.epochs) / lesson.seconds for lesson in lessons]),
+            staleness=joined_staleness([row.staleness for row in rows if row.staleness]),
+        )
+        variants.append(variant)
     return Exchange(tuple(variants), samples, seconds)
-
-
-def _variant(rows: list[Row], speed: Row | None, against: Against | None, samples: float, seconds: float) -> Variant:
-    """Return a variant after the common samples, and after the common seconds (0.0: unknown)."""
-    lessons = [lesson for row in rows for lesson in row.lessons]
-    curves = [curve(lesson, rows[0].case.global_batch) for lesson in lessons]
-    losses_then, samples_then = [], []
-    for each in curves if seconds else ():
-        losses_then.append(reached(each.seconds, each.losses, seconds, WINDOW * seconds))
-        seen = [count for count, then in zip(each.samples, each.seconds, strict=True) if then <= seconds]
-        samples_then.append(max(seen, default=0.0))
-    return Variant(
-        rows=tuple(rows),
-        curves=tuple(curves),
-        speed=speed,
-        against=against,
-        after_samples=spread([reached(each.samples, each.losses, samples, WINDOW * samples) for each in curves]),
-        after_seconds=spread(losses_then),
-        seen=spread(samples_then),
-        accuracy=spread([lesson.epochs[-1].accuracy for lesson in lessons]),
-        rate=spread([sum(epoch.samples for epoch in lesson.epochs) / lesson.seconds for lesson in lessons]),
-        staleness=joined_staleness([row.staleness for row in rows if row.staleness]),
-    )
 
 
 @dataclass(frozen=True)
@@ -222,24 +219,26 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
     trained = [row for row in rows if row.lessons and row.several_devices]
     timed = [row for row in trained if all(lesson.seconds_then for lesson in row.lessons)]
     found = []
-    for group in grouped(timed, lambda row: same_training(row.case.on(straggler=0.0))).values():
-        shares = tuple(sorted({row.case.straggler for row in group}))
-        if len(shares) > 1:
-            loss = max(min(_curve(lesson)) for row in group for lesson in row.lessons)
-            variants = grouped(group, lambda row: replace(row.case, seed=0, straggler=0.0).id).values()
-            found.append(Stragglers(tuple(_slowed(members, loss) for members in variants), shares, loss))
+    for group in grouped(timed, lambda row: SHARED(row.case.on(straggler=0.0))).values():
+        planned = tuple(sorted({row.case.straggler for row in group}))
+        if len(planned) < 2:
+            continue
+        loss = max(min(_curve(lesson)) for row in group for lesson in row.lessons)
+        variants = []
+        for rows in grouped(group, lambda row: replace(row.case, seed=0, straggler=0.0).id).values():
+            seconds, shares = {}, {}
+            for share, same in grouped(rows, lambda row: row.case.straggler).items():
+                processes = [(row.case.seed, process) for row in same for process in row.processes]
+                seconds[share] = {
+                    (seed, process.repeat): time_to(process.learnt, loss)
+                    for seed, process in processes
+                    if process.outcome == "ok" and process.learnt
+                }
+                notes = [noted(process.about.notes.get("straggler"), "taken") for _, process in processes]
+                shares[share] = [taken for taken in notes if taken is not None]
+            variants.append(Slowed(tuple(rows), seconds, shares))
+        found.append(Stragglers(tuple(variants), planned, loss))
     return found
-
-
-def _slowed(rows: list[Row], loss: float) -> Slowed:
-    seconds, shares = {}, {}
-    for share, same in grouped(rows, lambda row: row.case.straggler).items():
-        taught = [(row.case.seed, process) for row in same for process in row.processes if process.outcome == "ok"]
-        lessons = {(seed, process.repeat): process.learnt for seed, process in taught if process.learnt}
-        seconds[share] = {at: time_to(lesson, loss) for at, lesson in lessons.items()}
-        notes = [process.about.notes.get("straggler") for row in same for process in row.processes]
-        shares[share] = [taken for note in notes if (taken := noted(note, "taken")) is not None]
-    return Slowed(tuple(rows), seconds, shares)
 
 
 def _curve(lesson: Learnt) -> list[float]:
@@ -251,7 +250,7 @@ def _curve(lesson: Learnt) -> list[float]:
 def time_to(lesson: Learnt, loss: float) -> float:
     """Return seconds of training until the smoothed loss is first that low; infinite if it never is."""
     points = zip(lesson.seconds_then, _curve(lesson), strict=True)
-    return next((seconds for seconds, reached in points if reached <= loss), math.inf)
+    return next((seconds for seconds, least in points if least <= loss), math.inf)
 
 
 def crossover(one: Slowed, other: Slowed) -> Crossover | None:
@@ -261,12 +260,8 @@ def crossover(one: Slowed, other: Slowed) -> Crossover | None:
     which the mean passes 0; its 95 % interval ends where the ends of the mean's interval do.
     """
     known = [(gain.taken, gain.mean, gain.half) for gain in gains(one, other) if gain.half is not None]
-    value = _zero([(share, mean) for share, mean, _ in known])
-    if value is None:
-        return None
-    low = _zero([(share, mean + half) for share, mean, half in known])
-    high = _zero([(share, mean - half) for share, mean, half in known])
-    return Crossover(value, low, high)
+    value, low, high = (_zero([(share, mean + side * half) for share, mean, half in known]) for side in (0, 1, -1))
+    return None if value is None else Crossover(value, low, high)
 
 
 def gains(one: Slowed, other: Slowed) -> list[Gain]:

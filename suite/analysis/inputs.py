@@ -77,13 +77,13 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     found = []
     for members in by_case.values():
         members.sort(key=lambda row: MODES.index(mode_of(row.case)))
-        reference = members[0].rates
-        if len(members) < 2 or reference is None:
+        first = members[0]
+        if len(members) < 2:
             continue
-        synthetic = reference if mode_of(members[0].case) == "synthetic" else None
+        synthetic = first.rates if mode_of(first.case) == "synthetic" else None
         cases = []
         for row in members:
-            gap = ratio(row.rates, reference) if row.rates and row is not members[0] else None
+            gap = ratio(row.rates, first.rates) if row.rates and first.rates and row is not first else None
             takes = (synthetic or unhindered(row)).value
             cases.append(Fed(row, mode_of(row.case), gap, takes, _ahead(row, synthetic)))
         found.append(Group(tuple(cases)))

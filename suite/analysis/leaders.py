@@ -110,15 +110,14 @@ def compared(group: Mapping[str, Rates]) -> dict[Pair, Interval]:
     first_look = min((rates.first_look for rates in group.values() if rates.first_look), default=0)
     looked = 0 < first_look <= max(len(rates.by_round) for rates in group.values())
     intervals = {}
-    for (one, other), own in estimates.items():
-        share = chance
-        if looked:
-            share *= _spent(own.count, first_look)
-        half = pooled.get((one, other), own).half_width(1 - share)
-        if both_ways and (one, other) in paired_up:
-            half = min(estimate.half_width(1 - share / 2) for estimate in (pooled.get((one, other), own), own))
-        intervals[one, other] = around(exp(own.value), half, own.count)
-        intervals[other, one] = around(exp(-own.value), half, own.count)
+    for pair, own in estimates.items():
+        share = chance * (_spent(own.count, first_look) if looked else 1)
+        joint = pooled.get(pair, own)
+        half = joint.half_width(1 - share)
+        if both_ways and pair in paired_up:
+            half = min(estimate.half_width(1 - share / 2) for estimate in (joint, own))
+        intervals[pair] = around(exp(own.value), half, own.count)
+        intervals[pair[1], pair[0]] = around(exp(-own.value), half, own.count)
     return intervals
 
 
@@ -171,9 +170,9 @@ def open_questions(group: Group, threshold: float, first_look: int) -> set[str]:
     be open after MOST_PROCESSES even with half the noise. It is asked after `first_look` rounds, then after each.
     """
     begun = {row: Rates(rates, first_look=first_look) for row, rates in group.items() if rates}
-    waiting = group.keys() - begun.keys()
-    if len(group) == 1 and begun:
+    if len(group) == len(begun) == 1:
         return {row for row, rates in begun.items() if _open(rates.interval.scaled(1 / rates.value), threshold)}
+    waiting = group.keys() - begun.keys()
     for row, against in against_fastest(begun).items():
         if row != against.fastest and against.verdict != "slower" and _open(against.ratio, threshold):
             waiting |= {row, against.fastest}

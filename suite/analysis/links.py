@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.analysis.comparability import FOREIGN
 from suite.analysis.machine import (
@@ -38,6 +39,7 @@ from suite.results.foreign import imported, stated
 from suite.results.rank_report import Rank
 from suite.results.records import Record
 from suite.results.run_folder import RunFolder, case_of
+from suite.results.stored import json_ready
 from suite.worker.messages import ExchangeTimes, Memory, OverlapTimes, SkippedSizes
 
 FEWEST_SIZES = 3  # sizes: two are met exactly, whatever they are
@@ -103,15 +105,9 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit | None:
     residuals = rows @ values - 1.0
     spread = float(np.sum((scaled @ free - 1.0) ** 2)) / (len(times) - 2)
     errors = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / scale
-    return Fit(
-        alpha=float(values[0]),
-        beta=float(values[1]),
-        alpha_error=float(errors[0]),
-        beta_error=float(errors[1]),
-        error=float(np.sqrt(np.mean(residuals**2))),
-        worst=float(np.abs(residuals).max()),
-        samples=len(times),
-    )
+    error, worst = np.sqrt(np.mean(residuals**2)), np.abs(residuals).max()
+    (alpha, beta), (alpha_error, beta_error) = values.tolist(), errors.tolist()
+    return Fit(alpha, beta, alpha_error, beta_error, float(error), float(worst), len(times))
 
 
 def factor(operation: str, ranks: int) -> float:
@@ -237,31 +233,32 @@ class Link:
         return self.singles[0].factor / self.fit.beta if self.fit and self.fit.tells_bandwidth else None
 
     def to_dict(self) -> Row:
-        place = {"workload": self.network, "placement": asdict(self.case.placement)}
-        case = {**asdict(self.collective), **place, "graph_digest": self.case.graph_digest}
+        case = self.case
+        place = {"workload": self.network, "placement": case.placement, "graph_digest": case.graph_digest}
         fit = self.fit and {
             **asdict(self.fit),
             "alpha_determined": self.fit.tells_latency,
             "beta_determined": self.fit.tells_bandwidth,
             "bus_bandwidth": self.bus_limit,
         }
-        return {
-            "id": self.case.id,
-            "case": stated(self.case) if self.outcome == FOREIGN else case,
+        values = {
+            "id": case.id,
+            "case": stated(case) if self.outcome == FOREIGN else asdict(self.collective) | place,
             "outcome": self.outcome,
             "reason": self.reason,
             "transport": self.transport,
             "settings": self.settings,
-            "hosts": list(self.hosts),
+            "hosts": self.hosts,
             "simulated": self.simulated,
-            "marks": list(self.marks),
-            "noise": self.noise and asdict(self.noise),
-            "memory": [each._asdict() for each in self.memory],
+            "marks": self.marks,
+            "noise": self.noise,
+            "memory": self.memory,
             "points": [point.to_dict() for point in self.points],
-            "overlap": [asdict(overlap) for overlap in self.overlaps],
-            "skipped": list(self.skipped),
+            "overlap": self.overlaps,
+            "skipped": self.skipped,
             "fit": fit,
         }
+        return json_ready(values)
 
 
 SIMULATED = (
@@ -284,7 +281,17 @@ def links(folder: RunFolder) -> Iterator[Link]:
     if folder.about.imported:
         yield from imported_links(folder)
         return
-    found = list(_measured_links(folder))
+    method, found = folder.about.method, []
+    for entry in folder.cases:
+        record = None if entry.outcome else folder.record(entry.id, 0)
+        if record is None:
+            invalid = next((why for name, why in folder.invalid.items() if case_of(name) == entry.id), None)
+            outcome = entry.outcome or ("invalid" if invalid else "missing")
+            found.append(Link(entry.case, outcome, entry.reason or invalid or "not measured yet"))
+        elif record.method != method:
+            found.append(Link(entry.case, "other method", OTHER_METHOD))
+        else:
+            found.append(link(record))
     best = best_of_run(each for one in found for each in one.references)
     moved = elsewhere((one.case.id, one.case.placement, one.where) for one in found if one.where)
     for one in found:
@@ -297,21 +304,6 @@ def by_mark(found: Sequence[Link]) -> dict[str, list[Link]]:
     """Return the links that have each mark."""
     marks = dict.fromkeys(mark for link in found for mark in link.marks)
     return {mark: [link for link in found if mark in link.marks] for mark in marks}
-
-
-def _measured_links(folder: RunFolder) -> Iterator[Link]:
-    method = folder.about.method
-    for entry in folder.cases:
-        record = None if entry.outcome else folder.record(entry.id, 0)
-        if record is None:
-            invalid = next((why for name, why in folder.invalid.items() if case_of(name) == entry.id), None)
-            outcome = entry.outcome or ("invalid" if invalid else "missing")
-            reason = entry.reason or invalid or "not measured yet"
-            yield Link(entry.case, outcome, reason)
-        elif record.method != method:
-            yield Link(entry.case, "other method", OTHER_METHOD)
-        else:
-            yield link(record)
 
 
 def imported_links(folder: RunFolder) -> Iterator[Link]:
@@ -367,9 +359,6 @@ def link(record: Record) -> Link:
     )
 
 
-Scheduled = ExchangeTimes | OverlapTimes
-
-
 def settings(rank: Rank) -> dict[str, str]:
     """Return a rank's settings of its libraries when it had joined; when it began, if it never joined; else none."""
     known = (part.settings for part in (rank.joined, rank.hello) if part)
@@ -382,9 +371,9 @@ def point(rows: Sequence[ExchangeTimes]) -> Point:
     # A round trip is rank 0's time: the last rank's begins with another rank's message.
     timed = rows[:1] if first.operation == "point-to-point" else rows
     seconds: Values = np.array([row.sample_s for row in timed]).max(axis=0)
-    in_time = _in_time(timed, seconds)
+    in_time, enough = _in_time(timed, seconds)
     errors = [row.clock_error_s or 0.0 for row in timed if row.late_s]
-    low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if _enough(timed, in_time) else [None] * 3
+    low, middle, high = np.percentile(seconds[in_time], (5, 50, 95)).tolist() if enough else [None] * 3
     return Point(
         kind=first.kind,
         operation=first.operation,
@@ -396,7 +385,7 @@ def point(rows: Sequence[ExchangeTimes]) -> Point:
         samples=int(in_time.sum()),
         factor=factor(first.operation, ranks),
         late=int((~in_time).sum()),
-        clock_error=max(errors) if errors else None,
+        clock_error=max(errors, default=None),
     )
 
 
@@ -404,27 +393,27 @@ def overlap(rows: Sequence[OverlapTimes]) -> Overlap:
     """Join the same row of every rank."""
     ways = ("exchange_s", "compute_s", "both_s", "progressed_s")
     slowest: Values = np.max([[getattr(row, name) for name in ways] for row in rows], axis=0)
-    in_time = _in_time(rows, slowest[0])
-    if not _enough(rows, in_time):
+    in_time, enough = _in_time(rows, slowest[0])
+    if not enough:
         return Overlap(rows[0].bytes, None, None, None, None, None, None)
-    comm, comp, both, progressed = slowest[:, in_time]
-    comm_s, comp_s, both_s, progressed_s = np.median(slowest[:, in_time], axis=1).tolist()
+    slowest = slowest[:, in_time]
+    comm, comp, both, progressed = slowest
+    comm_s, comp_s, both_s, progressed_s = np.median(slowest, axis=1).tolist()
     shares = _hidden(comm, comp, both), _hidden(comm, comp, progressed)
     return Overlap(rows[0].bytes, comm_s, comp_s, both_s, progressed_s, *shares)
 
 
-def _in_time(rows: Sequence[Scheduled], seconds: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which samples every rank began in time, as far as the clock shows; all of them without a schedule."""
+def _in_time(rows: Sequence[ExchangeTimes | OverlapTimes], seconds: Values) -> tuple[NDArray[np.bool_], bool]:
+    """Return which samples every rank began in time, as far as the clock shows, and whether LEAST of them are.
+
+    Without a schedule all samples count, however few.
+    """
     if not all(row.late_s for row in rows):
-        return np.ones(len(seconds), dtype=bool)
+        return np.ones(len(seconds), dtype=bool), True
     error = max(row.clock_error_s or 0.0 for row in rows)
     limit = max(LATE_S, error, LATE * float(np.median(seconds)))
-    return np.array([max(late) <= limit for late in zip(*(row.late_s for row in rows), strict=True)])
-
-
-def _enough(rows: Sequence[Scheduled], in_time: np.ndarray[Any, np.dtype[np.bool_]]) -> bool:
-    """Return True if the samples give a figure: LEAST of those that were scheduled began in time."""
-    return not all(row.late_s for row in rows) or int(in_time.sum()) >= LEAST
+    in_time = np.array([max(late) <= limit for late in zip(*(row.late_s for row in rows), strict=True)])
+    return in_time, int(in_time.sum()) >= LEAST
 
 
 def _hidden(comm: Values, comp: Values, both: Values) -> float | None:

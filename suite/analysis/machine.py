@@ -1,8 +1,9 @@
 """The machine under a measurement: which one it was, how noisy it was, what its GPUs did, and its peaks."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -50,9 +51,8 @@ def described(machine: Machine, cores: int | None) -> str:
 
 def adjusted(machine: Machine, device: str) -> str:
     """Return software settings that change speed: the clock's governor, the driver of GPUs that compute."""
-    driver = machine.gpu_driver if device != "cpu" else None
-    settings = (("governor", machine.governor), ("GPU driver", driver))
-    return ", ".join(f"{name} {value}" for name, value in settings if value)
+    driver = f"GPU driver {machine.gpu_driver}" if machine.gpu_driver and device != "cpu" else ""
+    return ", ".join(filter(None, [f"governor {machine.governor}" if machine.governor else "", driver]))
 
 
 def limited(machine: Machine, device: str) -> str:
@@ -61,31 +61,32 @@ def limited(machine: Machine, device: str) -> str:
         return ""
     distinct = set()
     for gpu in machine.gpu_settings:
-        words = []
-        if gpu.most_sm_clock_hz:
-            words.append(f"GPU clock at most {gpu.most_sm_clock_hz / 1e6:.0f} MHz")
-        if gpu.power_limit_watts:
-            words.append(f"power limit {gpu.power_limit_watts:g} W")
-        if gpu.ecc is not None:
-            words.append(f"ECC {'on' if gpu.ecc else 'off'}")
-        distinct.add(", ".join(words))
+        words = [
+            f"GPU clock at most {gpu.most_sm_clock_hz / 1e6:.0f} MHz" if gpu.most_sm_clock_hz else "",
+            f"power limit {gpu.power_limit_watts:g} W" if gpu.power_limit_watts else "",
+            "" if gpu.ecc is None else f"ECC {'on' if gpu.ecc else 'off'}",
+        ]
+        distinct.add(", ".join(filter(None, words)))
     return "; ".join(sorted(distinct - {""}))
 
 
 def elsewhere(processes: Iterable[tuple[str, Placement, Where]]) -> dict[str, set[str]]:
     """Return, by mark, the ids of rows to mark; `processes`: (row id, its case's placement, where it ran)."""
+    marked: dict[str, set[str]] = {"other machine": set(), "other driver or governor": set()}
     processes = list(processes)
-    changed: dict[str, set[str]] = {"machines": set(), "adjusted": set(), "limited": set()}
-    for kind, rows in changed.items():  # one by one: a machine may hide any
+    for kind in Where._fields:  # one by one: a machine may hide any
+        machines = kind == "machines"
         # A row is held against rows of the same planned hosts only, and for its settings of the same device.
-        by_plan: dict[Hashable, list[tuple[str, frozenset[str]]]] = defaultdict(list)
-        for row, place, where in processes:
-            if words := getattr(where, kind):
-                by_plan[place.hosts, kind != "machines" and place.device].append((row, words))
-        for measured in by_plan.values():
-            ((usual, _),) = Counter(words for _, words in measured).most_common(1)
-            rows |= {row for row, words in measured if words != usual}
-    return {"other machine": changed["machines"], "other driver or governor": changed["adjusted"] | changed["limited"]}
+        known = [
+            ((place.hosts, machines or place.device), row, words)
+            for row, place, where in processes
+            if (words := getattr(where, kind))
+        ]
+        for same in grouped(known, itemgetter(0)).values():
+            ((usual, _),) = Counter(words for *_, words in same).most_common(1)
+            mark = "other machine" if machines else "other driver or governor"
+            marked[mark] |= {row for _, row, words in same if words != usual}
+    return marked
 
 
 def moved(folder: RunFolder, here: Host) -> str | None:
@@ -131,7 +132,7 @@ class Noise:
     def disturbed(self) -> bool:
         """True if something else had a part in the process's figures."""
         limits = ((self.busy_share, BUSY), (self.steal_share, STOLEN), (self.reference_slowdown, SLOWED))
-        return any(value is not None and value > limit for value, limit in limits)
+        return any((value or 0.0) > limit for value, limit in limits)
 
 
 # What decides the speed of the fixed computation: host, interpreter (its library may use the processor's own SHA-256),
@@ -184,9 +185,8 @@ def noise_of(record: Record) -> Noise:
     """
     busy, stolen, clocks, gpu_clocks, set_aside = [], [], [], [], [0.0]
     for rank in record.ranks:
-        if (native := rank.passes.get(NATIVE)) and native.set_aside_s:
-            aside = sum(native.set_aside_s)
-            set_aside.append(aside / (aside + native.wall_s) if aside else 0.0)
+        if (native := rank.passes.get(NATIVE)) and (aside := sum(native.set_aside_s or ())):
+            set_aside.append(aside / (aside + native.wall_s))
         use = use_of(rank)
         if use is None:
             continue
@@ -205,11 +205,6 @@ def noise_of(record: Record) -> Noise:
         gpu_clock_hz=min(gpu_clocks, default=None),
         set_aside_share=max(set_aside),
     )
-
-
-def use_of_native(rank: Rank) -> HostUse | None:
-    """Return the use of a rank's host during the native pass."""
-    return rank.noise.native if rank.noise else None
 
 
 def use_of(rank: Rank) -> HostUse | None:
@@ -268,11 +263,8 @@ def each_once(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return one entry per GPU that several ranks or processes used: the mean of means, and the extremes."""
     joined = []
     for same in grouped(gpus, lambda gpu: (gpu.host, gpu.use.uuid)).values():
-        changes: dict[str, Any] = {}
-        for name, join in JOINED.items():
-            values = [value for gpu in same if (value := getattr(gpu.use, name)) is not None]
-            if values:
-                changes[name] = join(values)
+        known = {name: [v for gpu in same if (v := getattr(gpu.use, name)) is not None] for name in JOINED}
+        changes: dict[str, Any] = {name: JOINED[name](values) for name, values in known.items() if values}
         joined.append(replace(same[0], use=same[0].use._replace(**changes)))
     return tuple(joined)
 
@@ -292,10 +284,9 @@ class Peak:
 def peak_of(record: Record) -> Peak | None:
     """Return the sum over ranks, which measured it at the same time; None if one did not."""
     peaks = [rank.peaks for rank in record.ranks if rank.peaks]
-    if not peaks or len(peaks) < record.case.placement.ranks:
+    if len(peaks) < max(1, record.case.placement.ranks):
         return None
-    flop_per_s, bytes_per_s = sum(peak.flop_per_s for peak in peaks), sum(peak.bytes_per_s for peak in peaks)
-    return Peak(flop_per_s, bytes_per_s, peaks[0].library)
+    return Peak(sum(peak.flop_per_s for peak in peaks), sum(peak.bytes_per_s for peak in peaks), peaks[0].library)
 
 
 def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) -> dict[str, Peak]:
@@ -319,13 +310,14 @@ def machine_peaks(measured: Iterable[tuple[str, Case, frozenset[str], Peak]]) ->
     return {id_: best[ground] for id_, ground in grounds.items()}
 
 
-def joules_of(record: Record, use_of: Callable[[Rank], HostUse | None] = use_of_native) -> float | None:
-    """Return the energy of all hosts during a use; None if a host's counters could not be read."""
+def joules_of(
+    record: Record, use_of: Callable[[Rank], HostUse | None] = lambda rank: rank.noise.native if rank.noise else None
+) -> float | None:
+    """Return the energy of all hosts during a use (the native pass); None if a host's counters could not be read."""
     hosts: dict[str, dict[str, float]] = {}  # by host: joules of its processors ("") and of each GPU
     for rank in record.ranks:
         joules = hosts.setdefault(rank.hello.host if rank.hello else "", {"": 0.0})
-        use = use_of(rank)
-        if use is None:
+        if (use := use_of(rank)) is None:
             continue
         if record.case.placement.device != "cpu" and not use.gpus:
             return None

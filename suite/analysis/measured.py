@@ -30,13 +30,14 @@ from suite.analysis.stats import Round, Values
 from suite.analysis.trend import Trend, trend
 from suite.processes.placement_check import RankReport, busiest
 from suite.results.rank_report import Rank, models
-from suite.results.records import Declared, Evidence, Interpreter, Load, Record
+from suite.results.records import Declared, Evidence, Interpreter, Load, Record, environment_of
 from suite.worker.contract import KernelTimes, LayerTimes
 from suite.worker.messages import Memory, Pass
 from suite.worker.noise import disturbance
 from suite.worker.pass_kinds import BY_NAME, LOSSES, NAMES, NATIVE, STAGED, TRAIN
 
 NOTES = {"skipped": "samples skipped", "subnormal": "subnormal"}  # notes of a rank, and the marks that they make
+LAYER_SECONDS = ("forward_s", "backward_s", "communication_s")
 RESIDUAL = 0.15  # of the native time: beyond it `other`, or a negative communication, is marked
 
 
@@ -71,14 +72,14 @@ class Profile:
 
 def profile_of(record: Record) -> Profile | None:
     """Return None if no rank ran the pass `kernels`."""
-    rank = next((rank for rank in record.ranks if rank.kernels), None)
-    if rank is None or rank.kernels is None:
-        return None
-    kernels, staged = rank.kernels, rank.passes.get(STAGED)
-    medians = {name: median(steps) for name, steps in ((staged and staged.stage_s) or {}).items() if steps}
-    uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
-    trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
-    return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
+    for rank in record.ranks:
+        if kernels := rank.kernels:
+            staged = rank.passes.get(STAGED)
+            medians = {name: median(steps) for name, steps in ((staged and staged.stage_s) or {}).items() if steps}
+            uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
+            trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
+            return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
+    return None
 
 
 class Startup(NamedTuple):
@@ -93,13 +94,13 @@ class Startup(NamedTuple):
 def startup_of(ranks: Sequence[Rank]) -> Startup | None:
     """Return None if a rank lacks a part, or was not warmed up."""
     step, parts = wall_per_step(ranks, NATIVE), []
+    if step is None:
+        return None
     for rank in ranks:
-        warmup = rank.passes[NATIVE].warmup_s if NATIVE in rank.passes else ()
+        warmup = rank.passes[NATIVE].warmup_s
         if not (rank.joined and rank.joined.load_s is not None and rank.built and warmup):
             return None
         parts.append((rank.joined.load_s, rank.built.seconds, warmup[0]))
-    if step is None:
-        return None
     loading, building, first = map(max, zip(*parts, strict=True))
     return Startup(loading, building, max(first - step, 0.0), min(first, step))
 
@@ -151,8 +152,7 @@ def _address(end: str) -> str:
     return end.rpartition(":")[0].strip("[]")
 
 
-@dataclass(frozen=True)
-class Carrier:
+class Carrier(NamedTuple):
     """The interface of a host that sent most."""
 
     interface: str
@@ -161,14 +161,14 @@ class Carrier:
 
 def carriers(ranks: Sequence[Rank]) -> dict[str, Carrier] | None:
     """Return each host's busiest interface; None on one host, or if no rank counted."""
-    reports = []
-    for rank in ranks:
-        if rank.hello and rank.wire:
-            sent = {interface: wire.sent_bytes for interface, wire in rank.wire.items()}
-            reports.append(RankReport(rank.rank, rank.hello.host, sent, 0))
+    reports = [
+        RankReport(rank.rank, rank.hello.host, {name: wire.sent_bytes for name, wire in rank.wire.items()}, 0)
+        for rank in ranks
+        if rank.hello and rank.wire
+    ]
     if len({report.host for report in reports}) < 2:
         return None
-    return {host: Carrier(interface, sent) for host, (interface, sent) in busiest(reports).items()}
+    return {host: Carrier(*most) for host, most in busiest(reports).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,6 @@ def process_of(record: Record, method: int) -> Process:
     trains = case.passes == (TRAIN,)
     complete = len(trainings if trains else native) == case.placement.ranks
     answered = complete and record.result == "ok"
-
     slowest = max(native, key=lambda timed: timed.wall_s) if complete and native else None
     steps = np.array(slowest.step_s if slowest else [], dtype=np.float64)
     wall = wall_of(native) if slowest else 0.0
@@ -324,44 +323,34 @@ def process_of(record: Record, method: int) -> Process:
 def _marks(record: Record, complete: bool, method: int) -> Iterable[str]:
     if record.result not in ("ok", "diverged"):
         return
-    if record.outcome != record.result:
-        yield FAILED_LATER
-    ranks, asked = record.ranks, record.case.placement.ranks
-    if record.method != method:
-        yield "other method"
-    if not complete or any(rank.joined is None or rank.joined.world != asked for rank in ranks):
-        yield "missing rank"
+    ranks, place = record.ranks, record.case.placement
     driven = [device for rank in ranks if rank.joined for device in rank.joined.device_ids]
-    if len(set(driven)) < len(driven):
-        yield SHARED_GPUS
-    # compute_only's ranks train without each other: its loss is not the case's.
     passes = [timed for rank in ranks for timed in rank.passes.values()]
+    # compute_only's ranks train without each other: its loss is not the case's.
     trained = [timed for timed in passes if timed.name in LOSSES and BY_NAME[timed.name].exchanges]
-    if record.outcome == "diverged" or any(timed.loss is None for timed in trained):
-        yield "non-finite loss"
-    yield from _short_of_cores(record)
-    noted = {name for rank in ranks for name in rank.notes}
-    yield from (mark for name, mark in NOTES.items() if name in noted)
     breakdown = [timed for timed in passes if timed.name != NATIVE]
+    hellos = [rank.hello for rank in ranks if rank.hello and rank.hello.cores]
+    cores = defaultdict[str, set[int]](set)  # physical ones, by host
+    for hello in hellos:
+        cores[hello.host].update(hello.core_of or hello.cores)
+    threads = Counter(hello.host for hello in hellos)  # times those of a rank
+    quotas = [(hello.machine.cpu_quota, len(hello.cores)) for hello in hellos if hello.machine]
+    noted = {name for rank in ranks for name in rank.notes}
     conditions = {
-        "unsteady breakdown": any(not timed.steady for timed in breakdown),
+        FAILED_LATER: record.outcome != record.result,
+        "other method": record.method != method,
+        "missing rank": not complete or any(not rank.joined or rank.joined.world != place.ranks for rank in ranks),
+        SHARED_GPUS: len(set(driven)) < len(driven),
+        "non-finite loss": record.outcome == "diverged" or any(timed.loss is None for timed in trained),
+        "more threads than cores": any(
+            threads[host] * place.threads * place.devices > len(physical) for host, physical in cores.items()
+        ),
+        "CPU quota": any(quota is not None and quota < count for quota, count in quotas),
+        **{mark: name in noted for name, mark in NOTES.items()},
+        "unsteady breakdown": not all(timed.steady for timed in breakdown),
         "disturbed breakdown": any(disturbance(timed.host_use) >= 1.0 for timed in breakdown),
     }
     yield from (mark for mark, holds in conditions.items() if holds)
-
-
-def _short_of_cores(record: Record) -> Iterable[str]:
-    """Yield marks of hosts with fewer physical cores than threads of ranks, or with less time than their cores have."""
-    place, cores, threads = record.case.placement, defaultdict[str, set[int]](set), Counter[str]()
-    hellos = [rank.hello for rank in record.ranks if rank.hello and rank.hello.cores]
-    for hello in hellos:
-        cores[hello.host].update(hello.core_of or hello.cores)
-        threads[hello.host] += place.threads * place.devices
-    if any(threads[host] > len(physical) for host, physical in cores.items()):
-        yield "more threads than cores"
-    quotas = [(hello.machine.cpu_quota, len(hello.cores)) for hello in hellos if hello.machine]
-    if any(quota is not None and quota < count for quota, count in quotas):
-        yield "CPU quota"
 
 
 def mean_loss(ranks: Sequence[Rank], name: str) -> float | None:
@@ -374,11 +363,7 @@ def merge_layers(tables: Sequence[Sequence[LayerTimes]], merge: Callable[[list[f
     if len(tables) == 1:
         return list(tables[0])
     return [
-        rows[0]._replace(
-            forward_s=merge([row.forward_s for row in rows]),
-            backward_s=merge([row.backward_s for row in rows]),
-            communication_s=merge([row.communication_s for row in rows]),
-        )
+        rows[0]._replace(**{name: merge([getattr(row, name) for row in rows]) for name in LAYER_SECONDS})
         for rows in zip(*tables, strict=False)
     ]
 
@@ -393,14 +378,7 @@ def _about(record: Record) -> Provenance:
     device = record.case.placement.device
     place = where(ranks, device)
     hellos = [rank.hello for rank in ranks if rank.hello]
-    processors: set[str] = set()
-    environments: dict[str, dict[str, str]] = {}
-    for hello in hellos:
-        if hello.machine:
-            processors |= models(hello.machine.cpu, hello.machine.gpus, device)
-        if hello.arithmetic:
-            settings = hello.settings or {}
-            environments[hello.arithmetic.digest] = {name: settings.get(name, "") for name in hello.arithmetic.names}
+    processors = models((hello.machine for hello in hellos if hello.machine), device)
     notes: dict[str, Any] = {}
     for rank in reversed(ranks):
         notes.update(rank.notes)
@@ -416,8 +394,8 @@ def _about(record: Record) -> Provenance:
         transport=joined.transport if joined else None,
         versions=joined.versions if joined else {},
         hosts=sorted({hello.host for hello in hellos}),
-        processors=_SHARED.setdefault(frozenset(processors), frozenset(processors)),
-        environments=environments,
+        processors=_SHARED.setdefault(processors, processors),
+        environments={each.digest: each.values for hello in hellos if (each := environment_of(hello))},
         where=_SHARED.setdefault(place, place),
         wire=carriers(ranks),
         workers=workers_of(ranks),

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from suite import plugins
 from suite.analysis.comparability import DISQUALIFYING
@@ -11,7 +11,6 @@ from suite.analysis.rows import Row
 from suite.contracts.case import Case
 from suite.results.foreign import UNKNOWN
 from suite.text import grouped
-from suite.worker.case_parts import Input
 
 SHOWN = 300  # lines of a table and rows of charts: more take a browser long; the table of all cases has every one
 T = TypeVar("T")
@@ -63,25 +62,21 @@ def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:
 
 def titles(cases: Sequence[Case]) -> list[str]:
     """Return a title for each group, by one of its cases: network, devices, batch, tuning, whatever else differs."""
-    columns = [{key: word for key, word in _properties(case) if key not in TITLED} for case in cases]
-    return [" · ".join([*_setting(case), *differing]) for case, differing in zip(cases, varying(columns), strict=True)]
+    found = []
+    for case, differing in zip(cases, differences(cases, TITLED), strict=True):
+        batch = f"batch {case.batch}" if case.scaling == "weak" else f"batch {case.global_batch} in all"
+        setting = [case.workload, devices(case.placement.device_count), batch]
+        found.append(" · ".join([*setting, *([] if case.tuning == UNKNOWN else [case.tuning]), *differing]))
+    return found
 
 
 def devices(count: int) -> str:
     return f"{count} device{'' if count == 1 else 's'}"
 
 
-def _setting(case: Case) -> Iterable[str]:
-    yield case.workload
-    yield devices(case.placement.device_count)
-    yield f"batch {case.batch}" if case.scaling == "weak" else f"batch {case.global_batch} in all"
-    if case.tuning != UNKNOWN:
-        yield case.tuning
-
-
 def differences(cases: Sequence[Case], but: Sequence[str] = ()) -> list[list[str]]:
     """Return for each case the properties in which the cases differ, but for adapters, their knobs, and `but`."""
-    return varying([{key: word for key, word in _properties(case) if key not in but} for case in cases])
+    return varying([{key: word for key, word in _properties(case).items() if key not in but} for case in cases])
 
 
 def varying(columns: Sequence[dict[str, str]]) -> list[list[str]]:
@@ -92,65 +87,60 @@ def varying(columns: Sequence[dict[str, str]]) -> list[list[str]]:
 
 def common(cases: Sequence[Case]) -> str:
     """Return what all the cases share, besides network and data, which a heading names."""
-    columns = [dict(_properties(case)) for case in cases]
+    columns = [_properties(case) for case in cases]
     keys = ("ranks", "batch", "tuning", "precision", "device", "threads")
     shared = (columns[0][key] for key in keys if len({column[key] for column in columns}) == 1)
     return " · ".join(filter(None, shared))
 
 
-def _properties(case: Case) -> Iterable[tuple[str, str]]:
-    """An empty word for what is unknown."""
+def _properties(case: Case) -> dict[str, str]:
+    """Return a word for each property of a case; an empty one for what is unknown."""
+    place, read = case.placement, case.input
+    words = {
+        "workload": case.workload,
+        "ranks": place.words,
+        "nodes": f"{place.nodes} node{'s' if place.nodes > 1 else ''}",
+        "batch": f"batch {case.batch} per device" if case.scaling == "weak" else f"batch {case.global_batch} in all",
+        "data": case.data_name,
+        "tuning": case.tuning,
+        "precision": case.precision,
+        "optimiser": case.optimiser,
+        "schedule": case.schedule.words or "constant rate",
+        "device": place.device,
+        "threads": f"{place.threads} thread{'s' if place.threads > 1 else ''} per device",
+        "mode": f"from {read.mode}" if case.data != "synthetic" else "",
+        "format": read.format,
+        "page cache": f"page cache {read.page_cache}",
+        "prefetch": f"{read.prefetch} ahead",
+        "repeat": f"{read.repeat}× data",  # noqa: RUF001
+        "augment": f"{read.augment} crop",
+        "on_error": f"on error {read.on_error}",
+        "straggler": f"straggler {case.straggler:.0%}" if case.straggler else "",
+        "readers": f"{case.readers} reader{'s' if case.readers != 1 else ''}",
+        "seed": f"seed {case.seed}",
+    }
     unsaid = UNSAID if case.tuning == UNKNOWN else ()
-    return ((key, "" if key in unsaid or word == UNKNOWN else word) for key, word in _words(case))
-
-
-def _words(case: Case) -> Iterable[tuple[str, str]]:
-    place = case.placement
-    yield "workload", case.workload
-    yield "ranks", place.words
-    yield "nodes", f"{place.nodes} node{'s' if place.nodes > 1 else ''}"
-    yield "batch", f"batch {case.batch} per device" if case.scaling == "weak" else f"batch {case.global_batch} in all"
-    yield "data", case.data_name
-    yield "tuning", case.tuning
-    yield "precision", case.precision
-    yield "optimiser", case.optimiser
-    yield "schedule", case.schedule.words or "constant rate"
-    yield "device", place.device
-    yield "threads", f"{place.threads} thread{'s' if place.threads > 1 else ''} per device"
-    yield from _input(case.input, case.data != "synthetic")
-    yield "straggler", f"straggler {case.straggler:.0%}" if case.straggler else ""
-    yield "readers", f"{case.readers} reader{'s' if case.readers != 1 else ''}"
-    yield "seed", f"seed {case.seed}"
-
-
-def _input(read: Input, real: bool) -> Iterable[tuple[str, str]]:
-    yield "mode", f"from {read.mode}" if real else ""
-    yield "format", read.format
-    yield "page cache", f"page cache {read.page_cache}"
-    yield "prefetch", f"{read.prefetch} ahead"
-    yield "repeat", f"{read.repeat}× data"  # noqa: RUF001
-    yield "augment", f"{read.augment} crop"
-    yield "on_error", f"on error {read.on_error}"
+    return {key: "" if key in unsaid or word == UNKNOWN else word for key, word in words.items()}
 
 
 def _own_knobs(cases: Sequence[Case]) -> list[list[str]]:
-    """Return the knobs in which cases of one adapter and strategy differ, by case: other adapters have other knobs."""
-    kin: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    launchers: dict[tuple[str, ...], set[str]] = {}
-    for case in cases:
-        kin.setdefault((case.adapter, case.strategy), []).append(case.knobs)
-        launchers.setdefault((case.adapter, case.strategy, case.placement.words), set()).add(case.placement.launcher)
-    differing = {whose: _differing(several) for whose, several in kin.items()}
+    """Return the knobs in which cases of one adapter and strategy differ, by case: other adapters have other knobs.
+
+    Where such cases of one size differ in their launchers, that is the last of them.
+    """
+    differing = {}
+    for whose, kin in grouped(cases, lambda case: (case.adapter, case.strategy)).items():
+        first = kin[0].knobs
+        differing[whose] = {
+            key for case in kin for key in {**first, **case.knobs} if case.knobs.get(key) != first.get(key)
+        }
+    sizes = {((case.adapter, case.strategy, case.placement.words), case.placement.launcher) for case in cases}
+    launchers = Counter(size for size, _ in sizes)
     return [
-        [f"{key}={case.knobs[key]}" for key in case.knobs if key in differing[case.adapter, case.strategy]]
-        + [case.placement.launcher] * (len(launchers[case.adapter, case.strategy, case.placement.words]) > 1)
+        [f"{key}={value}" for key, value in case.knobs.items() if key in differing[case.adapter, case.strategy]]
+        + [case.placement.launcher] * (launchers[case.adapter, case.strategy, case.placement.words] > 1)
         for case in cases
     ]
-
-
-def _differing(several: Sequence[dict[str, Any]]) -> set[str]:
-    first = several[0]
-    return {key for knobs in several for key in {**first, **knobs} if knobs.get(key) != first.get(key)}
 
 
 @dataclass(frozen=True)
@@ -186,7 +176,11 @@ def by_group(rows: Iterable[Row]) -> list[Panel]:
 def by_network(rows: Iterable[Row]) -> list[Panel]:
     """Return every row with a speed, a panel a network and data set."""
     groups = grouped((row for row in rows if row.rates), lambda row: f"{row.case.workload} on {row.case.data_name}")
-    return [panel(title, sorted(group, key=_order)) for title, group in groups.items()]
+
+    def order(row: Row) -> tuple[int, int, str, float]:
+        return row.case.placement.device_count, row.case.batch, row.case.tuning, -row.speed
+
+    return [panel(title, sorted(group, key=order)) for title, group in groups.items()]
 
 
 def for_charts(panels: Iterable[Panel]) -> list[Panel]:
@@ -198,7 +192,7 @@ def for_charts(panels: Iterable[Panel]) -> list[Panel]:
     for one in panels:
         kept, warning = beside_others(one.rows)
         if len(kept) == len(one.rows):
-            found.append(Panel(one.title, one.rows, one.names, one.common, warning))
+            found.append(replace(one, warning=warning))
         elif kept:
             found.append(Panel(one.title, kept, labels([row.case for row in kept], titled=True), one.common))
         else:
@@ -223,7 +217,3 @@ def kept_whole(things: Iterable[T], kept: Iterable[Row], rows_of: Callable[[T], 
     """Return the things all of whose rows were kept."""
     ids = {row.id for row in kept}
     return [one for one in things if all(row.id in ids for row in rows_of(one))]
-
-
-def _order(row: Row) -> tuple[int, int, str, float]:
-    return row.case.placement.device_count, row.case.batch, row.case.tuning, -row.speed

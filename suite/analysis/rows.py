@@ -109,7 +109,9 @@ class Row:
     @property
     def waited(self) -> float | None:
         """Seconds that input adds to a native step: the mean over processes."""
-        return _mean([process.input_wait.waited for process in self.measured if process.input_wait])
+        waits = [process.input_wait for process in self.measured]
+        known = [wait.waited for wait in waits if wait and wait.waited is not None]
+        return fmean(known) if known else None
 
     @property
     def computing_share(self) -> float | None:
@@ -169,10 +171,6 @@ class Row:
     @property
     def several_devices(self) -> bool:
         return self.case.placement.device_count > 1
-
-    @property
-    def several_ranks(self) -> bool:
-        return self.case.placement.ranks > 1
 
     @property
     def measured(self) -> list[Process]:
@@ -265,8 +263,3 @@ class Row:
             "training": trainings or None,
         }
         return json_ready(values)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

@@ -47,11 +47,10 @@ def over_devices(rows: Sequence[Row]) -> dict[str, Scaling]:
 
 def over_nodes(rows: Sequence[Row]) -> dict[str, Scaling]:
     """Return speed on N nodes / (N x speed on one with as many devices, by the same strategy), by row id."""
-
-    def within_node(case: Case) -> str:
-        return str((shared(case), case.strategy, case.placement.ranks_per_node, case.placement.devices))
-
-    return _scaled(rows, lambda row: row.case, within_node, lambda place: place.nodes)
+    within = attrgetter("strategy", "placement.ranks_per_node", "placement.devices")
+    return _scaled(
+        rows, lambda row: row.case, lambda case: str((shared(case), within(case))), lambda place: place.nodes
+    )
 
 
 def _scaled(

@@ -99,10 +99,10 @@ class Standing:
 
     def proven(self) -> tuple[bool, str]:
         """Return (whether every measured case is proven, how many are); no words of a run without such cases."""
-        rows = [row for row in self.rows if row.processes]
-        failed = sum(not (row.proof and row.proof.passed) for row in rows)
-        words = f"{failed} of {len(rows)} not proven" if failed else f"{len(rows)} of {len(rows)} cases proven"
-        return not failed, words if rows and not self.imported else ""
+        proofs = [row.proof for row in self.rows if row.processes]
+        failed, count = sum(not (proof and proof.passed) for proof in proofs), len(proofs)
+        words = f"{failed} of {count} not proven" if failed else f"{count} of {count} cases proven"
+        return not failed, words if count and not self.imported else ""
 
     def processes(self) -> str:
         """Return how many processes the intervals are of; "" without intervals."""
@@ -173,5 +173,6 @@ def verdict(panel: Panel) -> str:
 def learnt(row: Row) -> str:
     """Return the best accuracy of a training; "" where nothing was learnt."""
     found = [process.learnt for process in row.processes if process.learnt and process.learnt.epochs]
-    best = [one.best for one in found]
-    return f"accuracy {max(best):.4f}, epochs {max(len(one.epochs) for one in found)}" if best else ""
+    if not found:
+        return ""
+    return f"accuracy {max(one.best for one in found):.4f}, epochs {max(len(one.epochs) for one in found)}"

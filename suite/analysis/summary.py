@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -29,7 +29,7 @@ from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
 from suite.errors import StagebenchError, StoreError
-from suite.results.foreign import Speed, imported
+from suite.results.foreign import imported
 from suite.results.records import CANCELLED, CaseEntry, Proof
 from suite.results.run_folder import RunFolder, case_of
 from suite.text import grouped, shown
@@ -103,32 +103,23 @@ def imported_rows(folder: RunFolder) -> list[Row]:
 
     A case that was printed several times counts as that many processes.
     """
-    by_case = grouped(imported(folder).speeds, lambda speed: speed.case.id)
-    return [_imported_row(id_, speeds) for id_, speeds in by_case.items()]
-
-
-def _imported_row(id_: str, speeds: list[Speed]) -> Row:
-    reasons, epochs = [], []
-    for speed in speeds:
-        words = speed.origin.words
-        if speed.epoch_s:
-            words += f"; seconds of the first epochs: {', '.join(f'{seconds:.3g}' for seconds in speed.epoch_s)}"
-            samples = speed.samples_per_second * speed.epoch_s[-1]  # the speed is the last epoch's
-            epochs.append(tuple((seconds, samples) for seconds in speed.epoch_s))
-        reasons.append(words)
-    # The parts of a single process stand for steps: how much they differ is all that is known of its noise.
-    parts = 1 / np.asarray(speeds[0].parts) if len(speeds) == 1 and speeds[0].parts else None
-    return Row(
-        id=id_,
-        case=speeds[0].case,
-        outcome=FOREIGN,
-        reason="; ".join(reasons),
-        processes=[],
-        marks=[FOREIGN],
-        proof_reason="imported",
-        published=epochs,
-        rates=Rates({(id_, number): speed.samples_per_second for number, speed in enumerate(speeds)}, parts),
-    )
+    rows = []
+    for id_, speeds in grouped(imported(folder).speeds, lambda speed: speed.case.id).items():
+        reasons, epochs = [], []
+        for speed in speeds:
+            reasons.append(speed.origin.words)
+            if speed.epoch_s:
+                seconds_of_each = ", ".join(f"{seconds:.3g}" for seconds in speed.epoch_s)
+                reasons.append(f"seconds of the first epochs: {seconds_of_each}")
+                samples = speed.samples_per_second * speed.epoch_s[-1]  # the speed is the last epoch's
+                epochs.append(tuple((seconds, samples) for seconds in speed.epoch_s))
+        row = Row(id_, speeds[0].case, FOREIGN, "; ".join(reasons), [], [FOREIGN], proof_reason="imported")
+        row.published = epochs
+        # The parts of a single process stand for steps: how much they differ is all that is known of its noise.
+        parts = 1 / np.asarray(speeds[0].parts) if len(speeds) == 1 and speeds[0].parts else None
+        row.rates = Rates({(id_, number): speed.samples_per_second for number, speed in enumerate(speeds)}, parts)
+        rows.append(row)
+    return rows
 
 
 def _measured_rows(folder: RunFolder) -> list[Row]:
@@ -136,8 +127,7 @@ def _measured_rows(folder: RunFolder) -> list[Row]:
     processes: dict[str, list[Process]] = {entry.id: [] for entry in cases}
     for case_id, process in read_processes(folder, processes, about.method):
         processes[case_id].append(process)
-    every = [process for several in processes.values() for process in several]
-    best = best_of_run(reference for process in every for reference in process.references)
+    best = best_of_run(own for several in processes.values() for each in several for own in each.references)
     for several in processes.values():
         several[:] = [replace(each, noise=beside_run(each.noise, each.references, best)) for each in several]
     invalid = {case_of(name): why for name, why in folder.invalid.items()}
@@ -169,9 +159,8 @@ def read_processes(folder: RunFolder, cases: Collection[str], method: int) -> It
         )
         try:
             with _safe_path():
-                futures = [pool.submit(_work, chunk) for chunk in chunks]
-            for chunk, future in zip(chunks, futures, strict=True):
-                processes, invalid = future.result()
+                results = pool.map(_work, chunks)
+            for chunk, (processes, invalid) in zip(chunks, results, strict=True):
                 for name in chunk:
                     folder.invalid.pop(name, None)  # it may have been replaced since it was read last
                 folder.invalid.update(invalid)
@@ -289,10 +278,8 @@ def _row(
     if invalid and outcome in ("ok", MISSING):
         outcome, reason = INVALID, invalid
     row = Row(entry.id, entry.case, outcome, reason, processes)
-    keys = sorted({process.about.proof for process in processes if process.about.proof})
-    row.proof = proofs.get(keys[0]) if len(keys) == 1 else None
-    row.proof_reason = _proof_reason(row, keys)
-    row.marks = list(_marks(row)) if processes else []
+    mark = _prove(row, proofs)
+    row.marks = list(_marks(row, mark)) if processes else []
     by_round = {process.round: process.rate for process in row.measured if process.rate}
     if by_round:
         planned = entry.case.sampling.processes
@@ -302,45 +289,42 @@ def _row(
     return row
 
 
-def _unproven_processors(row: Row) -> set[str]:
-    """Return processors that measured and did not prove; empty if the proof does not name its own."""
-    measured = set().union(*(process.about.processors for process in row.processes))
-    return measured - set(row.proof.processors) if row.proof and row.proof.processors else set()
+def _prove(row: Row, proofs: dict[str, Proof]) -> str:
+    """Give a row its proof, and the reason why it has none or not quite its own; return its mark, "" without one."""
+    abouts = [process.about for process in row.processes]
+    keys = sorted({about.proof for about in abouts if about.proof})
+    row.proof = proof = proofs.get(keys[0]) if len(keys) == 1 else None
+    if proof is None:
+        row.proof_reason = next((about.proof_reason for about in abouts if about.proof_reason), "no proof was made")
+        if keys:
+            row.proof_reason = f"proofs/{keys[0]}.json is missing from the run folder"
+        if len(keys) > 1:
+            named = ", ".join(keys)
+            row.proof_reason = f"its records name different proofs ({named}): the framework changed during the run"
+        return "no proof"
+    others = set().union(*(about.processors for about in abouts)).difference(proof.processors)
+    if others and proof.processors:
+        row.proof_reason = f"proven on {', '.join(proof.processors)}, measured on {', '.join(sorted(others))}"
+        return "proof of another machine" if proof.passed else "proof failed"
+    proven = {each.digest: each.values for each in proof.environments}
+    measured = [pair for about in abouts for pair in about.environments.items()]
+    unproven = next((values for digest, values in measured if digest not in proven), None)
+    if proven and unproven is not None:
+        row.proof_reason = _differing(next(iter(proven.values())), unproven)
+        return "proof under other variables" if proof.passed else "proof failed"
+    return "" if proof.passed else "proof failed"
 
 
-def _unproven_variables(row: Row) -> str:
-    """Return in words the variables that differ between proof and measurement; "" if none does, or if unknown."""
-    proven = {each.digest: each.values for each in row.proof.environments} if row.proof else {}
-    measured: dict[str, dict[str, str]] = {}
-    for process in row.processes:
-        measured |= process.about.environments
-    unproven = [values for digest, values in measured.items() if digest not in proven]
-    if not proven or not unproven:
-        return ""
-    before, after = next(iter(proven.values())), unproven[0]
+def _differing(proven: Mapping[str, str], measured: Mapping[str, str]) -> str:
     words = []
-    for name in sorted({*before, *after}):
-        then, now = (f"with {each[name]!r}" if name in each else "without it" for each in (before, after))
+    for name in sorted({*proven, *measured}):
+        then, now = (f"with {each[name]!r}" if name in each else "without it" for each in (proven, measured))
         if then != now:
             words.append(f"{name}: proven {then}, measured {now}")
     return "; ".join(words) or "proven and measured with paths in different home folders"
 
 
-def _proof_reason(row: Row, keys: list[str]) -> str:
-    if row.proof:
-        others = ", ".join(sorted(_unproven_processors(row)))
-        if others:
-            return f"proven on {', '.join(row.proof.processors)}, measured on {others}"
-        return _unproven_variables(row)
-    if len(keys) > 1:
-        return f"its records name different proofs ({', '.join(keys)}): the framework changed during the run"
-    if keys:
-        return f"proofs/{keys[0]}.json is missing from the run folder"
-    reasons = (process.about.proof_reason for process in row.processes if process.about.proof_reason)
-    return next(reasons, "no proof was made")
-
-
-def _marks(row: Row) -> Iterable[str]:
+def _marks(row: Row, proof_mark: str) -> Iterable[str]:
     marks: set[str] = set().union(*(process.marks for process in row.processes))
     if row.measured and drifts([process.trend for process in row.measured]):
         marks.add("trend")
@@ -348,7 +332,7 @@ def _marks(row: Row) -> Iterable[str]:
     budget = row.budget
     conditions = {
         "large residual": budget and max(abs(budget.other), -(budget.communication or 0.0)) > RESIDUAL * budget.native,
-        _proof_mark(row): True,
+        proof_mark: True,
         "disturbed": any(process.noise.disturbed for process in row.processes),
         "GPU throttled": any(gpu.faults for gpu in row.gpus),
         "quick": row.case.sampling.quick,
@@ -356,13 +340,3 @@ def _marks(row: Row) -> Iterable[str]:
         "one process": len(row.measured) == 1,
     }
     yield from (mark for mark, holds in conditions.items() if mark and holds)
-
-
-def _proof_mark(row: Row) -> str:
-    if row.proof is None:
-        return "no proof"
-    if not row.proof.passed:
-        return "proof failed"
-    if _unproven_processors(row):
-        return "proof of another machine"
-    return "proof under other variables" if _unproven_variables(row) else ""

@@ -6,7 +6,6 @@ are needed are encoded here. Computation has its duration; a collective has its 
 the simulator.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from suite.errors import RequestError
@@ -30,20 +29,15 @@ def write(prefix: Path, scenario: Scenario, ranks: int) -> list[Path]:
             "--chakra writes what one rank does, and the ranks of a pipeline differ; leave stages out, or choose "
             "a training without stages with --workload"
         )
-    content = b"".join(_prefixed(message) for message in _messages(scenario, ranks))
+    sizes = {layer.name: layer.bytes / scenario.compression for layer in scenario.layers}
+    content, last = _prefixed(_text(1, VERSION)), dict[str, int]()
+    for index, span in enumerate(timeline(scenario, ranks).spans):
+        content += _prefixed(_node(index, span, last.get(span.lane), sizes))
+        last[span.lane] = index
     paths = [prefix.with_name(f"{prefix.name}.{rank}.et") for rank in range(ranks)]
     for path in paths:
         write_whole(path, content)
     return paths
-
-
-def _messages(scenario: Scenario, ranks: int) -> Iterator[bytes]:
-    yield _text(1, VERSION)
-    sizes = {layer.name: layer.bytes / scenario.compression for layer in scenario.layers}
-    last: dict[str, int] = {}
-    for index, span in enumerate(timeline(scenario, ranks).spans):
-        yield _node(index, span, last.get(span.lane), sizes)
-        last[span.lane] = index
 
 
 def _node(index: int, span: Span, before: int | None, sizes: dict[str, float]) -> bytes:
@@ -63,8 +57,8 @@ def _node(index: int, span: Span, before: int | None, sizes: dict[str, float]) -
         sent = round(sum(sizes[name] for name in names[first : last + 1]))
         parts += [_attribute("comm_type", INT64, ALL_REDUCE), _attribute("comm_size", INT64, sent)]
     else:
-        parts += [_number(START_MICROS, round(1e6 * span.begin))]
-        parts += [_number(DURATION_MICROS, round(1e6 * (span.end - span.begin)))]
+        micros = (START_MICROS, span.begin), (DURATION_MICROS, span.end - span.begin)
+        parts += [_number(field, round(1e6 * seconds)) for field, seconds in micros]
     return b"".join(parts)
 
 

@@ -67,6 +67,7 @@ def positive(name: str, value: float) -> None:
         raise RequestError(f"the {name} is {value}; give a finite number above 0")
 
 
+FREE = Link(0.0, 0.0)  # takes no time
 FLAT = ("ring", "tree", "doubling", "halving")
 ALGORITHMS = (*FLAT, "hierarchical", "server")
 
@@ -91,7 +92,7 @@ def flat(algorithm: str, ranks: int, link: Link) -> Cost:
 class Network:
     """How ranks reach each other, and how they exchange; RequestError for what cannot be."""
 
-    between: Link  # nodes
+    between: Link = FREE  # nodes
     within: Link | None = None  # a node; None: the same as between nodes
     ranks_per_node: int = 1
     algorithm: str = "ring"

@@ -86,7 +86,7 @@ def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int,
     scenario = Scenario(
         batch=case.batch,
         layers=layers,
-        network=Network(Link(0.0, 0.0), ranks_per_node=place.devices_per_node if place.nodes > 1 else 1),
+        network=Network(ranks_per_node=place.devices_per_node if place.nodes > 1 else 1),
         schedule="fused",
         h2d=held[0]["h2d"] / len(borders),
         update=update,

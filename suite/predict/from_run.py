@@ -14,7 +14,7 @@ from suite.analysis.summary import summarise
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.plan.networks import network_of
-from suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Link, Network, of_fit
+from suite.predict.collectives import MOST_ERROR, Cost, KnownLink, Network, of_fit
 from suite.predict.fit_stages import fit_stages
 from suite.predict.prediction import ASSUMED, Answer, Asked, predict
 from suite.predict.scenario import (
@@ -122,45 +122,34 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         update=whole["update"],
         read=(series.budget.io_only or 0.0) * series.base.case.readers,
         readers=series.base.case.readers,
-        jitter=_skewed(_jitter(folder, series.base), series),
+        jitter=_jitter(folder, series),
         compute_error=min(MOST_ERROR, series.speed_error),
         link_error=min(MOST_ERROR, link.error),
         model_error=MODEL_ERROR,
     )
-    if series.devices > 1 and series.budget.waiting:
-        sources.append(f"jitter: ranks wait {1000 * series.budget.waiting.value:.3g} ms for the last one")
-    if series.devices > 1:
-        off = {name: _beyond(scenario.but(schedule=name), series) for name in SCHEDULES}
-        below = {name: seconds for name, seconds in off.items() if seconds >= -SAME * series.budget.native} or off
+    devices, budget = series.devices, series.budget
+    if devices > 1:
+        if budget.waiting:
+            sources.append(f"jitter: ranks wait {1000 * budget.waiting.value:.3g} ms for the last one")
+        # Seconds that the iteration took longer than each schedule predicts.
+        predicted = {name: predict(scenario.but(schedule=name), devices) for name in SCHEDULES}
+        off = {name: budget.native - one.iteration for name, one in predicted.items()}
+        equal = SAME * budget.native
+        below = {name: seconds for name, seconds in off.items() if seconds >= -equal} or off
         least = min(map(abs, below.values()))
-        nearest = [name for name, seconds in below.items() if abs(seconds) <= least + SAME * series.budget.native]
+        nearest = [name for name, seconds in below.items() if abs(seconds) <= least + equal]
         scenario = scenario.but(schedule=nearest[0])
-        sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {series.devices} devices did")
-        beyond, exchanging = off[nearest[0]], predict(scenario, series.devices).exchanging
-        if beyond > SAME * series.budget.native and exchanging:
+        sources.append(f"schedule: {' or '.join(nearest)}, nearest to what {devices} devices did")
+        beyond, exchanging = off[nearest[0]], predicted[nearest[0]].exchanging
+        if beyond > equal and exchanging:
             scenario = scenario.but(interference=min(beyond / exchanging, MOST_INTERFERENCE))
             sources.append(f"interference: {scenario.interference:.2f} s for each second of exchange")
         waited = beyond - scenario.interference * exchanging
-        if waited > SAME * series.budget.native:
-            scenario = scenario.but(jitter=_waiting(scenario, series.devices, waited))
+        if waited > equal:
+            scenario = scenario.but(jitter=_waiting(scenario, devices, waited))
             sources.append(f"stragglers: {1000 * waited:.3g} ms more than the steps of single ranks differ by")
     cases = tuple(row.id for row in series.rows)
-    return Asked(series.label, scenario, tuple(sources), series.measured, series.devices, cases, series.together)
-
-
-def _beyond(scenario: Scenario, series: Series) -> float:
-    """Seconds that an iteration took longer than this predicts."""
-    return series.budget.native - predict(scenario, series.devices).iteration
-
-
-def _skewed(jitter: Jitter, series: Series) -> Jitter:
-    """Return the jitter with which the slowest rank takes as much longer as the staged pass waited for the last one.
-
-    Ranks that wait for no other differ by more: a delay in one step is made up for in the next. If the wait was not
-    measured, their jitter is used.
-    """
-    measured, apart = series.budget.waiting, (jitter.slowest(series.devices) - 1) * series.compute
-    return jitter.stretched(max(measured.value, 0.0) / apart) if measured and apart > 0 else jitter
+    return Asked(series.label, scenario, tuple(sources), series.measured, devices, cases, series.together)
 
 
 def _waiting(scenario: Scenario, ranks: int, seconds: float) -> Jitter:
@@ -239,10 +228,10 @@ def _network(folder: RunFolder, series: Series, every: Sequence[Series]) -> tupl
 
     Over nodes of several devices each, exchanges that the run has measured on one of them tell what its own link is.
     """
-    place, nowhere = series.base.case.placement, Link(0.0, 0.0)
+    place = series.base.case.placement
     if place.nodes == 1 or place.devices_per_node == 1:
-        return Network(nowhere), []
-    network = Network(nowhere, ranks_per_node=place.devices_per_node)
+        return Network(), []
+    network = Network(ranks_per_node=place.devices_per_node)
     for one in every:
         base = one.base.case
         if base.placement.nodes == 1 and exchange_of(base) == exchange_of(series.base.case):
@@ -273,7 +262,7 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[
     `comm_only` of one network does not tell latency from bandwidth: the layers' exchanges do, where they lie near a
     line. They need not, since a layer's may hold the wait for another rank.
     """
-    devices, network = series.devices, Network(Link(0.0, 0.0))
+    devices, network = series.devices, Network()
     if devices < 2:
         return None
     line = _of_networks(series, every)
@@ -312,13 +301,20 @@ def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] 
     return cost, math.hypot(long_error, short_error) / (long - short)
 
 
-def _jitter(folder: RunFolder, base: Row) -> Jitter:
-    """How iterations differ that wait for no other rank: of `compute_only`, on one rank of `native`."""
-    name = COMPUTE_ONLY if base.several_ranks else NATIVE
+def _jitter(folder: RunFolder, series: Series) -> Jitter:
+    """How iterations differ that wait for no other rank: of `compute_only`, on one rank of `native`.
+
+    It is stretched so that the slowest rank takes as much longer as the staged pass waited for the last one, if that
+    was measured. Ranks that wait for no other differ by more: a delay in one step is made up for in the next.
+    """
+    base, measured = series.base, series.budget.waiting
+    name = COMPUTE_ONLY if base.case.placement.ranks > 1 else NATIVE
     steps = []
     for record in folder.records([base.id]):
         for rank in record.ranks if record.result == "ok" else ():
             timed = rank.passes.get(name)
             if timed and sum(timed.step_s) > 0:
                 steps.append(np.asarray(timed.step_s) / np.mean(timed.step_s))
-    return Jitter.measured(np.concatenate(steps)) if steps else EVEN
+    jitter = Jitter.measured(np.concatenate(steps)) if steps else EVEN
+    apart = (jitter.slowest(series.devices) - 1) * series.compute
+    return jitter.stretched(max(measured.value, 0.0) / apart) if measured and apart > 0 else jitter

@@ -10,12 +10,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from suite.analysis.links import links
 from suite.contracts.case import ALL_REDUCE
-from suite.errors import RequestError, StoreError
+from suite.errors import RequestError
 from suite.plan.networks import read as read_network
 from suite.plan.overrides import is_path, value_of
 from suite.plan.text import values_of
 from suite.plugins import workloads
-from suite.predict.collectives import KnownLink, Link, Network, of_fit, positive
+from suite.predict.collectives import FREE, KnownLink, Link, Network, of_fit, positive
 from suite.predict.from_run import asked_of
 from suite.predict.prediction import ASSUMED, Asked
 from suite.predict.scenario import EVEN, MODEL_ERROR, Jitter, LayerCost, Layers, Scenario, by_arithmetic, joined
@@ -25,7 +25,10 @@ from suite.results.stored import text_of
 from suite.text import chosen, known, shown
 
 OF_A_RUN = ("layers", "batch", "rate", "spread", "read_rate", "readers", "jitter")  # keys whose values a run knows
-PATHS = ("workload", "layers", "comm")  # keys whose values may be paths, relative to the scenario's file
+PIPELINE: dict[str, Any] = {
+    "schedule": "fused",
+    "interference": 0.0,
+}  # its gradients leave last, when nothing computes any more
 
 
 def _list(value: Any) -> Any:
@@ -94,11 +97,6 @@ class Request(BaseModel):
         if self.comm and self.alpha is not None:
             raise RequestError("--comm and --alpha both define the link; leave one of them out")
 
-    def network(self) -> Network:
-        """Return the network, the link between nodes left open."""
-        within = None if self.node_alpha is None else Link(self.node_alpha, self.node_beta or 0.0, self.gamma)
-        return Network(Link(0.0, 0.0), within, self.ranks_per_node, self.algorithm or "ring", self.servers)
-
     def link(self, network: Network) -> KnownLink | None:
         """Return the link between nodes, given or measured; None if the request does not define it."""
         if self.comm:
@@ -110,16 +108,13 @@ class Request(BaseModel):
     def trainings(self, run: Path | None) -> tuple[list[Asked], list[str]]:
         """Return the trainings to predict, of the run or of the numbers, and why others of the run cannot be."""
         self.check(run)
-        network = self.network()
+        within = None if self.node_alpha is None else Link(self.node_alpha, self.node_beta or 0.0, self.gamma)
+        network = Network(FREE, within, self.ranks_per_node, self.algorithm or "ring", self.servers)
         link = self.link(network)
         if link and self.ranks_per_node > 1:
-            network = replace(network, within=network.within or link.within)
+            network = replace(network, within=within or link.within)
         if run is None:
-            training = self._described(network, link)
-            pieces = 1 if self.microbatches is None else self.microbatches
-            pipeline = {"compression": self.compression, "stages": self.stages, "microbatches": pieces}
-            scenario = training.scenario.but(**self._of_a_pipeline(), **pipeline)
-            return [self._with_batches(replace(training, scenario=scenario))], []
+            return [self._with_batches(self._described(network, link))], []
         for name in OF_A_RUN:
             if getattr(self, name) is not None:
                 raise RequestError(f"{name} is known from {run}; leave one of them out")
@@ -161,7 +156,21 @@ class Request(BaseModel):
         positive("batch", self.batch)
         if self.spread is not None and not 0 <= self.spread < 1:
             raise RequestError(f"spread = {self.spread} should be a share, from 0 to below 1")
-        label, layers, source = self._costs(self.batch)
+        if self.layers:
+            label, layers, source = str(self.layers), from_file(self.layers), f"layers: {self.layers}"
+        else:
+            assert self.workload is not None
+            assert self.rate is not None
+            positive("rate", self.rate)
+            if is_path(self.workload):
+                workload = read_network(Path(self.workload))
+            else:
+                workload = workloads()[chosen("workload", [self.workload], workloads())[0]]
+            label = workload.name
+            layers = by_arithmetic(workload.graph(), self.batch / self.rate, self.batch)
+            source = (
+                "layers: the rate's time divided by multiply-accumulates, twice as much for backward as for forward"
+            )
         if self.read_rate is not None:
             positive("read rate", self.read_rate)
         scenario = Scenario(
@@ -175,25 +184,10 @@ class Request(BaseModel):
             link_error=link.error,
             model_error=MODEL_ERROR,
         )
+        pieces = 1 if self.microbatches is None else self.microbatches
+        pipeline: dict[str, Any] = PIPELINE if self.stages > 1 else {}
+        scenario = scenario.but(compression=self.compression, stages=self.stages, microbatches=pieces, **pipeline)
         return Asked(f"{label} batch {self.batch}", scenario, (source, link.source), {})
-
-    def _costs(self, batch: int) -> tuple[str, Layers, str]:
-        """Return a label of the network, its layers, and the source of their seconds."""
-        if self.layers:
-            return str(self.layers), from_file(self.layers), f"layers: {self.layers}"
-        assert self.workload is not None
-        assert self.rate is not None
-        positive("rate", self.rate)
-        if is_path(self.workload):
-            workload = read_network(Path(self.workload))
-        else:
-            workload = workloads()[chosen("workload", [self.workload], workloads())[0]]
-        source = "layers: the rate's time divided by multiply-accumulates, twice as much for backward as for forward"
-        return workload.name, by_arithmetic(workload.graph(), batch / self.rate, batch), source
-
-    def _of_a_pipeline(self) -> dict[str, Any]:
-        """Return the settings that every pipeline has: its gradients leave last, when nothing computes any more."""
-        return {"schedule": "fused", "interference": 0.0} if self.stages > 1 else {}
 
     def _changed(self, asked: Asked, network: Network | None, link: KnownLink | None) -> Asked:
         """Return a training of a run with the changes that were asked for; `link` may be the one it was fitted to."""
@@ -223,7 +217,7 @@ class Request(BaseModel):
             parts["holds_back"] = True
         elif self.stages > 1:
             changed.append(f"a pipeline of {self.stages} stages, without the fitted schedule and interference")
-            parts |= {"stages": self.stages, "microbatches": self.microbatches or 1, **self._of_a_pipeline()}
+            parts |= {"stages": self.stages, "microbatches": self.microbatches or 1, **PIPELINE}
         return asked.changed(changed, **parts) if changed else asked
 
 
@@ -281,16 +275,14 @@ def request(file: Path | None, options: Mapping[str, Any], sets: list[str]) -> R
 
 
 def _of_file(file: Path) -> dict[str, Any]:
+    text = text_of(file, "give a TOML file with a scenario", kind=RequestError)
     try:
-        values = values_of(text_of(file, "give a TOML file with a scenario").decode())
-    except StoreError as error:
-        raise RequestError(str(error)) from error
+        values = values_of(text.decode())
     except ValueError as error:
         raise RequestError(f"{file} is no TOML of a scenario: {error}") from error
-    for key in PATHS:
-        value = values.get(key)
-        if isinstance(value, str) and (key != "workload" or is_path(value)):
-            values[key] = str(file.parent / value)
+    for key, value in values.items():
+        if isinstance(value, str) and (key in ("layers", "comm") or (key == "workload" and is_path(value))):
+            values[key] = str(file.parent / value)  # a path is relative to the scenario's file
     return values
 
 
@@ -311,10 +303,9 @@ class LayerRow(BaseModel):
 
 def from_file(path: Path) -> Layers:
     """Read a JSON list of LayerRow in forward order; RequestError names the place of what is wrong."""
+    text = text_of(path, "give a JSON list of layers", kind=RequestError)
     try:
-        rows = TypeAdapter(list[LayerRow]).validate_json(text_of(path, "give a JSON list of layers"))
-    except StoreError as error:
-        raise RequestError(str(error)) from error
+        rows = TypeAdapter(list[LayerRow]).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

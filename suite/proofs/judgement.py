@@ -7,7 +7,7 @@ from dataclasses import asdict
 from suite.processes.attempt import Attempt
 from suite.proofs.tolerances import Tolerance
 from suite.results.rank_report import models
-from suite.results.records import Environment, Finding, Identity, Verdict
+from suite.results.records import Finding, Identity, Verdict, environment_of
 from suite.worker import messages
 from suite.worker.messages import of_type
 from workloads.catalogue import Workload
@@ -55,29 +55,12 @@ def judge(attempt: Attempt, workload: Workload, bounds: Tolerance, device: str =
         graph=graph.digest,
         weights=proofs[0].weights_digest,
         versions=joined[0].versions if joined else {},
-        processors=tuple(sorted(_models(hellos, device))),
-        environments=_environments(hellos),
+        processors=tuple(sorted(models((hello.machine for hello in hellos if hello.machine), device))),
+        # Each set once: a login on another host may have other values.
+        environments=tuple({each.digest: each for hello in hellos if (each := environment_of(hello))}.values()),
         memory=tuple(of_type(messages.Memory, sent)),
         tolerance=asdict(bounds),
     )
-
-
-def _models(hellos: Sequence[messages.Hello], device: str) -> set[str]:
-    machines = [hello.machine for hello in hellos if hello.machine]
-    return set().union(*(models(machine.cpu, machine.gpus, device) for machine in machines))
-
-
-def _environments(hellos: Sequence[messages.Hello]) -> tuple[Environment, ...]:
-    """Return the variables as ranks reported them, each set once: a login on another host may have other values."""
-    return tuple({each.digest: each for hello in hellos if (each := environment_of(hello))}.values())
-
-
-def environment_of(hello: messages.Hello) -> Environment | None:
-    """Return one rank's variables that change what is computed; None if it did not report them."""
-    if hello.arithmetic is None:
-        return None
-    values = {name: hello.settings.get(name, "") for name in hello.arithmetic.names}
-    return Environment(values=values, digest=hello.arithmetic.digest)
 
 
 def joined(measured: Verdict, in_float64: Verdict | None) -> tuple[Verdict, Identity | None]:

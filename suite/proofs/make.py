@@ -8,7 +8,6 @@ change them, and a run keeps a copy of the proofs that its records name.
 import hashlib
 import json
 import struct
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,13 @@ class Proofs:
         An error that prevents the proof becomes its reason: the case is measured in any case.
         """
         try:
-            return (yield from self._proving(case, launch, scratch))
+            proven = configuration_of_proof(case, launch.adapter, launch.workload)
+            # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
+            limits = Limits(LIMIT, PATIENCE, joining_s=case.silence_limit)
+            launch = replace(launch, configuration=proven, limits=limits, tuned_batch=tuned_batch(case, launch.adapter))
+            key, scope = self._key(launch), _scope(case, launch.adapter)
+            made = yield from self._once(key, case.silence_limit, self._made(launch, key, scope, scratch))
+            return made.but(scope=scope)
         except (StagebenchError, OSError) as error:
             return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
 
@@ -92,36 +97,24 @@ class Proofs:
         limits = Limits(PATIENCE, PATIENCE, joining_s=case.silence_limit)
         launch = replace(launch, configuration=proven, workload=BEHAVIOUR, limits=limits)
 
-        def made(key: str) -> Proving[tuple[Proof, bool]]:
+        key = self._key(launch)
+
+        def made() -> Proving[tuple[Proof, bool]]:
             scratch.mkdir(parents=True, exist_ok=True)
             attempt = yield from launch.running(scratch, task)
             sent = of_type(Behaviour, [each for rank in attempt.messages.values() for each in rank])
             problems = sorted({problem for each in sent for problem in each.problems})
             outcome = None if attempt.outcome == "ok" else attempt.outcome
-            reason = (
-                f"its behaviour could not be checked: {outcome}, {attempt.reason}" if outcome else "; ".join(problems)
-            )
-            verdict = Verdict(passed=not reason, reason=reason, outcome=outcome)
-            return Proof(key=key, **dict(subject(proven)), **dict(verdict)), outcome is None
+            reason = "; ".join(problems)
+            if outcome:
+                reason = f"its behaviour could not be checked: {outcome}, {attempt.reason}"
+            proof = Proof(key=key, **dict(subject(proven)), passed=not reason, reason=reason, outcome=outcome)
+            return proof, outcome is None
 
-        return (yield from self._once(self._key(launch), case.silence_limit, made))
+        return (yield from self._once(key, case.silence_limit, made()))
 
-    def _proving(self, case: Case, launch: Launch, scratch: Path) -> Proving[Proof]:
-        proven = configuration_of_proof(case, launch.adapter, launch.workload)
-        # A compiler may be silent for minutes. The case's own limit holds until the ranks have joined.
-        limits = Limits(LIMIT, PATIENCE, joining_s=case.silence_limit)
-        launch = replace(launch, configuration=proven, limits=limits, tuned_batch=tuned_batch(case, launch.adapter))
-        scope = _scope(case, launch.adapter)
-
-        def made(key: str) -> Proving[tuple[Proof, bool]]:
-            return self._made(launch, key, scope, scratch)
-
-        return (yield from self._once(self._key(launch), case.silence_limit, made)).but(scope=scope)
-
-    def _once(
-        self, key: str, silence_limit: float, make: Callable[[str], Proving[tuple[Proof, bool]]]
-    ) -> Proving[Proof]:
-        """Return the proof of a key, remembered or made now; `make` says whether every run gave figures."""
+    def _once(self, key: str, silence_limit: float, made: Proving[tuple[Proof, bool]]) -> Proving[Proof]:
+        """Return the proof of a key, remembered or `made` now; that says, too, whether every run gave figures."""
         path, once = self._folder / f"{key}.json", (key, silence_limit)
         while key in self._under_way:  # another case is waiting for it
             yield True
@@ -130,7 +123,7 @@ class Proofs:
             return found
         self._under_way.add(key)
         try:
-            proof, ran = yield from make(key)
+            proof, ran = yield from made
             if ran:
                 write_whole(path, proof.text)
             elif not proof.errors:  # a run that died or hung would do so again

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from suite.contracts.case import Configuration
 from suite.worker.machine import cores, memory
@@ -17,20 +16,11 @@ Proving = Generator[bool, None, Made]  # works for a while at each `next`, and r
 FRAMEWORK, TIMES = 1 << 30, 10
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """A share of this machine: cores and memory."""
 
     cores: float
     memory: float  # bytes
-
-    def and_(self, other: "Share") -> "Share":
-        """Return the sum of two shares."""
-        return Share(self.cores + other.cores, self.memory + other.memory)
-
-    def within(self, other: "Share") -> bool:
-        """Return whether neither its cores nor its memory exceed the other's."""
-        return self.cores <= other.cores and self.memory <= other.memory
 
 
 NOTHING, ALL = Share(0, 0), Share(math.inf, math.inf)
@@ -64,18 +54,16 @@ def side_by_side(wanted: Iterable[tuple[Share, Proving[Made]]], whole: Share) ->
     with ExitStack() as stack:
         for own, proving in wanted:
             stack.enter_context(closing(proving))
-            while working and not _taken(working).and_(own).within(whole):
+            while working and not _fit([own, *(taken for taken, _ in working)], whole):
                 yield from _looked_at(working)
             working.append((own, proving))
         while working:
             yield from _looked_at(working)
 
 
-def _taken(working: list[tuple[Share, Proving[Made]]]) -> Share:
-    taken = NOTHING
-    for own, _ in working:
-        taken = taken.and_(own)
-    return taken
+def _fit(shares: Iterable[Share], whole: Share) -> bool:
+    """Return whether neither the cores nor the memory of all shares together exceed the whole."""
+    return all(sum(each) <= most for each, most in zip(zip(*shares, strict=True), whole, strict=True))
 
 
 def _looked_at(working: list[tuple[Share, Proving[Made]]]) -> Iterator[Made]:

@@ -25,7 +25,6 @@ from logits within 6e-7, and by 2.3e-6 after two updates (in float64: 3e-9); the
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from suite.errors import RequestError
@@ -87,7 +86,7 @@ def distances(proof: Proof) -> Tolerance:
     ]
 
     def worst(*kinds: str) -> float:
-        return max((error for kind in kinds for error in _of(proof.errors, kind).values()), default=0.0)
+        return max((error for kind in kinds for error in proof.errors.get(kind, {}).values()), default=0.0)
 
     return Tolerance(
         loss=losses[0],
@@ -98,7 +97,3 @@ def distances(proof: Proof) -> Tolerance:
         movement=worst("staged movement", "native movement"),
         predict=worst("predict"),
     )
-
-
-def _of(errors: Mapping[str, Mapping[str, float]], kind: str) -> Mapping[str, float]:
-    return errors.get(kind, {})

@@ -82,7 +82,7 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
     for folder, several in zip(folders, entries, strict=True):
         if folder.about.stagebench != about.stagebench:
             raise _unlike(first, folder, "were measured by different versions of stagebench")
-        methods = {record.method for record in folder.records()} | {folder.about.method}
+        methods = {folder.about.method, *(record.method for record in folder.records())}
         if folder.invalid:
             problem = next(iter(folder.invalid.values()))
             raise RequestError(f"{folder.path}: {problem}; run that before it is collected")

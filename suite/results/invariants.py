@@ -29,11 +29,9 @@ SAMPLES, OVERLAPPED = ("sample_s",), ("exchange_s", "compute_s", "both_s", "prog
 
 def broken(record: Record) -> str | None:
     """Return the first invariant that a record breaks, in words; None if all hold."""
-    every = (problem for rank in record.ranks for problem in _of_system(rank))
-    of_ranks = (_of_rank(record, rank) for rank in record.ranks)
-    return next(
-        chain(_of_exchanges(record), _of_counts(record), _of_steps(record, record.ranks), every, *of_ranks), None
-    )
+    of_record = (check(record) for check in (_of_exchanges, _of_counts, _of_steps))
+    of_ranks = (check(record, rank) for check in (_of_system, _of_rank) for rank in record.ranks)
+    return next(chain(*of_record, *of_ranks), None)
 
 
 def _of_counts(record: Record) -> Iterator[str]:
@@ -47,8 +45,9 @@ def _of_counts(record: Record) -> Iterator[str]:
         yield f"repeat = {record.repeat}, seconds = {record.seconds:g}: neither can be below 0"
 
 
-def _of_steps(record: Record, ranks: Sequence[Rank]) -> Iterator[str]:
+def _of_steps(record: Record) -> Iterator[str]:
     """Check that ranks trained for equal numbers of epochs and steps; asynchronous ones may differ in steps."""
+    ranks = record.ranks
     trained = [rank.training for rank in ranks if rank.training]
     paced = record.declared is not None and not record.declared.synchronous
     counted = [(len(it.epochs), *(() if paced else (len(it.losses), len(it.loss_s)))) for it in trained]
@@ -84,10 +83,8 @@ def _of_rank(record: Record, rank: Rank) -> Iterator[str]:
             yield f"rank {rank.rank}: its outcome is ok, and it trained for no epoch"
     if rank.peaks and min(rank.peaks.flop_per_s, rank.peaks.bytes_per_s) <= 0:
         yield f"rank {rank.rank}: its peaks are {rank.peaks.flop_per_s:g} FLOP/s and {rank.peaks.bytes_per_s:g} bytes/s"
-    if (
-        rank.kernels
-        and min((*rank.kernels.stages.values(), *(row.seconds for row in rank.kernels.rows)), default=0) < 0
-    ):
+    kernels = [*rank.kernels.stages.values(), *(row.seconds for row in rank.kernels.rows)] if rank.kernels else []
+    if min(kernels, default=0) < 0:
         yield f"rank {rank.rank}: a kernel took less than no time"
     spent = sum(_spent(each, rank.passes) for each in rank.passes.values())
     if spent > CLOCKS * record.seconds + CLOCKS_S:
@@ -192,7 +189,7 @@ def _of_messages(rows: Sequence[Times], collective: Collective, world: int) -> I
         yield "a message that its case has not was measured beside computation"
 
 
-def _of_system(rank: Rank) -> Iterator[str]:
+def _of_system(_: Record, rank: Rank) -> Iterator[str]:
     """Check a rank's connections, and the noise that it saw."""
     for end in chain.from_iterable(rank.connections):
         if not is_end(end):

@@ -73,10 +73,14 @@ def last(kind: type[Sent], sent: Sequence[Message]) -> Sent | None:
 GPU = re.compile(r"GPU \d+: (.*) \(UUID: (.*)\)")  # a line of nvidia-smi's list
 
 
-def models(cpu: str | None, gpus: Iterable[str], device: str) -> set[str]:
-    """Return the models of a host's processors that compute: its CPU and, if the device is one, its GPUs."""
-    named = {match[1] if (match := GPU.fullmatch(gpu)) else gpu for gpu in gpus} if device != "cpu" else set()
-    return {cpu or "unknown", *named}
+def models(machines: Iterable[messages.Machine], device: str) -> frozenset[str]:
+    """Return the models of the hosts' processors that compute: their CPUs and, if the device is one, their GPUs."""
+    found = set()
+    for machine in machines:
+        found.add(machine.cpu or "unknown")
+        if device != "cpu":
+            found |= {match[1] if (match := GPU.fullmatch(gpu)) else gpu for gpu in machine.gpus}
+    return frozenset(found)
 
 
 def is_end(text: str) -> bool:

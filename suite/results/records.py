@@ -23,7 +23,7 @@ from suite.processes.watchdog import Limits, Stopped
 from suite.results.rank_report import Rank
 from suite.results.stored import FORMAT, FileName, Finite, Format, Kept, Stored, intact, sealed
 from suite.worker.machine import cores
-from suite.worker.messages import Machine, Memory, ProofLosses
+from suite.worker.messages import Hello, Machine, Memory, ProofLosses
 from suite.worker.pass_kinds import NATIVE, TRAIN
 
 METHOD = 9  # the definition of the figures; another definition of a pass or a stage is another method: never compared
@@ -192,6 +192,14 @@ class Environment(Stored):
 
     values: dict[str, str]  # without home folders
     digest: str  # of the values as they were
+
+
+def environment_of(hello: Hello) -> Environment | None:
+    """Return a rank's variables that change what is computed; None if it did not report them."""
+    if hello.arithmetic is None:
+        return None
+    values = {name: hello.settings.get(name, "") for name in hello.arithmetic.names}
+    return Environment(values=values, digest=hello.arithmetic.digest)
 
 
 class Verdict(Stored):

@@ -19,7 +19,7 @@ from pydantic import (
     ValidationError,
 )
 
-from suite.errors import RequestError, StoreError
+from suite.errors import RequestError, StagebenchError, StoreError
 from suite.files import disk
 from suite.text import CODES, cut, shown, without_codes
 from suite.worker.typed_json import to_json
@@ -63,10 +63,6 @@ T = TypeVar("T")
 Kept = Annotated[T, AsFields()]
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 # The largest files of a run folder, in bytes.
 LARGEST = 1 << 28  # a record of an hour of half-millisecond steps has 100 MB
 CASES = 1 << 26  # cases.json: 30,000 cases
@@ -100,19 +96,22 @@ def _ready(value: Any) -> Any:
 # A file's name without its folder: no such name can lead to another folder.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 # A loss, or a distance: None (null in the file) when it was infinite or no number.
-Finite = Annotated[float | None, BeforeValidator(_finite)]
+Finite = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if isinstance(value, float) and not math.isfinite(value) else value),
+]
 
 
-def text_of(path: Path, remedy: str, largest: int = LARGEST) -> bytes:
-    """Return a file's text; StoreError if it cannot be read, or is too large (see `outsized`)."""
-    with disk(f"cannot read {path}", remedy):
+def text_of(path: Path, remedy: str, largest: int = LARGEST, kind: type[StagebenchError] = StoreError) -> bytes:
+    """Return a file's text; an error of the `kind` if it cannot be read, or is too large (see `outsized`)."""
+    with disk(f"cannot read {path}", remedy, kind):
         if not path.is_file():  # reading from a pipe would never end
-            raise StoreError(f"{path} is no file; {remedy}")
+            raise kind(f"{path} is no file; {remedy}")
         if (size := path.stat().st_size) > largest:
-            raise StoreError(f"{path} has {size} bytes, more than any that was written; {remedy}")
+            raise kind(f"{path} has {size} bytes, more than any that was written; {remedy}")
         text = path.read_bytes()
     if outsized(text, largest):
-        raise StoreError(f"{path} has more values than any that was written; {remedy}")
+        raise kind(f"{path} has more values than any that was written; {remedy}")
     return text
 
 
@@ -208,12 +207,12 @@ def check_format(written: Any, path: Path, remedy: str) -> None:
     if written == FORMAT:
         return
     named = "names no format" if written is None else f"has format {shown(written)}"
-    refused = f"{path} {named}, and this stagebench reads format {FORMAT}"
-    if path.name != "run.json":
-        raise StoreError(f"{refused}; {remedy}")
-    later = isinstance(written, int) and written > FORMAT
-    remedy = "read it with the version that wrote it" if later else "measure it again, into a new folder"
-    raise RequestError(f"{refused}; {remedy}")
+    kind: type[StagebenchError] = StoreError
+    if path.name == "run.json":
+        later = isinstance(written, int) and written > FORMAT
+        remedy = "read it with the version that wrote it" if later else "measure it again, into a new folder"
+        kind = RequestError
+    raise kind(f"{path} {named}, and this stagebench reads format {FORMAT}; {remedy}")
 
 
 ESCAPES = (b"\\u", b"\\b", b"\\f", b"\\r")  # JSON's, of control characters
@@ -231,11 +230,11 @@ def coded(text: bytes) -> bool:
 
 def cleaned(value: Any) -> Any:
     """Return a JSON value whose strings, keys too, are fit for a terminal and a page."""
-    if isinstance(value, str):
-        return without_codes(value)
     if isinstance(value, dict):
         return {without_codes(key): cleaned(item) for key, item in value.items()}
-    return [cleaned(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [cleaned(item) for item in value]
+    return without_codes(value) if isinstance(value, str) else value
 
 
 UNSEALED = b'"digest": ""'  # a sealed text's first field of that name while its digest is computed

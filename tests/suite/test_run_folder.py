@@ -70,7 +70,8 @@ def test_a_record_whose_run_is_gone_says_so(run: MadeRun) -> None:
     [("Xeon", "cpu", {"Xeon"}), (None, "cpu", {"unknown"}), ("Xeon", "cuda", {"Xeon", "NVIDIA H100", "odd"})],
 )
 def test_a_host_s_models_are_those_that_compute(cpu: str | None, device: str, expected: set[str]) -> None:
-    assert models(cpu, ["GPU 0: NVIDIA H100 (UUID: GPU-1)", "odd"], device) == expected
+    machine = Machine(cpu=cpu, gpus=["GPU 0: NVIDIA H100 (UUID: GPU-1)", "odd"])
+    assert models([machine], device) == expected
 
 
 def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
