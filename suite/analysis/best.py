@@ -105,18 +105,15 @@ def _best(rows: list[Row]) -> Best:
     winner = max(sound, key=lambda row: row.speed)
     # The default has the fewest unusual settings of its adapter's own, then the fewest others.
     usual = usual_of(sound)
-    own, others = {}, {}
-    for row in sound:
-        unusual = [name for name, value in settings(row.case).items() if usual.get(name) != value]
-        own[row.id] = tuple(name for name in unusual if name not in CHOSEN)
-        others[row.id] = len(unusual) - len(own[row.id])
-    default = min(sound, key=lambda row: (len(own[row.id]), others[row.id]))
+    unusual = {
+        row.id: [name for name, value in settings(row.case).items() if usual.get(name) != value] for row in sound
+    }
+    own = {id_: tuple(name for name in names if name not in CHOSEN) for id_, names in unusual.items()}
+    default = min(sound, key=lambda row: (len(own[row.id]), len(unusual[row.id])))
     # The fastest of many is also the luckiest: the interval holds for every row that might have won.
     level = 1 - (1 - LEVEL) / (len(sound) - 1)
-    margins = {}
-    for row in sound:
-        if row is not winner and winner.rates and row.rates:
-            margins[row.id] = ratio(winner.rates, row.rates, level)
+    others = [row for row in sound if row is not winner]
+    margins = {row.id: ratio(winner.rates, row.rates, level) for row in others if winner.rates and row.rates}
     return Best(
         row=winner,
         default=default,

@@ -55,8 +55,7 @@ class Learnt:
     @property
     def target_seconds(self) -> float | None:
         """Seconds of training until then."""
-        reached = self.target_epoch
-        return None if reached is None else sum(epoch.seconds for epoch in self.epochs[:reached])
+        return sum(epoch.seconds for epoch in self.epochs[: self.target_epoch]) if self.target_epoch else None
 
     @property
     def target_joules(self) -> float | None:

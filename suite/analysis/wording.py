@@ -28,7 +28,7 @@ def listed(words: Sequence[str]) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """Seconds written in milliseconds, without the unit."""
-    return number(None if seconds is None else seconds * 1000)
+    return number(seconds, 1000)
 
 
 def interval(found: Interval | None, written: Callable[[float | None], str] = number) -> str:
@@ -64,7 +64,7 @@ def whole_number(value: float | None) -> str:
 
 def mebibytes(size: float | None) -> str:
     """Bytes in MiB, without the unit."""
-    return number(None if size is None else size / 2**20)
+    return number(size, 2**-20)
 
 
 def share(value: float | None) -> str:

@@ -155,7 +155,7 @@ def _unproven(case: "Case", outcome: str | None, reason: str) -> "Proof":
     from suite.proofs.make import subject
     from suite.results.records import Proof
 
-    return Proof(key=None, **dict(subject(case)), passed=False, outcome=outcome, reason=reason)
+    return Proof(key=None, **subject(case), passed=False, outcome=outcome, reason=reason)
 
 
 def _proving(case: "Case", workload: "Workload", maker: "Proofs", interpreters: dict[str, str]) -> "Proving[Proof]":

@@ -76,7 +76,7 @@ class Proofs:
             made = yield from self._once(key, case.silence_limit, self._made(launch, key, scope, scratch))
             return made.but(scope=scope)
         except (StagebenchError, OSError) as error:
-            return Proof(key=None, **dict(subject(case)), passed=False, reason=f"no proof could be made: {error}")
+            return Proof(key=None, **subject(case), passed=False, reason=f"no proof could be made: {error}")
 
     def forget(self, proof: Proof) -> None:
         """Remove a proof from the cache, to have it made again: its ranks saw variables that its key does not cover."""
@@ -108,7 +108,7 @@ class Proofs:
             reason = "; ".join(problems)
             if outcome:
                 reason = f"its behaviour could not be checked: {outcome}, {attempt.reason}"
-            proof = Proof(key=key, **dict(subject(proven)), passed=not reason, reason=reason, outcome=outcome)
+            proof = Proof(key=key, **subject(proven), passed=not reason, reason=reason, outcome=outcome)
             return proof, outcome is None
 
         return (yield from self._once(key, case.silence_limit, made()))
@@ -155,7 +155,7 @@ class Proofs:
             layer = yield from self._first_wrong_layer(own, failed, scratch / "layers")
             measured = measured.but(reason="; ".join(filter(None, (measured.reason, layer))))
         verdict, in_short = joined(measured, identity)
-        proof = Proof(key=key, **dict(subject(proven)), **dict(verdict), scope=scope, identity=in_short)
+        proof = Proof(key=key, **subject(proven), **dict(verdict), scope=scope, identity=in_short)
         return proof, bool(measured.errors) and (identity is None or bool(identity.errors))
 
     def _first_wrong_layer(self, launch: Launch, failed: Verdict, scratch: Path) -> Proving[str]:
@@ -296,17 +296,8 @@ def _scope(case: Case, adapter: Adapter) -> str:
     return f"proven on one device: {exchanged} is not the joined batch's by design"
 
 
-def subject(case: Configuration) -> Subject:
+def subject(case: Configuration) -> dict[str, Any]:
     """Return the fields of a case that its proof names."""
-    return Subject(
-        adapter=case.adapter,
-        strategy=case.strategy,
-        workload=case.workload,
-        ranks=case.placement.ranks,
-        devices=case.placement.devices,
-        device=case.placement.device,
-        precision=case.precision,
-        tuning=case.tuning,
-        optimiser=case.optimiser,
-        knobs=case.knobs,
-    )
+    own = {name: getattr(case, name) for name in Subject.model_fields if hasattr(case, name)}
+    place = case.placement
+    return own | {"ranks": place.ranks, "devices": place.devices, "device": place.device}

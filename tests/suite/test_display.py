@@ -48,7 +48,7 @@ def record(case: Case, outcome: str = "ok", **changes: Any) -> Record:
 
 
 def proof(key: str, passed: bool, reason: str = "") -> Proof:
-    return Proof(key=key, **dict(subject(ONE)), passed=passed, reason=reason)
+    return Proof(key=key, **subject(ONE), passed=passed, reason=reason)
 
 
 def entry(case: Any, outcome: Any = None, reason: str = "") -> CaseEntry:

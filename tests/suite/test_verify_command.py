@@ -60,7 +60,7 @@ def test_a_reason_is_printed_once() -> None:
     assert whys == ["no MPI", "see [1]", "", ""]
 
 
-PROVEN = Proof(key="k", **dict(subject(Case("alpha", "single", "mnist_small"))), passed=True)
+PROVEN = Proof(key="k", **subject(Case("alpha", "single", "mnist_small")), passed=True)
 
 
 def test_verify_keeps_what_it_proved_when_it_is_stopped(stagebench, startable, monkeypatch):
