@@ -76,9 +76,9 @@ def pairs(ranks: Sequence[Rank], name: str) -> list[tuple[float, float]]:
     return slowest
 
 
-def difference(blocks: Sequence[tuple[float, float]]) -> Difference:
-    """Return native less the other pass, from the pairs of blocks of one process."""
-    return mean_difference([native - other for native, other in blocks])
+def difference(blocks: Sequence[tuple[float, float]]) -> Difference | None:
+    """Return native less the other pass, from the pairs of blocks of one process; None without any."""
+    return mean_difference([native - other for native, other in blocks]) if blocks else None
 
 
 def mean_difference(values: Sequence[float], processes: int = 1) -> Difference:
@@ -195,18 +195,15 @@ def budget_of(
     `separable`: the stages that the strategy tells apart; a stage that happens inside another one has no figure.
     `in_parts`: several devices hold one network; without a bubble of its own, their waiting is in other stages.
     """
-    native = wall_per_step(ranks, NATIVE)
-    staged = wall_per_step(ranks, STAGED)
+    native, staged = wall_per_step(ranks, NATIVE), wall_per_step(ranks, STAGED)
     if native is None or staged is None:
         return None
     # The machine is then as fast in all of the budget as in the native pass. Ranks that wait for none do so in turns.
     turns = [] if any(rank.passes[NATIVE].own_pace for rank in ranks) else pairs(ranks, STAGED)
     drift = native / fmean([native_s for native_s, _ in turns]) if turns else 1.0
+    steps_of_ranks = [rank.passes[STAGED].stage_s or {} for rank in ranks]
     # Mean seconds by stage, without stages that the adapter does not tell apart.
-    stages_of_ranks = [
-        {name: drift * fmean(seconds) for name, seconds in (rank.passes[STAGED].stage_s or {}).items() if seconds}
-        for rank in ranks
-    ]
+    stages_of_ranks = [{name: drift * fmean(steps) for name, steps in own.items() if steps} for own in steps_of_ranks]
     own_work = [sum(stages.get(name, 0.0) for name in COMPUTE) for stages in stages_of_ranks]
     critical = own_work.index(max(own_work))
     measured = stages_of_ranks[critical]
@@ -217,7 +214,7 @@ def budget_of(
     exposed = hidden = possible = None
     communication: float | None = 0.0
     if (devices or len(ranks)) > 1:
-        exposed = difference(exchanging) if exchanging else None
+        exposed = difference(exchanging)
         communication = exposed.value if exposed else None
         if exchanging and alone:
             rounds = zip(exchanging, alone, strict=True)
@@ -225,8 +222,7 @@ def budget_of(
     if comm_only is not None:
         possible = overlappable(ranks[critical].layers or (), comm_only, stages["update"], stages["backward"])
 
-    reading = pairs(ranks, RESIDENT)
-    added = difference(reading) if reading else None
+    added = difference(pairs(ranks, RESIDENT))
     io = None if reads else 0.0
     if added:
         stages["h2d"] = min(stages["h2d"], max(added.value, 0.0))
@@ -235,7 +231,7 @@ def budget_of(
         io = None  # it happens in the stage that takes the batch
 
     # Of every rank, the seconds of each step that it waited for the last one, whose own are what a barrier takes.
-    barriers = [(rank.passes[STAGED].stage_s or {}).get("skew") or () for rank in ranks]
+    barriers = [own.get("skew") or () for own in steps_of_ranks]
     waits = []
     if len(ranks) > 1 and min(map(len, barriers)) > 1:
         shortest = list(map(min, zip(*barriers, strict=False)))
@@ -311,7 +307,6 @@ def input_wait(ranks: Sequence[Rank]) -> InputWait | None:
         # Steps are clocked between marks, and a batch that was ready takes no time that the clock shows.
         steps = np.maximum(steps, 1e-9) * (slowest.wall_s / max(float(steps.sum()), 1e-9))
     reading = pairs(ranks, RESIDENT)
-    if reading:
-        native, added = fmean([native for native, _ in reading]), difference(reading)
-        return InputWait(added.value, added.scaled(1 / native), steps)
+    if added := difference(reading):
+        return InputWait(added.value, added.scaled(1 / fmean([native for native, _ in reading])), steps)
     return InputWait(None, None, steps) if steps.size else None

@@ -69,12 +69,14 @@ class Judged:
 def judged(cases: Mapping[Name, Sides], threshold: float) -> dict[Name, Judged]:
     """Judge all cases of a comparison; `threshold` is the smallest relative change that matters (0.03: 3 %)."""
     logarithms: dict[Name, Centre] = {}
+    hopeless = set()  # two runs may differ by noise alone, however many processes they have
     for name, sides in cases.items():
         logarithm = independent(sides.after, sides.before)
         assert logarithm
         if sides.runs:  # the scatter of processes or of runs, whichever is larger
             error = sides.runs.deviation * math.sqrt(2)
             runs = Centre(logarithm.value, error, logarithm.count, sides.runs.degrees)
+            hopeless |= {name} if runs.half_width() > threshold else set()
             logarithm = max(logarithm, runs, key=Centre.half_width)
         logarithms[name] = logarithm
     verdicts: dict[Name, Judged] = {}
@@ -88,13 +90,8 @@ def judged(cases: Mapping[Name, Sides], threshold: float) -> dict[Name, Judged]:
         left -= rejecting
         ratio = around(math.exp(logarithm.value), logarithm.half_width(level), logarithm.count)
         negligible = 1 / (1 + threshold) < ratio.low and ratio.high < 1 + threshold
-        needs, of_runs, own = None, sides.runs, processes_noise(sides.before, sides.after)
-        # Two runs may differ by noise alone, however many processes they have.
-        hopeless = (
-            of_runs and student_t(0.5 + LEVEL / 2, of_runs.degrees) * of_runs.deviation * math.sqrt(2) > threshold
-        )
-        if own and not hopeless:
-            needs = processes_needed(own, threshold, len(cases))
+        own = processes_noise(sides.before, sides.after)
+        needs = processes_needed(own, threshold, len(cases)) if own and name not in hopeless else None
         verdicts[name] = Judged(SAME if negligible else ratio.verdict, ratio, needs)
     return {name: verdicts[name] for name in cases}
 

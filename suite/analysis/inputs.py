@@ -85,7 +85,11 @@ def groups(rows: Iterable[Row]) -> list[Group]:
         for row in members:
             gap = ratio(row.rates, first.rates) if row.rates and first.rates and row is not first else None
             takes = (synthetic or unhindered(row)).value
-            cases.append(Fed(row, mode_of(row.case), gap, takes, _ahead(row, synthetic)))
+            ahead = ratio(row.reader, synthetic) if row.reader and synthetic else None
+            if row.reader and not synthetic:  # uncertainty of the wait is uncertainty of the network's speed
+                middle, slow, fast = (ratio(row.reader, unhindered(row, end)) for end in ("value", "low", "high"))
+                ahead = replace(middle, low=fast.low, high=slow.high)
+            cases.append(Fed(row, mode_of(row.case), gap, takes, ahead))
         found.append(Group(tuple(cases)))
     return found
 
@@ -93,16 +97,6 @@ def groups(rows: Iterable[Row]) -> list[Group]:
 def fed_alike(case: Case) -> Case:
     """Return the case with everything about its input removed."""
     return case.on(data="", input=Input(), readers=0, passes=())
-
-
-def _ahead(row: Row, synthetic: Rates | None) -> Interval | None:
-    """Return the reader's speed over the network's; uncertainty of the wait is uncertainty of the network's speed."""
-    if row.reader is None:
-        return None
-    if synthetic:
-        return ratio(row.reader, synthetic)
-    middle, slow, fast = (ratio(row.reader, unhindered(row, end)) for end in ("value", "low", "high"))
-    return replace(middle, low=fast.low, high=slow.high)
 
 
 def unhindered(row: Row, end: str = "value") -> Rates:

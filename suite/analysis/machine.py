@@ -165,11 +165,8 @@ def references_of(record: Record) -> tuple[Reference, ...]:
 
 def best_of_run(references: Iterable[Reference]) -> dict[Ground, float]:
     """Return the fixed computation's best seconds of a run, by ground."""
-    best: dict[Ground, float] = {}
-    for reference in references:
-        if reference.ground is not None:
-            best[reference.ground] = min(reference.best, best.get(reference.ground, reference.best))
-    return best
+    by_ground = grouped(references, lambda reference: reference.ground)
+    return {ground: min(each.best for each in same) for ground, same in by_ground.items() if ground is not None}
 
 
 def beside_run(noise: Noise, references: Iterable[Reference], best: dict[Ground, float]) -> Noise:
@@ -183,27 +180,17 @@ def noise_of(record: Record) -> Noise:
 
     The fixed computation is compared with the process's own best; `beside_run` compares it with the run's.
     """
-    busy, stolen, clocks, gpu_clocks, set_aside = [], [], [], [], [0.0]
-    for rank in record.ranks:
-        if (native := rank.passes.get(NATIVE)) and (aside := sum(native.set_aside_s or ())):
-            set_aside.append(aside / (aside + native.wall_s))
-        use = use_of(rank)
-        if use is None:
-            continue
-        core_seconds = use.seconds * use.cores
-        if use.own_cpu_s:
-            busy.append(max(use.busy_cpu_s - use.own_cpu_s, 0.0) / core_seconds)
-        stolen.append(use.steal_cpu_s / core_seconds)
-        if use.clock_hz:
-            clocks.append(use.clock_hz)
-        gpu_clocks += [gpu.sm_clock_hz for gpu in use.gpus if gpu.sm_clock_hz]
+    uses = [use for rank in record.ranks if (use := use_of(rank))]
+    foreign = [(max(use.busy_cpu_s - use.own_cpu_s, 0.0), use) for use in uses if use.own_cpu_s]
+    native = [rank.passes[NATIVE] for rank in record.ranks if NATIVE in rank.passes]
+    aside = [(sum(timed.set_aside_s or ()), timed.wall_s) for timed in native]
     return Noise(
-        busy_share=max(busy, default=None),
-        steal_share=max(stolen, default=None),
+        busy_share=max((seconds / (use.seconds * use.cores) for seconds, use in foreign), default=None),
+        steal_share=max((use.steal_cpu_s / (use.seconds * use.cores) for use in uses), default=None),
         reference_slowdown=max((each.middle / each.best for each in references_of(record)), default=None),
-        clock_hz=min(clocks, default=None),
-        gpu_clock_hz=min(gpu_clocks, default=None),
-        set_aside_share=max(set_aside),
+        clock_hz=min((use.clock_hz for use in uses if use.clock_hz), default=None),
+        gpu_clock_hz=min((gpu.sm_clock_hz for use in uses for gpu in use.gpus if gpu.sm_clock_hz), default=None),
+        set_aside_share=max((seconds / (seconds + wall) for seconds, wall in aside if seconds), default=0.0),
     )
 
 

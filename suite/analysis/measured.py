@@ -128,17 +128,12 @@ def workers_of(ranks: Sequence[Rank]) -> tuple[Worker, ...]:
         return ()
     workers = []
     for host, rank in zip(hosts, ranks, strict=True):
-        addresses, peers, others = set(), set(), set()
-        for link in rank.connections:
-            peer = owners.get(_ends(host, link.other, link.own))
-            if peer == rank.rank:
-                continue  # a connection of a process to itself
-            addresses.add(_address(link.own))
-            if peer is None:
-                others.add(_address(link.other))
-            else:
-                peers.add(peer)
-        workers.append(Worker(rank.rank, host, tuple(sorted(addresses)), tuple(sorted(peers)), tuple(sorted(others))))
+        links = [(link, owners.get(_ends(host, link.other, link.own))) for link in rank.connections]
+        links = [(link, peer) for link, peer in links if peer != rank.rank]  # a process may be connected to itself
+        addresses = sorted({_address(link.own) for link, _ in links})
+        peers = sorted({peer for _, peer in links if peer is not None})
+        others = sorted({_address(link.other) for link, peer in links if peer is None})
+        workers.append(Worker(rank.rank, host, tuple(addresses), tuple(peers), tuple(others)))
     return tuple(workers)
 
 

@@ -18,7 +18,7 @@ from suite.plan.networks import network_of
 from suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
 from suite.predict.pipeline import Pipelines, strategy_of
 from suite.predict.prediction import ASSUMED, Asked, timeline
-from suite.predict.scenario import MODEL_ERROR, LayerCost, Layers, Scenario, activations, multiplications
+from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
@@ -66,14 +66,12 @@ def fit_stages(folder: RunFolder, series: Series, known: KnownLink | None) -> As
     sources.append(layers)
     if series.together:
         sources.append(ASSUMED)
-    cases = tuple(row.id for row in series.rows)
-    values = (series.measured, series.devices, cases, series.together, pipelines, believed)
-    return Asked(series.label, scenario, (series.stages_source, *sources, cut), *values)
+    return series.asked(scenario, [*sources, cut], pipelines=pipelines, link_known=believed)
 
 
 def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int, ...]) -> tuple[Scenario, str]:
     """(The scenario by the staged pass alone, over a link that takes no time; where its layers come from)."""
-    case, declared, place = series.base.case, series.base.declared, series.base.case.placement
+    declared, place = series.base.declared, series.base.case.placement
     assert declared
     held, ends = _held(folder, series.base), [*borders, len(graph.layers)]
     layers, source = _layers(series, graph, held, ends)
@@ -83,22 +81,17 @@ def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int,
     for index, own in enumerate(held):
         of_rank = sizes[index * devices : (index + 1) * devices]
         update += own["update"] * sum(of_rank) / (max(of_rank) or 1.0)
-    scenario = Scenario(
-        batch=case.batch,
+    scenario = series.scenario(
         layers=layers,
         network=Network(ranks_per_node=place.devices_per_node if place.nodes > 1 else 1),
         schedule="fused",
         h2d=held[0]["h2d"] / len(borders),
         update=update,
-        read=(series.budget.io_only or 0.0) * case.readers,
-        readers=case.readers,
         stages=len(borders),
         microbatches=declared.microbatches,
         # What has several pipelines is PyTorch's hybrid. DDP's last backward returns when its gradients are averaged.
         holds_back=series.side_by_side,
         borders=borders,
-        compute_error=min(MOST_ERROR, series.speed_error),
-        model_error=MODEL_ERROR,
     )
     return scenario, source
 

@@ -20,7 +20,6 @@ from suite.predict.prediction import ASSUMED, Answer, Asked, predict
 from suite.predict.scenario import (
     BACKWARD,
     EVEN,
-    MODEL_ERROR,
     SCHEDULES,
     Jitter,
     LayerCost,
@@ -112,20 +111,15 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
             f"nothing says how fast the link of {series.label} is; give --alpha and --beta, or --comm with the folder "
             "of a `stagebench comm`, or measure the case on 2 ranks with the passes compute_only and comm_only"
         )
-    sources = [series.stages_source, layers_source, *([by_batch] if by_batch else []), link.source, *inside]
+    sources = [layers_source, *([by_batch] if by_batch else []), link.source, *inside]
     whole = _stage_seconds(series)
-    scenario = Scenario(
-        batch=series.base.case.batch,
+    scenario = series.scenario(
         layers=layers,
         network=replace(network, between=link.link),
         h2d=whole["h2d"],
         update=whole["update"],
-        read=(series.budget.io_only or 0.0) * series.base.case.readers,
-        readers=series.base.case.readers,
         jitter=_jitter(folder, series),
-        compute_error=min(MOST_ERROR, series.speed_error),
         link_error=min(MOST_ERROR, link.error),
-        model_error=MODEL_ERROR,
     )
     devices, budget = series.devices, series.budget
     if devices > 1:
@@ -148,8 +142,7 @@ def fit(folder: RunFolder, series: Series, every: Sequence[Series] = (), link: K
         if waited > equal:
             scenario = scenario.but(jitter=_waiting(scenario, devices, waited))
             sources.append(f"stragglers: {1000 * waited:.3g} ms more than the steps of single ranks differ by")
-    cases = tuple(row.id for row in series.rows)
-    return Asked(series.label, scenario, tuple(sources), series.measured, devices, cases, series.together)
+    return series.asked(scenario, sources)
 
 
 def _waiting(scenario: Scenario, ranks: int, seconds: float) -> Jitter:

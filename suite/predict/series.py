@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from suite.analysis.budget import Budget
 from suite.analysis.comparability import DISQUALIFYING, SHARED_GPUS
@@ -16,7 +17,10 @@ from suite.analysis.scaling import alike, held_whole, in_parts, microbatches_per
 from suite.analysis.stats import Interval
 from suite.contracts.case import Case
 from suite.plan.checks import INTO_STAGES
+from suite.predict.collectives import MOST_ERROR
 from suite.predict.pipeline import strategy_of
+from suite.predict.prediction import Asked
+from suite.predict.scenario import MODEL_ERROR, Scenario
 from suite.text import grouped
 
 # Marks of interest to a reader.
@@ -102,12 +106,6 @@ class Series:
         return str((case.adapter, case.precision, place.device, place.devices > 1, nodes))
 
     @property
-    def stages_source(self) -> str:
-        """The source of the seconds of stages in words, with its marks."""
-        marks = [mark for mark in self.base.marks if mark in TELLING]
-        return f"stages: {self.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
-
-    @property
     def gradient_bytes(self) -> int | None:
         """The bytes that each device contributes to an exchange."""
         return next((one.gradient_bytes for one in self.base.measured if one.gradient_bytes), None)
@@ -144,6 +142,26 @@ class Series:
             # Without turns an exchange is assumed to scatter as whole steps do.
             return self.speed_error * (self.budget.comm_only or 0.0)
         return math.hypot((exposed.high - exposed.low) / 2, (hidden.high - hidden.low) / 2)
+
+    def scenario(self, **parts: Any) -> Scenario:
+        """Return a scenario with the batch and the readers of the series, and the error of its speed."""
+        case = self.base.case
+        return Scenario(
+            batch=case.batch,
+            read=(self.budget.io_only or 0.0) * case.readers,
+            readers=case.readers,
+            compute_error=min(MOST_ERROR, self.speed_error),
+            model_error=MODEL_ERROR,
+            **parts,
+        )
+
+    def asked(self, scenario: Scenario, sources: Sequence[str], **parts: Any) -> Asked:
+        """Return the training to predict; `sources` are those of its scenario, the stages' apart, in words."""
+        marks = [mark for mark in self.base.marks if mark in TELLING]
+        stages = f"stages: {self.base.case.label}" + (f" ({', '.join(marks)})" if marks else "")
+        cases = tuple(row.id for row in self.rows)
+        every = stages, *sources
+        return Asked(self.label, scenario, every, self.measured, self.devices, cases, self.together, **parts)
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from suite.results.records import CaseEntry
 from suite.results.run_folder import RunFolder
 from suite.results.stored import SMALL, text_of
 
+Folders = Mapping[RunFolder, Sequence[CaseEntry]]  # the run folders, each with its cases
 # Folders that are copied unchanged; other files are read and written again, so that one folder has one format.
 COPIED = ("attempts", "bundles", "networks")
 
@@ -29,14 +30,13 @@ def collect(runs: Sequence[Path], into: Path) -> int:
     """
     if (into / "run.json").exists():
         raise RequestError(f"{into} is a run folder already; name a new one with -o")
-    folders = [RunFolder.open(run) for run in runs]
-    entries = [folder.cases for folder in folders]
-    empty = [folder for folder, several in zip(folders, entries, strict=True) if not several]
-    if empty:
-        raise RequestError(f"{empty[0].path} has no case; leave it out")
-    check_alike(folders, entries)
-    check_apart(folders, entries)
-    every = [entry for several in entries for entry in several]
+    folders = {folder: folder.cases for folder in map(RunFolder.open, runs)}
+    for folder, entries in folders.items():
+        if not entries:
+            raise RequestError(f"{folder.path} has no case; leave it out")
+    check_alike(folders)
+    check_apart(folders)
+    every = [entry for entries in folders.values() for entry in entries]
     place = real(into)
     with disk(f"cannot write {into}", "free some space, or name an empty place with -o"):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,11 @@ def collect(runs: Sequence[Path], into: Path) -> int:
             joined.make_folders()
             own = {name for folder in folders for name in folder.own_networks()}
             blocks = [Block(entry.case, "") for entry in every]
-            about = "The cases of several runs."
-            write_whole(joined.path / "plan.toml", plan_text("collected", "", about, blocks, own))
+            plan = plan_text("collected", "", "The cases of several runs.", blocks, own)
+            write_whole(joined.path / "plan.toml", plan)
             joined.write_cases(every)
-            joined.write_about(folders[0].about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
+            about = next(iter(folders)).about
+            joined.write_about(about.but(id=uuid4().hex, collected=tuple(map(str, runs))))
             count = sum(copied(folder, joined) for folder in folders)
             os.sync()  # all copies, before the folder has its name
             joined.path.rename(place)  # whole or not at all
@@ -75,11 +76,11 @@ def links(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if os.path.islink(os.path.join(folder, name))]
 
 
-def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
+def check_alike(folders: Folders) -> None:
     """Raise RequestError if the folders were measured in different ways, or one has an invalid record."""
-    first = folders[0]
-    about, rules = first.about, entries[0][0].case.sampling
-    for folder, several in zip(folders, entries, strict=True):
+    first = next(iter(folders))
+    about, rules = first.about, folders[first][0].case.sampling
+    for folder, entries in folders.items():
         if folder.about.stagebench != about.stagebench:
             raise _unlike(first, folder, "were measured by different versions of stagebench")
         methods = {folder.about.method, *(record.method for record in folder.records())}
@@ -88,13 +89,13 @@ def check_alike(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEnt
             raise RequestError(f"{folder.path}: {problem}; run that before it is collected")
         if methods != {about.method}:
             raise _unlike(first, folder, f"give figures of different methods ({about.method} and {max(methods)})")
-        if any(entry.case.sampling != rules for entry in several):
+        if any(entry.case.sampling != rules for entry in entries):
             raise _unlike(first, folder, "were measured by different rules ([sampling])")
     check_same(folders, "different code of the adapter", _codes)
     check_same(folders, "different networks of the name", _networks)
 
 
-def check_same(folders: Sequence[RunFolder], what: str, of: Callable[[RunFolder], dict[str, Any]]) -> None:
+def check_same(folders: Iterable[RunFolder], what: str, of: Callable[[RunFolder], dict[str, Any]]) -> None:
     """Raise RequestError if two folders have different values under one name; `of` returns a folder's values."""
     found: dict[str, tuple[Any, RunFolder]] = {}
     for folder in folders:
@@ -113,11 +114,11 @@ def _networks(folder: RunFolder) -> dict[str, Any]:
     return {name: text_of(place / f"{name}.json", OF_A_NETWORK, SMALL) for name in sorted(folder.own_networks())}
 
 
-def check_apart(folders: Sequence[RunFolder], entries: Sequence[Sequence[CaseEntry]]) -> None:
+def check_apart(folders: Folders) -> None:
     """Raise RequestError if two folders hold the same case: only the user can choose one."""
     found: dict[str, RunFolder] = {}
-    for folder, several in zip(folders, entries, strict=True):
-        for entry in several:
+    for folder, entries in folders.items():
+        for entry in entries:
             other = found.setdefault(entry.id, folder)
             if other is not folder:
                 raise _unlike(other, folder, f"both hold the case {entry.case.label} ({entry.id})")
