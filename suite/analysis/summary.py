@@ -66,7 +66,11 @@ def summarise(folder: RunFolder) -> list[Row]:
         rows = imported_rows(folder) if folder.about.imported else _measured_rows(folder)
         # Scaling is only defined if each rank has its own device.
         scaled = [row for row in rows if SHARED_GPUS not in row.marks]
-        devices, nodes, verdicts = over_devices(scaled), over_nodes(scaled), _verdicts(rows)
+        devices, nodes = over_devices(scaled), over_nodes(scaled)
+        verdicts: dict[str, Against] = {}
+        for group in grouped((row for row in rows if row.comparable), lambda row: row.group).values():
+            if len(group) > 1:  # a row alone in its group is compared with nothing
+                verdicts |= against_fastest({row.id: row.rates for row in group if row.rates})
         peaks = machine_peaks(
             (row.id, row.case, process.about.processors, process.peak)
             for row in rows
@@ -237,15 +241,6 @@ def _training_macs(folder: RunFolder, rows: Iterable[Row]) -> dict[str, int | No
             count = training_macs(folder.path, same[0].case)
         counts |= dict.fromkeys((row.id for row in same), count)
     return counts
-
-
-def _verdicts(rows: Iterable[Row]) -> dict[str, Against]:
-    """Return verdicts by row id; a row alone in its group is compared with nothing."""
-    verdicts: dict[str, Against] = {}
-    for group in grouped((row for row in rows if row.comparable), lambda row: row.group).values():
-        if len(group) > 1:
-            verdicts |= against_fastest({row.id: row.rates for row in group if row.rates})
-    return verdicts
 
 
 def unused_records(folder: RunFolder) -> str | None:

@@ -149,11 +149,10 @@ def _matched(scenario: Scenario, series: Series, known: KnownLink | None) -> tup
     def over(link: Link, within: Link | None = None) -> Scenario:
         return scenario.but(network=replace(scenario.network, between=link, within=within))
 
-    unsent = seconds(scenario)
     error, sent, source = 0.0, scenario, "link: crossing a cut took no time that the step shows"
     if known and seconds((linked := over(known.link, known.within)).slower(compute=LEAST)) < wanted:
         error, sent, source = known.error, linked, known.source
-    elif unsent < wanted:
+    elif (unsent := seconds(scenario)) < wanted:
         beta = _solved(lambda beta: seconds(over(Link(0.0, beta))), wanted)
         link, error = Link(0.0, beta), series.speed_error * wanted / (wanted - unsent)
         source = f"link: what {ranks} devices took beyond computing and waiting, as if it had no latency"

@@ -258,11 +258,8 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[
     devices, network = series.devices, Network()
     if devices < 2:
         return None
-    line = _of_networks(series, every)
-    if line:
-        cost, error = line
-        source = f"link: comm_only of several networks on {devices} devices"
-        return KnownLink(network.link_of(devices, cost), error, source)
+    if line := _of_networks(series, every):
+        return line
     sent = [layer for layer in series.base.layers or () if layer.bytes and layer.communication_s > 0]
     found = fitted([layer.bytes for layer in sent], [layer.communication_s for layer in sent])
     if found and found.beta and found.describes:
@@ -274,11 +271,8 @@ def _measured_link(series: Series, layers: Sequence[LayerCost], every: Sequence[
     return KnownLink(network.link_of(devices, Cost(0.0, whole / size)), series.comm_only_error / whole, source)
 
 
-def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] | None:
-    """The line through `comm_only` of the smallest and of the largest network that met the same link; None without.
-
-    With half of the 95 % interval of its seconds a byte, relative.
-    """
+def _of_networks(series: Series, every: Sequence[Series]) -> KnownLink | None:
+    """The line through `comm_only` of the smallest and of the largest network that met the same link; None without."""
     known = sorted(
         (one.gradient_bytes, one.budget.comm_only, one.comm_only_error)
         for one in every
@@ -291,7 +285,9 @@ def _of_networks(series: Series, every: Sequence[Series]) -> tuple[Cost, float] 
     cost = Cost(short - per_byte * small, per_byte)
     if cost.start < 0 or cost.per_byte <= 0:
         return None
-    return cost, math.hypot(long_error, short_error) / (long - short)
+    source = f"link: comm_only of several networks on {series.devices} devices"
+    error = math.hypot(long_error, short_error) / (long - short)
+    return KnownLink(Network().link_of(series.devices, cost), error, source)
 
 
 def _jitter(folder: RunFolder, series: Series) -> Jitter:

@@ -10,6 +10,7 @@ import json
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from suite.contracts.adapter import Adapter
 from suite.contracts.case import Configuration
@@ -69,7 +70,7 @@ class Oracles:
         """
         path = folder / "rounded" / f"{bits}.json"
         with contextlib.suppress(StoreError, OSError, TypeError):
-            return Tolerance(**object_of(text_of(path, "it is made again", SMALL), path, "it is made again"))
+            return Tolerance(**_kept(path))
         configuration = configuration_of_oracle(proven)
         configuration = configuration.on(knobs={**configuration.knobs, "bits": bits})
         prove = Prove(proven.workload.graph(), str(folder), configuration.batch)
@@ -134,10 +135,14 @@ def pieces(adapter: Adapter, case: Configuration) -> dict[str, int]:
 def intact(folder: Path) -> bool:
     """Return whether a folder holds an oracle's results, complete and unchanged."""
     try:
-        text = text_of(folder / DIGESTS, "it is made again", SMALL)
-        return object_of(text, folder / DIGESTS, "it is made again") == digests(folder)
+        return _kept(folder / DIGESTS) == digests(folder)
     except (StoreError, OSError):
         return False
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    remedy = "it is made again"
+    return object_of(text_of(path, remedy, SMALL), path, remedy)
 
 
 def digest(folder: Path) -> str:

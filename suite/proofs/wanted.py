@@ -46,15 +46,15 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     # The oracle is proven against finite differences by its own tests, not against itself.
     names = chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
     networks = chosen("workload", wanted.workloads, workloads())
-    tunings = sorted({tuning for name in names for tuning in adapters()[name].capabilities.tunings})
-    chosen("tuning", wanted.tunings, tunings)
+    proven = [adapters()[name] for name in names]
+    chosen("tuning", wanted.tunings, sorted({tuning for each in proven for tuning in each.capabilities.tunings}))
     precisions = {each for adapter in adapters().values() for each in adapter.capabilities.all_precisions()}
     chosen("precision", wanted.precisions, sorted(precisions))
     chosen("optimiser", [wanted.optimiser], OPTIMISERS)
-    _check_knobs(wanted.knobs, [adapters()[name] for name in names])
+    _check_knobs(wanted.knobs, proven)
     found = [
         (case, refusal(each, each.capabilities, case, workloads()[workload].graph(), launchers()))
-        for each in (adapters()[name] for name in names)
+        for each in proven
         for workload in networks
         for strategy, tuning, precision in product(
             each.capabilities.strategies,
@@ -79,17 +79,15 @@ def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, 
     Both have the adapter's usual precision: another one is proven on the networks that are measured. An adapter or a
     strategy that cannot have the probe is refused it, with the reason.
     """
-    found: dict[tuple[str, ...], tuple[Case, str | None]] = {}
+    found: dict[tuple[str, ...], list[tuple[Case, str | None]]] = {}
     for case, refused in cases:
-        adapter = adapters()[case.adapter]
-        named = (case.adapter, case.strategy, case.tuning)
-        if refused is None and (*named, PROBE.name) not in found:
+        adapter, named = adapters()[case.adapter], (case.adapter, case.strategy, case.tuning)
+        if refused is None and named not in found:
             usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
             probe = probed(usual, adapter)
             why = refusal(adapter, adapter.capabilities, probe, PROBE.graph(), launchers())
-            found[(*named, PROBE.name)] = probe, why
-            found[(*named, BEHAVIOUR.name)] = usual.on(workload=BEHAVIOUR.name, graph_digest=""), None
-    return list(found.values())
+            found[named] = [(probe, why), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None)]
+    return [each for both in found.values() for each in both]
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
@@ -101,8 +99,8 @@ def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:
     for name, value in asked.items():
         if name not in having:
             raise RequestError(f"--knob {name}: no chosen adapter has it; {known(name, having)}")
-        owners = [able.knobs[name] for able in (each.capabilities for each in chosen) if name in able.knobs]
-        problems = [knob.problem(value) for knob in owners]
+        declared = [adapter.capabilities.knobs for adapter in chosen]
+        problems = [knobs[name].problem(value) for knobs in declared if name in knobs]
         if all(problems):
             raise RequestError(f"the knob {name} {problems[0]}")
 
