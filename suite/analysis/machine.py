@@ -5,14 +5,16 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from suite.contracts.case import Case, Placement
 from suite.results.rank_report import GPU, Rank
 from suite.results.records import Host, Record
 from suite.results.run_folder import RunFolder
 from suite.text import grouped
+from suite.worker.gpu_watch import together
 from suite.worker.messages import GpuUse, HostUse, Machine
+from suite.worker.noise import BUSY, STOLEN
 from suite.worker.pass_kinds import NATIVE
 
 # --- Which machine: a run that is resumed on another one mixes figures that say nothing about each other.
@@ -113,8 +115,7 @@ def moved(folder: RunFolder, here: Host) -> str | None:
 # --- How noisy. A fixed computation shows what shares of time cannot: a clock that was halved, a neighbour on the other
 # thread of a core. If that lasts as long as a process, only the other processes of the run show it.
 
-# Beyond these a process counts as disturbed: shares of all cores' time, and of the fixed computation's best time.
-BUSY, STOLEN, SLOWED = 0.03, 0.02, 1.25
+SLOWED = 1.25  # of the fixed computation's best time: beyond it a process counts as disturbed, as beyond BUSY or STOLEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +205,6 @@ def use_of(rank: Rank) -> HostUse | None:
 # Reasons that slow down a GPU that is too hot or lacks power, as suite.worker.gpu_watch names them. Most large GPUs run
 # at a power cap at all times, and the other reasons are settings.
 FAULTS = frozenset({"thermal", "hardware thermal", "hardware slowdown", "power brake"})
-# How the figures of a GPU that several ranks or processes used become one.
-JOINED: dict[str, Callable[[list[Any]], Any]] = {
-    "busy_share": fmean,
-    "watts": fmean,
-    "sm_clock_hz": fmean,
-    "memory_clock_hz": fmean,
-    "joules": fmean,
-    "memory_bytes": max,
-    "most_watts": max,
-    "celsius": max,
-    "least_sm_clock_hz": min,
-    "least_memory_clock_hz": min,
-    "throttled_by": lambda reasons: sorted(set().union(*reasons)),
-}
 
 
 @dataclass(frozen=True)
@@ -250,9 +237,9 @@ def each_once(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return one entry per GPU that several ranks or processes used: the mean of means, and the extremes."""
     joined = []
     for same in grouped(gpus, lambda gpu: (gpu.host, gpu.use.uuid)).values():
-        known = {name: [v for gpu in same if (v := getattr(gpu.use, name)) is not None] for name in JOINED}
-        changes: dict[str, Any] = {name: JOINED[name](values) for name, values in known.items() if values}
-        joined.append(replace(same[0], use=same[0].use._replace(**changes)))
+        (use,) = together([(1.0, [gpu.use]) for gpu in same])
+        joules = [gpu.use.joules for gpu in same if gpu.use.joules is not None]  # all of one counter
+        joined.append(replace(same[0], use=use._replace(joules=fmean(joules) if joules else None)))
     return tuple(joined)
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from suite.analysis.budget import Budget, Difference, InputWait, joined_differences, over_processes
+from suite.analysis.budget import Budget, Difference, joined_differences, over_processes
 from suite.analysis.comparability import FAILED_LATER, FOREIGN, Key, comparable, group
 from suite.analysis.leaders import Against
 from suite.analysis.learning import Learnt, Staleness, joined_staleness
@@ -109,12 +109,9 @@ class Row:
     @property
     def waited(self) -> float | None:
         """Seconds that input adds to a native step: the mean over processes."""
-        known = [wait.waited for wait in self._waits if wait.waited is not None]
+        waits = [process.input_wait for process in self.measured]
+        known = [wait.waited for wait in waits if wait and wait.waited is not None]
         return fmean(known) if known else None
-
-    @property
-    def _waits(self) -> list[InputWait]:
-        return [process.input_wait for process in self.measured if process.input_wait]
 
     @property
     def computing_share(self) -> float | None:
@@ -130,7 +127,8 @@ class Row:
     @property
     def waited_share(self) -> Difference | None:
         """Input's share of the native wall time: the mean over processes, with its interval."""
-        known = [wait.share for wait in self._waits if wait.share]
+        waits = [process.input_wait for process in self.measured]
+        known = [wait.share for wait in waits if wait and wait.share]
         return joined_differences(known) if known else None
 
     @cached_property
