@@ -18,16 +18,17 @@ class StageClock:
     that the device waits for input. Otherwise the host waits for the device at every border.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
-        """Use the trainer's own time line."""
+    def __init__(self, trainer: Trainer, untimed: int = 0) -> None:
+        """Use the trainer's own time line; `untimed`: the first iterations of a block, after which ranks meet."""
         self._synchronize, self._mark, self._elapsed = trainer.synchronize, trainer.mark, trainer.elapsed
         self._waits = not trainer.has_device_marks()
         self._iterations: List[List[Any]] = []
         self._block = 0  # the iterations of earlier blocks
+        self._untimed = untimed
 
     def begin(self) -> None:
-        """Start an iteration at the end of the one before in its block."""
-        follows = len(self._iterations) > self._block
+        """Start an iteration at the end of the one before, if that belongs to the same steps."""
+        follows = len(self._iterations) - self._block not in (0, self._untimed)
         self._iterations.append([self._iterations[-1][-1] if follows else self._mark()])
 
     def lap(self) -> None:
@@ -36,9 +37,9 @@ class StageClock:
             self._synchronize()
         self._iterations[-1].append(self._mark())
 
-    def end_block(self, untimed: int) -> slice:
-        """Drop the first iterations of a block, which do not count; return where they stood among all of them."""
-        dropped = slice(self._block, self._block + untimed)
+    def end_block(self, counts: bool) -> slice:
+        """Drop what does not count: a block's untimed iterations, or all of it; return where that stood among all."""
+        dropped = slice(self._block, self._block + self._untimed if counts else None)
         del self._iterations[dropped]
         self._block = len(self._iterations)
         return dropped

@@ -146,7 +146,9 @@ class Passes:
         return lambda: step(place(None))
 
     def _staged(self) -> Pass:
-        trainer, feed, clock = self._trainer, self._feed, StageClock(self._trainer)
+        trainer, feed, native = self._trainer, self._feed, self._native_side()
+        untimed = max(1, native.untimed)
+        clock = StageClock(trainer, untimed)
         distributed = trainer.setup.world > 1
         common = CommonClock(trainer.setup.rank, trainer.maximum)
         offsets: List[float] = []  # to the common clock, of each block; the first one warms up
@@ -181,12 +183,11 @@ class Passes:
 
         def end() -> None:
             warm = len(offsets) > 1
-            del bubbles[clock.end_block(staged.untimed if warm else len(bubbles))]
+            del bubbles[clock.end_block(warm)]
             if not warm:
                 trainer.forget_layer_times()
 
-        native = self._native_side()
-        staged = Side(body, begin, max(1, native.untimed), native.multiple, end, settles=True)
+        staged = Side(body, begin, untimed, native.multiple, end, settles=True)
         (turn,) = self._loop.in_turns(STAGED, native, staged, least_rounds=STAGED_ROUNDS)
         spans = [(start + offset, stop + offset) for offset, (start, stop) in zip(offsets[1:], turn.timed.spans)]
         stages = without_bubbles(clock.seconds(), bubbles)

@@ -96,6 +96,8 @@ def test_staged_iterations_take_turns_with_native_steps(sampling):
     assert len(record.step_s) == len(record.stage_s["forward"]) >= BLOCK_STEPS * STAGED_ROUNDS
     assert [len(record.pairs_s), len(record.spans_s)] == [STAGED_ROUNDS] * 2
     assert record.samples == 4 * len(record.step_s)
+    stages = sum(map(sum, record.stage_s.values()))
+    assert stages <= record.wall_s, "the wait for other ranks before a block's first timed step counts in no stage"
 
 
 @pytest.mark.parametrize(("readers", "prefetch", "ahead"), [(0, 2, READ_AHEAD), (2, 2, READ_AHEAD), (8, 4, 40)])
