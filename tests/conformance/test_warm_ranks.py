@@ -31,6 +31,7 @@ def start(tmp_path):
     bundle, servers, ranks = tmp_path / "bundle", Servers(tmp_path / "servers"), []
     worker = bundle / "suite" / "worker"
     worker.mkdir(parents=True)
+    servers.folder.mkdir()
     (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "package": "framework"}))
     (bundle / "__main__.py").write_text("import sys; from suite.worker.main import main; sys.exit(main(sys.argv[1:]))")
     (bundle / "suite" / "__init__.py").touch()
@@ -38,7 +39,7 @@ def start(tmp_path):
     (worker / "main.py").write_text(MAIN)
     (worker / "counted.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('x')")
 
-    def started(program, framework="", servers=servers, **variables):
+    def started(program, framework="", **variables):
         (bundle / "framework.py").write_text(framework)
         job = tmp_path / f"job-{len(list(tmp_path.iterdir()))}.py"
         job.write_text(program)
@@ -68,20 +69,6 @@ def test_ranks_of_several_tests_share_an_import(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "x"
 
 
-def test_processes_share_an_import_until_the_last_of_them_leaves(start, tmp_path):
-    first, second = (Servers(tmp_path / "shared") for _ in range(2))
-    assert start("", servers=first, PYTEST_XDIST_WORKER="gw0").wait(timeout=60) == 0
-    assert start("", servers=second, PYTEST_XDIST_WORKER="gw1").wait(timeout=60) == 0
-    (server,) = first.running.values()
-    first._leave()
-    assert start("", servers=second).wait(timeout=60) == 0
-    assert (tmp_path / "imports").read_text() == "x"
-    second.close()
-    assert server.started.wait(timeout=60) == 0
-    first.close()
-    assert not first.folder.exists()
-
-
 def test_the_trainers_are_imported_beforehand_but_those_that_join_an_mpi():
     about = {"adapter": "caffempi", "package": "adapters.caffempi"}
     assert modules(about) == [*adapters()["caffempi"].requires, "adapters.caffempi.base"]
@@ -89,7 +76,8 @@ def test_the_trainers_are_imported_beforehand_but_those_that_join_an_mpi():
 
 def test_an_engine_and_a_sidecar_get_a_stand_in_and_other_programs_stay(tmp_path):
     bundle, servers = tmp_path / "bundle", Servers(tmp_path / "servers")
-    bundle.mkdir()
+    for folder in (bundle, servers.folder):
+        folder.mkdir()
     (bundle / "bundle.json").write_text(json.dumps({"digest": "d", "adapter": "nobody", "package": "json"}))
     for program in (str(bundle), str(bundle / "adapters" / "server.py")):
         tokens = servers.tokens(Process(("mpiexec", "-n", "2", sys.executable, "-B", "-u", program, "job")))

@@ -3,25 +3,20 @@
 Most of a short test is `import tensorflow`. With `Conformance.warm` a server is started for each interpreter, bundle
 and set of variables; it imports the framework and forks a process for every rank and sidecar (`warm_server`). What the
 group of an attempt, or an mpiexec, starts and watches is a program that stands for the forked one (`warm_rank`).
-The workers of pytest-xdist share their servers: each holds a server's standard input, a FIFO, open while it uses it.
 """
 
 import atexit
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -34,7 +29,6 @@ from suite.processes.query import inherited
 # Each rank's, attempt's or test's: set in the forked process, and nothing that a framework reads when it is imported.
 OWN = {"PYTEST_CURRENT_TEST", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
 OWN |= {"STAGEBENCH_RANK", "STAGEBENCH_WORLD", "STAGEBENCH_LOCAL_RANK"}
-OWN |= {"PYTEST_XDIST_WORKER", "PRTE_MCA_prte_local_tmpdir_base"}
 MOST = 4  # servers at once: each holds a framework in memory
 
 
@@ -43,23 +37,21 @@ class Server:
     """A process that forks ranks, listening at `place` as soon as it has imported everything."""
 
     place: Path
-    pid: int
-    users: int  # the writing end of its standard input: it leaves when no process has one
-    started: "subprocess.Popen[bytes] | None" = None  # by this process
+    process: "subprocess.Popen[bytes]"
+
+    def close(self) -> None:
+        """Ask it to leave: ranks that it has forked end by themselves."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
 
 
 @dataclass
 class Servers:
-    """Those that this process uses; the one that it has not used for longest makes room. `folder` may be shared."""
+    """Those of this process; the one that has not been used for longest makes room."""
 
     folder: Path
     running: "OrderedDict[str, Server]" = field(default_factory=OrderedDict)
-    left: list[Server] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(exist_ok=True)
-        self._held = os.open(self.folder, os.O_RDONLY)
-        fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def tokens(self, process: Process) -> tuple[str, ...]:
         """What is to be started: a stand-in for a program of a bundle, an engine's too; any other as it is."""
@@ -68,25 +60,15 @@ class Servers:
             if bundle is not None:  # INTERPRETER -B -u PROGRAM, as `suite.processes.bundle` writes it
                 engine, program = process.tokens[: place - 3], process.tokens[place - 3 :]
                 server = self._server(program[0], bundle, process.environ)
-                stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.pid))
+                stand_in = (sys.executable, "-I", "-S", warm_rank.__file__, str(server.place), str(server.process.pid))
                 return (*engine, *stand_in, *program)
         return tuple(process.tokens)
 
     def close(self) -> None:
-        """Use none any more, and wait for the end of those that were started here; the last process clears up."""
+        """End all."""
         while self.running:
-            self._leave()
-        for server in self.left:
-            if server.started:
-                server.started.wait()
-        with suppress(BlockingIOError):
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._held)
-
-    def _leave(self) -> None:
-        self.left.append(self.running.popitem(last=False)[1])
-        os.close(self.left[-1].users)
+            self.running.popitem()[1].close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _server(self, interpreter: str, bundle: Path, environ: Mapping[str, str]) -> Server:
         common = {name: value for name, value in {**inherited(), **environ}.items() if name not in OWN}
@@ -94,38 +76,24 @@ class Servers:
         key = hashlib.sha256(json.dumps([interpreter, about["digest"], sorted(common.items())]).encode()).hexdigest()
         if key not in self.running:
             while len(self.running) >= MOST:
-                self._leave()
-            place = self.folder / key[:12]
-            with warm_server.alone(str(self.folder)):
-                self.running[key] = joined(place) or started(place, interpreter, bundle, modules(about), common)
+                self.running.popitem(last=False)[1].close()
+            kept = self.folder / f"{key[:12]}-bundle"  # a test's own folder may be gone before its server is
+            shutil.copytree(bundle, kept, dirs_exist_ok=True)
+            self.running[key] = self._started(interpreter, kept, modules(about), common, key[:12])
         self.running.move_to_end(key)
         return self.running[key]
 
-
-def joined(place: Path) -> Server | None:
-    """The server at a place that another process started; None where there is none."""
-    try:
-        users = os.open(f"{place}.users", os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:  # no such file; ENXIO: it died
-        return None
-    return Server(place, int(Path(f"{place}.pid").read_text()), users)
-
-
-def started(place: Path, interpreter: str, bundle: Path, imports: list[str], common: dict[str, str]) -> Server:
-    """A server of its own copy of the bundle: a test's folder may be gone before its server is."""
-    kept, fifo = f"{place}-bundle", Path(f"{place}.users")
-    shutil.copytree(bundle, kept, dirs_exist_ok=True)
-    for old in (place, fifo):
-        old.unlink(missing_ok=True)
-    os.mkfifo(fifo)
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    users = os.open(fifo, os.O_WRONLY)
-    tokens = [interpreter, "-B", "-u", warm_server.__file__, kept, str(place), *imports]
-    with open(f"{place}.log", "wb") as log:
-        process = subprocess.Popen(tokens, env=common, stdin=reading, stdout=log, stderr=log, start_new_session=True)
-    os.close(reading)
-    Path(f"{place}.pid").write_text(str(process.pid))
-    return Server(place, process.pid, users, process)
+    def _started(self, interpreter: str, bundle: Path, imports: list[str], common: dict[str, str], name: str) -> Server:
+        place = self.folder / name
+        place.unlink(missing_ok=True)
+        tokens = [interpreter, "-B", "-u", warm_server.__file__, str(bundle), str(place), *imports]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return Server(
+                place,
+                subprocess.Popen(
+                    tokens, env=common, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                ),
+            )
 
 
 def modules(about: dict[str, Any]) -> list[str]:
@@ -150,10 +118,9 @@ _servers: list[Servers] = []
 
 
 def servers() -> Servers:
-    """This process's, made when they are first asked for; sockets want a short path."""
+    """This process's, made when they are first asked for; its sockets want a short path."""
     if not _servers:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", uuid4().hex)[:12]
-        _servers.append(Servers(Path(tempfile.gettempdir(), f"warm-{run}")))
+        _servers.append(Servers(Path(tempfile.mkdtemp(prefix="warm-"))))
         atexit.register(_servers[0].close)
     return _servers[0]
 

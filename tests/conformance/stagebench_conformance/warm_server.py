@@ -2,11 +2,10 @@
 
     python warm_server.py BUNDLE SOCKET MODULE...
 
-It leaves when its standard input, a FIFO, is held open by nobody. Oldest Python: 3.6.
+It leaves when its standard input ends. Oldest Python: 3.6.
 """
 
 import array
-import fcntl
 import gc
 import importlib
 import json
@@ -17,8 +16,8 @@ import select
 import signal
 import socket
 import sys
-from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from contextlib import suppress
+from typing import Any, Dict, List, Optional, Tuple
 
 ENGINE = {"PMIX_RANK", "PMI_RANK"}  # one of them is in the environment of a rank that an engine started
 DESCRIPTORS = 3  # standard input, output and error
@@ -35,7 +34,7 @@ def main(bundle: str, place: str, *modules: str) -> int:
     listener.bind(place + ".new")
     listener.listen(64)
     os.rename(place + ".new", place)  # who finds the socket can connect
-    asked = serve(listener, place)
+    asked = serve(listener)
     if asked is None:
         return 0
     become(asked)
@@ -58,34 +57,13 @@ def share_memory() -> None:
         gc.freeze()
 
 
-@contextmanager
-def alone(folder: str) -> "Iterator[None]":
-    """As the only process that joins, starts or ends a server of the folder."""
-    with open(os.path.join(folder, "joining"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def left(place: str) -> bool:
-    """Whether nobody holds standard input open; then nobody can any more."""
-    watched = select.poll()
-    watched.register(sys.stdin, 0)  # of a FIFO: POLLHUP alone
-    with alone(os.path.dirname(place)):
-        if watched.poll(0):
-            os.unlink(place + ".users")
-            return True
-    return False
-
-
-def serve(listener: socket.socket, place: str) -> "Optional[Dict[str, Any]]":
+def serve(listener: socket.socket) -> "Optional[Dict[str, Any]]":
     """Fork for everybody who connects: what was asked, in the process that is to do it; None when it is time to go."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries those who attend
     while True:
         readable = select.select([listener, sys.stdin], [], [])[0]
         if sys.stdin in readable:
-            if left(place):
-                return None
-            continue
+            return None
         connection = listener.accept()[0]
         if os.fork() == 0:
             listener.close()
