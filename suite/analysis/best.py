@@ -1,6 +1,6 @@
 """Each strategy's fastest configuration of one network on one set of devices, and its margin over the default one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Best:
     default: Row  # the row nearest to the default configuration; the winner itself if that wins
     margin: Interval | None  # the winner's samples/s over the default's; None if it is the default
     tried: int  # sound configurations with a speed
-    skipped: tuple[Row, ...]  # rows that are not comparable
+    skipped: Sequence[Row]  # rows that are not comparable
     unusual: tuple[str, ...]  # settings in OWN and knobs of `default` that differ from the adapter's default
     ahead: bool  # True if the winner is detectably faster than every other one
 
@@ -50,7 +50,7 @@ class Best:
 class Contest:
     """A network, its input and a set of devices; the fastest strategy first."""
 
-    winners: tuple[Best, ...]
+    winners: Sequence[Best]
 
     @property
     def case(self) -> Case:
@@ -67,7 +67,7 @@ def contests(rows: Iterable[Row]) -> list[Contest]:
         # A strategy that is not equivalent to synchronous training comes last, however fast it is.
         winners.sort(key=lambda best: (not best.row.synchronous, -best.rate))
         if winners:
-            found.append(Contest(tuple(winners)))
+            found.append(Contest(winners))
     return found
 
 
@@ -119,7 +119,7 @@ def _best(rows: list[Row]) -> Best:
         default=default,
         margin=margins.get(default.id),
         tried=len(sound),
-        skipped=tuple(row for row in rows if not row.comparable),
+        skipped=[row for row in rows if not row.comparable],
         unusual=own[default.id],
         ahead=all(margin.low > 1.0 for margin in margins.values()),
     )

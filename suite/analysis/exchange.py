@@ -54,8 +54,8 @@ SPEED: dict[str, Any] = {
 class Variant:
     """A strategy of an adapter with its knobs; its rows differ only in their seeds."""
 
-    rows: tuple[Row, ...]
-    curves: tuple[Curve, ...]
+    rows: Sequence[Row]
+    curves: Sequence[Curve]
     speed: Row | None  # the native pass of the equal case, if the run has it
     against: Against | None  # among the synchronous variants whose speeds may be compared; None of fewer than two
     after_samples: Spread | None  # the loss after the group's common samples
@@ -79,7 +79,7 @@ class Variant:
 class Exchange:
     """Variants of one training on equally many devices."""
 
-    variants: tuple[Variant, ...]
+    variants: Sequence[Variant]
     samples: float  # the most that every training has seen
     seconds: float | None  # the most that every training has taken; None: the records kept no seconds
 
@@ -127,8 +127,8 @@ def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
                 seen = [count for count, then in zip(each.samples, each.seconds, strict=True) if then <= seconds]
                 samples_then.append(max(seen, default=0.0))
         variant = Variant(
-            rows=tuple(rows),
-            curves=tuple(curves),
+            rows=rows,
+            curves=curves,
             speed=speeds.get(id_),
             against=verdicts.get(id_),
             after_samples=spread([reached(each.samples, each.losses, samples, WINDOW * samples) for each in curves]),
@@ -139,14 +139,14 @@ def _exchange(group: list[Row], measured: Mapping[str, list[Row]]) -> Exchange:
             staleness=joined_staleness([row.staleness for row in rows if row.staleness]),
         )
         variants.append(variant)
-    return Exchange(tuple(variants), samples, seconds)
+    return Exchange(variants, samples, seconds)
 
 
 @dataclass(frozen=True)
 class Slowed:
     """A strategy with its knobs, by the straggler's share; its rows differ only in that share and in their seeds."""
 
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     seconds: Mapping[float, Mapping[tuple[int, int], float]]  # to the loss, by planned share, then by seed and process
     shares: Mapping[float, Sequence[float]] = field(default_factory=dict)  # that the loads took, by planned share
 
@@ -209,8 +209,8 @@ class Gain:
 class Stragglers:
     """Variants of one training, all to the same loss."""
 
-    variants: tuple[Slowed, ...]
-    shares: tuple[float, ...]
+    variants: Sequence[Slowed]
+    shares: Sequence[float]
     loss: float  # the lowest that every training reached
 
 
@@ -220,7 +220,7 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
     timed = [row for row in trained if all(lesson.seconds_then for lesson in row.lessons)]
     found = []
     for group in grouped(timed, lambda row: SHARED(row.case.on(straggler=0.0))).values():
-        planned = tuple(sorted({row.case.straggler for row in group}))
+        planned = sorted({row.case.straggler for row in group})
         if len(planned) < 2:
             continue
         loss = max(min(_curve(lesson)) for row in group for lesson in row.lessons)
@@ -236,8 +236,8 @@ def stragglers(rows: Iterable[Row]) -> list[Stragglers]:
                 }
                 notes = [noted(process.about.notes.get("straggler"), "taken") for _, process in processes]
                 shares[share] = [taken for taken in notes if taken is not None]
-            variants.append(Slowed(tuple(rows), seconds, shares))
-        found.append(Stragglers(tuple(variants), planned, loss))
+            variants.append(Slowed(rows, seconds, shares))
+        found.append(Stragglers(variants, planned, loss))
     return found
 
 

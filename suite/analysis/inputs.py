@@ -1,6 +1,6 @@
 """The cost of reading: cases that differ only in their input, side by side, and the bottleneck of each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from suite.analysis.rows import Row
@@ -60,7 +60,7 @@ class Fed:
 class Group:
     """Cases that differ only in their input; synthetic data first, then memory, then disk."""
 
-    cases: tuple[Fed, ...]
+    cases: Sequence[Fed]
 
     @property
     def modes(self) -> list[str]:
@@ -90,7 +90,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
                 middle, slow, fast = (ratio(row.reader, unhindered(row, end)) for end in ("value", "low", "high"))
                 ahead = replace(middle, low=fast.low, high=slow.high)
             cases.append(Fed(row, mode_of(row.case), gap, takes, ahead))
-        found.append(Group(tuple(cases)))
+        found.append(Group(cases))
     return found
 
 

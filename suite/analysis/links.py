@@ -180,13 +180,13 @@ class Link:
     transport: str = ""
     settings: dict[str, str] = field(default_factory=dict)  # of libraries of communication, on rank 0
     hosts: tuple[str, ...] = ()
-    points: tuple[Point, ...] = ()
-    overlaps: tuple[Overlap, ...] = ()
+    points: Sequence[Point] = ()
+    overlaps: Sequence[Overlap] = ()
     fit: Fit | None = None
-    skipped: tuple[int, ...] = ()  # bytes of the messages beyond the case's budget
+    skipped: Sequence[int] = ()  # bytes of the messages beyond the case's budget
     noise: Noise | None = None  # None: nothing was measured, or not here
     references: tuple[Reference, ...] = ()  # of its ranks
-    memory: tuple[Memory, ...] = ()  # of each rank at most; () unknown
+    memory: Sequence[Memory] = ()  # of each rank at most; () unknown
     simulated: bool = False  # whether one kernel runs all of its hosts, as in `stagebench lab`
     where: Where | None = None  # None: nothing was measured, or not here
     elsewhere: tuple[str, ...] = ()  # marks of a link that was not measured where most of the run was
@@ -318,7 +318,7 @@ def imported_links(folder: RunFolder) -> Iterator[Link]:
             Point("single", operation, one.bytes, 1, one.seconds, one.seconds, one.seconds, one.samples, bus)
             for one in (first, *more)
         ]
-        yield replace(link, points=tuple(points), fit=_fitted(points))
+        yield replace(link, points=points, fit=_fitted(points))
 
 
 def _fitted(points: Sequence[Point]) -> Fit | None:
@@ -347,13 +347,13 @@ def link(record: Record) -> Link:
         transport=joined.transport if joined else "",
         settings=settings(ranks[0]) if ranks else {},
         hosts=tuple(hosts),
-        points=tuple(points),
-        overlaps=tuple(overlaps),
+        points=points,
+        overlaps=overlaps,
         fit=_fitted(points),
-        skipped=tuple(skipped),
+        skipped=skipped,
         noise=noise_of(record),
         references=references_of(record),
-        memory=tuple(rank.memory for rank in ranks if rank.memory),
+        memory=[rank.memory for rank in ranks if rank.memory],
         where=where(ranks, record.case.placement.device),
         simulated=len(hosts) > 1 and "" not in hosts.values() and len(set(hosts.values())) == 1,
     )

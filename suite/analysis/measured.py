@@ -60,8 +60,8 @@ class Profile:
     """The pass `kernels` of the first rank that reported it."""
 
     profiler: str
-    stages: tuple[StageUse, ...]  # those in which a kernel ran
-    rows: tuple[KernelTimes, ...]  # the longest first
+    stages: Sequence[StageUse]  # those in which a kernel ran
+    rows: Sequence[KernelTimes]  # the longest first
     trace: str  # a file within the run folder; "": not kept
 
     @property
@@ -78,7 +78,7 @@ def profile_of(record: Record) -> Profile | None:
             medians = {name: median(steps) for name, steps in ((staged and staged.stage_s) or {}).items() if steps}
             uses = [StageUse(name, busy, medians.get(name)) for name, busy in kernels.stages.items() if busy]
             trace = f"attempts/{record.case_id}-r{record.repeat}/{kernels.trace}" if kernels.trace else ""
-            return Profile(kernels.profiler, tuple(uses), tuple(kernels.rows), trace)
+            return Profile(kernels.profiler, uses, kernels.rows, trace)
     return None
 
 
@@ -211,7 +211,7 @@ class Process:
     input_wait: InputWait | None
     startup: Startup | None
     gradient_bytes: int | None  # that each device contributes to the exchange of a step, on average
-    memory: tuple[Memory, ...]  # each rank's peak; () unknown
+    memory: Sequence[Memory]  # each rank's peak; () unknown
     gpus: tuple[Gpu, ...]  # that its ranks drove; () unknown
     staleness: Staleness | None  # of asynchronous workers
     trend: Trend | None  # of the native pass's steps
@@ -301,7 +301,7 @@ def process_of(record: Record, method: int) -> Process:
         input_wait=input_wait(ranks) if answered else None,
         startup=startup_of(ranks) if answered else None,
         gradient_bytes=max((timed.gradient_bytes for timed in native if timed.gradient_bytes), default=None),
-        memory=tuple(rank.memory for rank in ranks if rank.memory),
+        memory=[rank.memory for rank in ranks if rank.memory],
         gpus=gpus_of(record),
         staleness=staleness_of(ranks),
         trend=trend(steps),

@@ -38,7 +38,7 @@ class MeasuredRun:
 
     path: Path  # as messages name it: a page knows it by its own folder
     about: About
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     hosts: Mapping[str, Host]
 
     @classmethod
@@ -46,7 +46,7 @@ class MeasuredRun:
         """Read a run of trainings; RequestError for another folder, or if it cannot be read."""
         try:
             folder = RunFolder.open(path)
-            return cls(path, folder.about, tuple(summarise(folder)), folder.hosts())
+            return cls(path, folder.about, summarise(folder), folder.hosts())
         except StoreError as error:
             raise RequestError(str(error)) from error
 
@@ -140,15 +140,15 @@ class Change:
     at: int  # the first point of it
     ratio: float  # of its median speed to that of the level before
     # Conditions in which that run differs from the one before it; without any, those that changed a run off.
-    differs: tuple[str, ...]
+    differs: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Series:
     """A case over runs, the oldest first."""
 
-    points: tuple[Point, ...]
-    changes: tuple[Change, ...]
+    points: Sequence[Point]
+    changes: Sequence[Change]
 
     @property
     def case(self) -> Case:
@@ -224,5 +224,5 @@ def _series(points: Sequence[Point], threshold: float) -> Series:
         conditions = [point.run.conditions(point.row) for point in points[at - 2 : at + 2]]
         earlier, here, later = (differing(old, new, (*ALLOWED, *NAMED)) for old, new in pairwise(conditions))
         near = [f"a run earlier: {words}" for words in earlier] + [f"a run later: {words}" for words in later]
-        changes.append(Change(at, math.exp(ratio), tuple(here or near)))
-    return Series(tuple(points), tuple(changes))
+        changes.append(Change(at, math.exp(ratio), here or near))
+    return Series(points, changes)
