@@ -139,7 +139,7 @@ def tally(groups: Sequence[Panel]) -> Answer:
         lead = "leads" if alone else "leads or shares the lead"
     where = f"in {best} of {len(groups)} comparisons" if len(groups) > 1 else f"on {groups[0].title}"
     others = [f"{listed(titles)} in {count}" for count, titles in by_count.items()]
-    none = [title for title in every if not won[title]]
+    none = [title for title in every if not won[title]] if len(groups) > 1 else []  # one panel says who is next
     rest = "; ".join(filter(None, [", ".join(others), f"{listed(none)} in none" if none else ""]))
     open_ = len(groups) - len(decided)
     rest += f"; no verdict in {open_}" if open_ else ""
