@@ -1,8 +1,7 @@
 """HTML from Python: elements whose text is escaped, and the tables of all pages."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -53,8 +52,7 @@ def folded(words: Content, *content: Content, open_: bool = False) -> Markup:
 KINDS = {"!": "strong", "<": "words", "-": "low", "^": "led"}  # classes of cells, by a sign behind their heading
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A line of a table: its name first. `kind` is its class; `of` the framework that it is highlighted with."""
 
     cells: Sequence[Content]
@@ -67,8 +65,7 @@ def below_title(content: Content) -> Markup:
     return Markup(str(joined([content])).replace("<h3", "<h2").replace("</h3>", "</h2>"))
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """Lines below one heading; `common` is what they share."""
 
     lines: Iterable[Entry | Sequence[Content]]

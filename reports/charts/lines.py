@@ -1,9 +1,9 @@
 """Charts of lines: curves, trade-offs, series over devices. Names are at their ends; a hidden table has the points."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup
 
@@ -21,8 +21,7 @@ HEIGHT = 220
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A series. `low` and `high` are the ends of each point's spread; `kind`: `lead`, `rest`, `ideal`, `predicted`."""
 
     name: str
@@ -66,7 +65,7 @@ class Line:
 def led(lines: Sequence[Line], best: Callable[..., Line] = max) -> tuple[list[Line], Line]:
     """Return the lines and the one among them that leads: its last value is the `best`."""
     first = best(lines, key=lambda line: line.y[-1] or 0.0)
-    found = [replace(line, kind="lead" if line is first else "rest") for line in lines]
+    found = [line._replace(kind="lead" if line is first else "rest") for line in lines]
     return found, first
 
 
@@ -114,7 +113,7 @@ class Lines(Figure):
     def _ticks(self, x: Scale) -> Mapping[float, str]:
         if isinstance(self.ticks, Mapping):
             return self.ticks
-        return {tick: f"{tick:g}" for tick in sorted(set(self.ticks))} or {tick: x.written(tick) for tick in x.ticks}
+        return {tick: str(tick) for tick in sorted(set(self.ticks))} or {tick: x.written(tick) for tick in x.ticks}
 
     def drawn(self) -> Markup:
         """Return grid, lines and dots, without words; its places are per cent of both sides."""

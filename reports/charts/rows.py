@@ -11,6 +11,7 @@ from functools import cache
 from importlib import resources
 from itertools import count
 from math import ceil, floor, log10
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -25,8 +26,7 @@ BEYOND = 1.6  # times the largest value: an interval that knows nothing makes no
 FIRST = 8  # rows; the others are folded away
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """Places in per cent of a track. `ticks` have grid lines, `strong` darker ones; `unit` follows the last tick."""
 
     low: float
@@ -175,8 +175,7 @@ def key(kinds: Mapping[str, str], *more: object) -> Markup:
     return tag("p.key", [tag("span", swatch(kind), words) for kind, words in kinds.items()], *more)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A row. `kind`: `lead`, `unclear` or nothing; `of`: its framework; `words` tell what its track draws."""
 
     name: str

@@ -5,7 +5,7 @@ pieces, so that a page about one case of ten thousand loads a few.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any
 
@@ -36,11 +36,11 @@ from suite.analysis.wording import (
     percent,
     scientific,
     share,
+    whole_number,
 )
 from suite.contracts.case import Case
 from suite.plan.text import Block, plan_text
 from suite.text import cut, grouped
-from suite.worker.messages import GpuUse
 from suite.worker.pass_kinds import BY_NAME
 
 KERNELS, NAMED = 10, 60  # rows of the table of kernels; letters of a name there: those of C++ templates have hundreds
@@ -141,7 +141,7 @@ def _comparison(row: Row, panel: Panel, chart: Rows) -> Rows:
     """Return the case's comparison with its row marked, and the fastest others."""
     at = next(index for index, other in enumerate(panel.rows) if other.id == row.id)
     entries = list(chart.entries)
-    entries[at] = replace(entries[at], kind=f"{entries[at].kind} here".strip())
+    entries[at] = entries[at]._replace(kind=f"{entries[at].kind} here".strip())
     kept = [entries[index] for index in sorted({*range(min(NEIGHBOURS - 1, len(entries))), at})]
     more = f"{len(entries) - len(kept)} more cases are in this comparison." if len(kept) < len(entries) else ""
     return replace(chart, title=verdict(panel), entries=kept, note=more)
@@ -294,19 +294,16 @@ def _gpus(gpus: Sequence[Gpu]) -> Content:
     """Return what each GPU did while the case was measured."""
     if not gpus:
         return None
-    columns: dict[str, Callable[[GpuUse], str]] = {
-        "UUID": lambda use: use.uuid[:SHORT],
-        "time with a kernel": lambda use: share(use.busy_share),
-        "memory at most": lambda use: memory(use.memory_bytes),
-        "power, W (most)": lambda use: _two(use.watts, use.most_watts),
-        "SM clock, MHz (least)": lambda use: _two(use.sm_clock_hz, use.least_sm_clock_hz, 1e-6),
-        "memory clock, MHz (least)": lambda use: _two(use.memory_clock_hz, use.least_memory_clock_hz, 1e-6),
-        "°C at most": lambda use: UNKNOWN if use.celsius is None else str(use.celsius),
-        "throttled by": lambda use: UNKNOWN if use.throttled_by is None else ", ".join(use.throttled_by) or "nothing",
-    }
-    lines = [[gpu.host, gpu.model or "unknown", *(of(gpu.use) for of in columns.values())] for gpu in gpus]
-    whole = table("GPUs", " | ".join(["host", "GPU", *columns]), lines)
-    return tag("section", tag("h2", "GPUs while it was measured"), whole)
+    heads = "host | GPU | UUID | time with a kernel | memory at most | power, W (most) | SM clock, MHz (least)"
+    heads += " | memory clock, MHz (least) | °C at most | throttled by"
+    lines = []
+    for gpu in gpus:
+        use = gpu.use
+        cells = [gpu.host, gpu.model or "unknown", use.uuid[:SHORT], share(use.busy_share), memory(use.memory_bytes)]
+        cells += [_two(use.watts, use.most_watts), _two(use.sm_clock_hz, use.least_sm_clock_hz, 1e-6)]
+        cells += [_two(use.memory_clock_hz, use.least_memory_clock_hz, 1e-6), whole_number(use.celsius)]
+        lines.append([*cells, UNKNOWN if use.throttled_by is None else ", ".join(use.throttled_by) or "nothing"])
+    return tag("section", tag("h2", "GPUs while it was measured"), table("GPUs", heads, lines))
 
 
 def _two(mean: float | None, extreme: float | None, scale: float = 1.0) -> str:

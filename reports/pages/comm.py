@@ -1,7 +1,7 @@
 """The page of a run of `stagebench comm`: links over size, their fits, gradient tensors, and what can be hidden."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ TICKS = tuple(4**power for power in range(1, 17))
 WHOLE = {"single": "one flat buffer", "row": "all in a row", "together": "all begun, then waited for"}
 
 
-@dataclass(frozen=True)
-class LinkPanel:
+class LinkPanel(NamedTuple):
     """A link: a backend on a placement."""
 
     title: str
@@ -32,8 +31,7 @@ class LinkPanel:
     links: list[Link]
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(NamedTuple):
     """A network's tensors on one link."""
 
     link: Link

@@ -1,8 +1,8 @@
 """The cost of exchanging gradients, and strategies of exchanging them, with and without stragglers."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from reports.charts.html import (
     Cells,
@@ -114,8 +114,7 @@ def hidden_part(budget: Budget, whole: float | None) -> Content:
     return small("not determined") if found is None and whole and budget.hidden is not None else share(found)
 
 
-@dataclass(frozen=True)
-class Exchanged:
+class Exchanged(NamedTuple):
     """A training by several strategies."""
 
     title: str
@@ -248,8 +247,7 @@ def _curves(one: Exchanged) -> list[Lines]:
     return charts
 
 
-@dataclass(frozen=True)
-class SlowedRank:
+class SlowedRank(NamedTuple):
     """Variants of one training by the straggler's share."""
 
     title: str

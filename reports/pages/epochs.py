@@ -1,7 +1,8 @@
 """Epochs over devices and times to train; the figures 5a to 5e of the data-parallel article (docs/experiments.md)."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from reports.charts.html import Body, Cells, Content, folded, listing, note, small, table
 from reports.charts.html import spread as ranged
@@ -30,8 +31,7 @@ SMALL, LARGE = "mnist_small", ("mnist_large", "mnist_stated")
 OWN = {"pytorch": ("data-parallel", "dp", "ddp"), "tensorflow": ("data-parallel", "keras_fit", "mirrored")}
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """A strategy with a network, data set and batch per device, from its fewest devices to its most."""
 
     name: Name
@@ -79,8 +79,7 @@ def _placeless(row: Row) -> Case:
 
 
 def _called(every: Iterable[Series]) -> list[Series]:
-    """Return the series with names that tell them apart."""
-    return [replace(one, name=on_nodes(name, of_a_node(one.rows[-1].case))) for name, one in named(every)]
+    return [one._replace(name=on_nodes(name, of_a_node(one.rows[-1].case))) for name, one in named(every)]
 
 
 def devices(report: Report) -> Section | None:
@@ -174,7 +173,7 @@ def _kinds(every: Sequence[Series]) -> list[list[Lines]]:
         return [[] for _ in range(5)]
     repeats, batches = {one.case.input.repeat for one in every}, {one.case.batch for one in every}
     at_most = [one for one in every if one.case.input.repeat == max(repeats)]
-    at_middle = [one for one in every if one.case.batch == _batch(every)]
+    at_middle = [one for one in every if one.case.batch == _middle_batch(every)]
     smallest = [one for one in at_middle if one.case.input.repeat == min(repeats)]
     by_batch = _readable(at_most) if len(batches) > 1 else []
     by_repeat = _readable(at_middle) if len(repeats) > 1 else []
@@ -247,11 +246,10 @@ def _first_and_second(group: Sequence[Series]) -> Lines | None:
 def at_one_size(every: Sequence[Series]) -> list[Series]:
     """Return the series on the largest data set, at the middle batch."""
     repeat = max((one.case.input.repeat for one in every), default=0)
-    return [one for one in every if (one.case.input.repeat, one.case.batch) == (repeat, _batch(every))]
+    return [one for one in every if (one.case.input.repeat, one.case.batch) == (repeat, _middle_batch(every))]
 
 
-def _batch(every: Sequence[Series]) -> int:
-    """Return the middle batch."""
+def _middle_batch(every: Sequence[Series]) -> int:
     batches = sorted({one.case.batch for one in every})
     return batches[len(batches) // 2]
 

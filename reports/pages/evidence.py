@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from reports.charts.html import Cells, Content, folded, listing, table, tag
 from reports.charts.rows import Entry, Rows, logarithmic, strip
@@ -229,8 +229,7 @@ def replay(report: Report) -> Section | None:
     return Section("replay", "Repeat this run", body)
 
 
-@dataclass(frozen=True)
-class Software:
+class Software(NamedTuple):
     """The software that an adapter ran on; several values where processes differed."""
 
     adapter: str

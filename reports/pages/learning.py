@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 from reports.charts.html import Body, Cells, Content, folded, listing, small, table, tag
 from reports.charts.html import spread as ranged
@@ -21,8 +22,7 @@ BRIEF = 2  # epochs: so few are trained for their times, not for what is learnt
 DRAWN, OPEN = 6, 16  # charts and trainings that are not folded away
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """Trainings of one setting on as many devices, over seeds and processes."""
 
     rows: Sequence[Row]

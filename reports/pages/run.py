@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from markupsafe import Markup
 
@@ -31,8 +31,7 @@ CASE = "case.html"  # shows the case that its address names
 SPLIT = 40  # letters of a file name
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of a page. Its title is its finding; `also` is the rest of it, `answers` are its sentences.
 
     `definitions` say how its numbers are made; the page Method has those of all sections.
@@ -47,8 +46,7 @@ class Section:
     name: str = ""  # of its definitions
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The plan as given; empty where the run folder has lost it."""
 
     name: str

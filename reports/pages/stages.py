@@ -1,7 +1,8 @@
 """The time of an iteration: each case's stages, its layers, and networks that several devices hold together."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -245,8 +246,7 @@ WINS = {
 }
 
 
-@dataclass(frozen=True)
-class Duel:
+class Duel(NamedTuple):
     """A strategy that splits a network against the fastest that does not, on as many devices, for one network."""
 
     title: str

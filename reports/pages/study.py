@@ -5,7 +5,6 @@ arXiv 1711.05979. None of the study's own results stands here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from markupsafe import Markup
@@ -160,7 +159,6 @@ def _aggregating(report: Report, where: str, every: Sequence[Row]) -> Content:
 
 
 def _iterations(report: Report, panel: Panel) -> Rows | None:
-    """Return seconds per iteration on one device."""
     kept, warning = beside_others([row for row in panel.rows if not row.several_devices])
     drawn = []
     for name, row in named(kept):
@@ -212,4 +210,4 @@ def _kernels(report: Report, rows: Iterable[Row]) -> Markup | None:
 
 
 def _apart_from(knob: str, row: Row) -> str:
-    return replace(row.case, knobs={**row.case.knobs, knob: ""}).id
+    return row.case.on(knobs={**row.case.knobs, knob: ""}).id

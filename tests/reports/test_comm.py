@@ -100,7 +100,7 @@ def test_charts_draw_the_fit_beside_what_was_measured_in_seconds_and_bandwidth(f
     assert fit.y[-1] == pytest.approx(measured.y[-1])
     assert chart.log == "xy"
     (panel,) = panels(folder)
-    one = replace(panel, links=[link for link in panel.links if link.collective.operation == "all-reduce"])
+    one = panel._replace(links=[link for link in panel.links if link.collective.operation == "all-reduce"])
     points, fit = bandwidths(one).lines
     expected = [size / (ALPHA + BETA * size) / 1e6 for size in SIZES]
     assert points.y == pytest.approx(expected)
@@ -114,12 +114,12 @@ def test_a_fit_that_is_not_printed_is_not_drawn(folder):
     """Near a line, but one of its two parameters may as well be another."""
     (panel,) = panels(folder)
     link = next(link for link in panel.links if link.fit)
-    assert len(times(replace(panel, links=[link])).lines) == 2
+    assert len(times(panel._replace(links=[link])).lines) == 2
     for unknown in ("alpha_error", "beta_error"):
         open_ = replace(link, fit=replace(link.fit, **{unknown: 1.0}))
         assert open_.fit.describes
         for chart in (times, bandwidths):
-            assert [line.kind for line in chart(replace(panel, links=[open_])).lines] == ["rest"]
+            assert [line.kind for line in chart(panel._replace(links=[open_])).lines] == ["rest"]
 
 
 def began_late(folder):
