@@ -11,17 +11,16 @@ DISQUALIFYING = {
     FOREIGN: "imported from the output of another program; nothing proves what was trained",
     "no proof": "nothing shows that it trains the same network",
     "proof of another machine": "its proof ran on other processors, or other GPUs, than its measurement",
-    "proof under other variables": "its proof's ranks saw other variables that change what is computed, or which "
-    "libraries do it, than those that were measured",
+    "proof under other variables": "environment variables that change arithmetic or libraries differed from "
+    "its measurement's",
     "proof failed": "it does not train the same network",
-    "non-finite loss": "it did not learn",
+    "non-finite loss": "the training diverged",
     "trend": "nearly every process was still getting faster, or slower, while it was measured",
     "other method": "its figures are defined differently from those of the rest of the run",
     "other machine": "one of its processes ran on another machine than the rest of the run",
-    "other driver or governor": "one of its processes ran with another driver of its GPUs, other limits of their clock "
-    "and power, or another governor of the clock, than the rest of the run",
-    SHARED_GPUS: "several ranks drove the same GPU, as they were allowed to: that shows that their exchange is right "
-    "and says nothing of its speed",
+    "other driver or governor": "one of its processes ran with another GPU driver, GPU limit or clock governor than "
+    "the rest of the run",
+    SHARED_GPUS: "several ranks drove the same GPU, as the plan allowed: their speed means nothing",
     "missing rank": "not all ranks reported, or the engine connected a different number of them",
 }
 # Marks that a reader should know, without more.
@@ -29,20 +28,20 @@ NOTED = {
     FAILED_LATER: "a pass after the native one ended badly; the speed was measured before, the reason is given",
     "quick": "shorter sampling than the full measurement",
     "incomplete": "not every process was measured",
-    "another time": "most of its processes were measured at another time than the run's other rows (the run went on "
-    "later): it is compared with them as rows of two runs are, which takes a larger difference to tell",
+    "another time": "most of its processes were measured at another time than the run's other rows; only a larger "
+    "difference from them shows",
     "samples skipped": "unreadable samples were replaced by their neighbours; the notes name them",
     "more threads than cores": "it trains with more threads on a host than physical cores that they may use",
-    "CPU quota": "a control group limits the time of its cores: a rank without any left waits; what takes a moment, "
-    "such as the machine's peak, may be faster than what lasts",
-    "disturbed": "other programs, or other guests of the machine, used part of its cores during at least one process, "
-    "or these were slower than at other times of the run",
+    "CPU quota": "a control group limits the time of its cores; short measurements, such as the machine's peak, may be "
+    "faster than long ones",
+    "disturbed": "during at least one process, other programs or guests of the machine used part of its cores, or the "
+    "cores were slower than at other times of the run",
     "GPU throttled": "heat, a lack of power or its hardware held the clock of a GPU down during at least one process",
     "subnormal": "parameters or gradients became so small (subnormal numbers) that processors compute slowly",
     "one process": "the interval shows the noise of its steps only",
     "unsteady breakdown": "the warm-up of a pass other than native never settled; the speed is not affected",
-    "disturbed breakdown": "other programs, or other guests of the machine, used part of its cores during another pass "
-    "than native; the speed is not affected",
+    "disturbed breakdown": "other programs, or other guests, used part of its cores in another pass than native; the "
+    "speed is not affected",
     "large residual": "the stages explain the speed badly: conditions changed between passes, or fusing gains much",
 }
 

@@ -24,65 +24,70 @@ THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
     (
         "Warm-up and sampling",
         (
-            ("suite.worker.loop", "WINDOW", "steps that are examined for the end of the warm-up", ""),
-            ("suite.worker.loop", "QUICK_WINDOW", "the same, where a plan asks for fewer steps", ""),
-            ("suite.worker.loop", "LEAST_FALL", "least fall of the step's time that counts as a trend", "%"),
-            ("suite.worker.loop", "PATIENCE", "a trend may end the warm-up from this multiple of its steps", "times"),
-            ("suite.worker.loop", "LIMIT", "and ends it at this one", "times"),
+            ("suite.worker.loop", "WINDOW", "steps examined for the end of the warm-up", ""),
+            ("suite.worker.loop", "QUICK_WINDOW", "the same, if a plan asks for fewer steps", ""),
+            ("suite.worker.loop", "LEAST_FALL", "least fall of the step's time that is a trend", "%"),
+            (
+                "suite.worker.loop",
+                "PATIENCE",
+                "multiple of these steps after which `warmup_limit` ends a warm-up with a trend",
+                "times",
+            ),
+            ("suite.worker.loop", "LIMIT", "multiple after which it ends in any case", "times"),
             ("suite.worker.loop", "PART_S", "least length of a part of the native pass", "s"),
             (
                 "suite.worker.loop",
                 "MOST_WAIT_S",
-                "time for parts that replace disturbed ones, if a pass is shorter",
+                "time for parts that replace disturbed ones, or the pass's if longer",
                 "s",
             ),
-            ("suite.worker.loop", "ROUNDS", "least number of rounds of a difference between passes", ""),
+            ("suite.worker.loop", "ROUNDS", "fewest rounds of a difference between passes", ""),
             ("suite.worker.loop", "BLOCK_S", "least length of a block in a round", "s"),
-            ("suite.worker.loop", "BLOCK_STEPS", "least number of steps in a block", ""),
+            ("suite.worker.loop", "BLOCK_STEPS", "fewest steps in a block", ""),
             ("suite.worker.loop", "RESUMED", "untimed steps before a block that reads", ""),
-            ("suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ the untimed steps before them", ""),
+            ("suite.worker.loop", "RESUMED_SHARE", "a turn's steps ÷ its untimed steps", ""),
             ("suite.worker.feed", "RESIDENT", "synthetic or resident batches that take turns", ""),
             ("suite.worker.feed", "FILL_S", "longest time for readers to read ahead", "s"),
-            ("suite.session.turns", "MOST", "cases that take turns, at most", ""),
+            ("suite.session.turns", "MOST", "most cases that take turns", ""),
         ),
     ),
     (
         "Speeds and comparisons",
         (
-            ("suite.analysis.stats", "LEVEL", "confidence of every interval, but for the next", "%"),
-            ("suite.analysis.stats", "LOOKED", "the same for a lone row of a run that looks at its results", "%"),
+            ("suite.analysis.stats", "LEVEL", "confidence of intervals", "%"),
+            ("suite.analysis.stats", "LOOKED", "the same for a lone row of a run with `--until` or `--for`", "%"),
             ("suite.analysis.stats", "BATCHES", "stretches of a lone process's steps", ""),
             (
                 "suite.analysis.leaders",
                 "FAR_NOISIER",
-                "variance of a row that is kept out of the average scatter",
+                "variance, over the usual one, of a row that the average scatter leaves out",
                 "times",
             ),
             ("suite.analysis.leaders", "SEVERAL", "rounds after which a comparison may be given up", ""),
-            ("suite.session.end_rule", "CLEAR", "half-width of an interval that is clear, with `--for` alone", "%"),
-            ("suite.session.end_rule", "MOST_PROCESSES", "processes of a case in a run with `--until`, at most", ""),
+            ("suite.session.end_rule", "CLEAR", "half-width of a clear interval, with `--for` alone", "%"),
+            ("suite.session.end_rule", "MOST_PROCESSES", "most processes of a case, with `--until`", ""),
             ("suite.analysis.compare_runs", "SMALL", "smallest change that matters to `compare` and `history`", "%"),
         ),
     ),
     (
         "Marks",
         (
-            ("suite.analysis.trend", "NOTICED", "change of the step's time over a pass, for `trend`", "%"),
-            ("suite.analysis.trend", "ACCEPTED", "chance that noise alone makes a trend of a row", "%"),
-            ("suite.analysis.trend", "ALIKE_AT", "chance that is accepted of each of its processes", "%"),
-            ("suite.worker.noise", "BUSY", "share of a rank's cores used by others, for `disturbed`", "%"),
-            ("suite.worker.noise", "STOLEN", "share of them taken by other guests, for `disturbed`", "%"),
-            ("suite.analysis.machine", "SLOWED", "time of the fixed computation ÷ its best, for `disturbed`", "times"),
-            ("suite.analysis.measured", "RESIDUAL", "share of the native step, for `large residual`", "%"),
-            ("suite.worker.tasks", "SUBNORMAL", "share of the parameters or gradients, for `subnormal`", "%"),
+            ("suite.analysis.trend", "NOTICED", "`trend`: change of the step's time over a pass", "%"),
+            ("suite.analysis.trend", "ACCEPTED", "`trend`: chance that noise alone marks a row", "%"),
+            ("suite.analysis.trend", "ALIKE_AT", "`trend`: the same chance for each of its processes", "%"),
+            ("suite.worker.noise", "BUSY", "`disturbed`: share of a rank's cores used by other programs", "%"),
+            ("suite.worker.noise", "STOLEN", "`disturbed`: share of them taken by other guests", "%"),
+            ("suite.analysis.machine", "SLOWED", "`disturbed`: time of the fixed computation ÷ its best", "times"),
+            ("suite.analysis.measured", "RESIDUAL", "`large residual`: share of the native step", "%"),
+            ("suite.worker.tasks", "SUBNORMAL", "`subnormal`: share of the parameters or gradients", "%"),
         ),
     ),
     (
         "Communication, predictions",
         (
             ("suite.analysis.links", "LATE_S", "a sample that a rank begins later than this is discarded,", "s"),
-            ("suite.analysis.links", "LATE", "or later than this share of the sample, plus the clock's error", "%"),
-            ("suite.analysis.links", "LEAST", "samples in time that a figure needs", ""),
+            ("suite.analysis.links", "LATE", "or later than this share of it, plus the clock's error", "%"),
+            ("suite.analysis.links", "LEAST", "fewest samples of a figure", ""),
             ("suite.analysis.stats", "LARGEST_ERROR", "error above which a fitted figure is “not determined”", "%"),
             ("suite.predict.prediction", "TRUSTED", "error above which a page calls the model wrong", "%"),
         ),
@@ -92,8 +97,8 @@ THRESHOLDS: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]] = (
         (
             ("suite.worker.evidence", "UPDATES", "updates", ""),
             ("suite.proofs.make", "DECAY", "weight decay, if the case has none", ""),
-            ("suite.proofs.tolerances", "TIMES", "allowed error ÷ what rounding does to the network", ""),
-            ("suite.proofs.tolerances", "MOST", "and at most", ""),
+            ("suite.proofs.tolerances", "TIMES", "allowed error ÷ the effect of rounding", ""),
+            ("suite.proofs.tolerances", "MOST", "largest allowed error", ""),
         ),
     ),
 )
@@ -103,6 +108,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines).replace("|  |", "| |")
+
+
+def listed(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a Markdown list of terms and their meanings."""
+    return "".join(f"- **{term}**: {meaning}\n" for term, meaning in rows)
 
 
 def number(value: float, unit: str) -> str:
@@ -117,7 +127,7 @@ def thresholds() -> str:
         rows = [
             (number(getattr(import_module(module), name), unit), meaning) for module, name, meaning, unit in constants
         ]
-        groups.append(f"## {heading}\n\n" + "".join(f"- **{value}**: {meaning}\n" for value, meaning in rows))
+        groups.append(f"## {heading}\n\n{listed(rows)}")
     return "\n".join(groups)
 
 
@@ -160,8 +170,8 @@ MADE: dict[str, Callable[[], str]] = {
     "passes": lambda: table(
         ("pass", "what runs", "yields"), [(f"`{kind.name}`", kind.runs, kind.yields) for kind in PASS_KINDS]
     ),
-    "excluding-marks": lambda: table(("mark", "meaning"), DISQUALIFYING.items()),
-    "noted-marks": lambda: table(("mark", "meaning"), NOTED.items()),
+    "excluding-marks": lambda: listed(DISQUALIFYING.items()),
+    "noted-marks": lambda: listed(NOTED.items()),
     "thresholds": thresholds,
     "shown": shown,
     "tolerances": tolerances,

@@ -67,7 +67,7 @@ class Check:
 
 
 AS_FAST = "Native step of {} ÷ a hand-written loop"
-PROFILER = "Stages against {}"
+PROFILER = "Difference of the stages from {}"
 LAYERS = "Layers one by one ÷ within a stage, {}"
 CHECKS = (
     *(
@@ -84,8 +84,8 @@ CHECKS = (
         "pytorch",
         runs=12,  # two ranks on two cores scatter by 3 %
     ),
-    Check("observer", "What does the measuring loop cost a native step?", ("observer.py",), "pytorch"),
-    Check("stage-clock", "What does a border between stages cost?", ("stage_clock.py",), "pytorch"),
+    Check("observer", "Cost of the measuring loop", ("observer.py",), "pytorch"),
+    Check("stage-clock", "Cost of a border between stages", ("stage_clock.py",), "pytorch"),
     *(
         Check(f"profiler-{name}", PROFILER.format(title), ("stages_vs_profiler.py", name, "alexnet:4"), name)
         for name, title in (("pytorch", "torch.profiler"), ("tensorflow", "TensorFlow's profiler"))
@@ -101,18 +101,18 @@ CHECKS = (
         for name, title in (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"), ("mxnet", "MXNet"), ("cntk", "CNTK"))
     ),
     Check("layers-jax", LAYERS.format("JAX"), ("layer_sums.py", "jax", "mnist_small:512", "alexnet:4"), "jax"),
-    Check("conclusions", "How often is a verdict wrong, and how often is a difference found?", ("conclusions.py",)),
-    Check("under-load", "Do verdicts of a loaded machine contradict those of a quiet one?", ("under_load.py",)),
+    Check("conclusions", "Wrong verdicts, and differences that are found", ("conclusions.py",)),
+    Check("under-load", "Verdicts of a loaded machine against those of a quiet one", ("under_load.py",)),
     Check("bench", "Time until `tox run -m bench` has an answer", ("bench.py",)),
-    Check("summarise", "What do 10,000 cases cost to summarise?", ("summarise.py",)),
-    Check("site", "What does a site of 10,000 cases cost?", ("big_site.py",)),
+    Check("summarise", "Cost of a summary", ("summarise.py",)),
+    Check("site", "Cost of a site of 10,000 cases", ("big_site.py",)),
     Check(
         "bytes-on-the-wire",
         "Bytes on the wire against the gradients",
         ("bytes_on_the_wire.py",),
         root=True,
     ),
-    Check("controller", "What does the controller cost?", ("controller.py",)),
+    Check("controller", "Cost of the controller", ("controller.py",)),
 )
 
 

@@ -31,14 +31,16 @@ a busy machine.
 - **Measuring costs next to nothing**, and stages agree with the frameworks' own profilers.
 - **Verdicts are seldom wrong.** In the worst of 42 simulated settings, 6.1 % of groups of equal cases hold a false one.
 
-A check waits until others use less than {busy} of the processors, and other guests of the machine less than {stolen}. A
-bound that lies inside the interval of its figure is *not settled*: another measurement could differ. In the checks of
-native steps, more than 1 means that the adapter is faster; `plain` and `tricks` are hand-written loops, the others an
-ordinary user's.
+[Validation](validation.md) checks predictions and comparisons of runs.
 
-`tox run -e trust` runs the checks without a result of this method, writes this page after each, and goes on where it
-was stopped; `-- --only NAME` runs one of them, `-- --again` all. The files of `docs/trust/` hold every figure; the
-website has them as tables below. [Validation](validation.md) checks predictions and comparisons of runs.
+A check waits until other programs use less than {busy} of the processors, and other guests of the machine less than
+{stolen}. If a bound is inside the interval of its figure, it is *not settled*: another measurement could differ. In the
+checks of native steps, more than 1 means that the adapter is faster; `plain` and `tricks` are hand-written loops, the
+others an ordinary user's.
+
+`tox run -e trust` runs the checks without a result of this method and writes this page after each. If stopped, the same
+command continues; `-- --only NAME` runs one check, `-- --again` all. The files of `docs/trust/` hold every figure; the
+website has them as tables below.
 """
 
 
@@ -66,7 +68,8 @@ def _summary(found: Mapping[str, Result], checks: int) -> str:
     for name, result in found.items():
         methods[result["method"]].append(f"`{name}`")
     older = sorted((method for method in methods if method < METHOD), reverse=True)
-    lines += ["", f"Results of an older method than the newest, {METHOD}:", ""] if older else []
+    heading = f"Results of an older [method](record-format.md#method) than the newest, {METHOD}:"
+    lines += ["", heading, ""] if older else []
     lines += [f"- of method {method}: {', '.join(methods[method])}" for method in older]
     return "\n".join(lines) + "\n"
 
@@ -83,7 +86,10 @@ def _result(result: Result | None) -> str:
         kinds[NETWORK.sub("", each["what"])].append(each)
     if len(kinds) > MOST_KINDS:
         return f"{sum(kept(each) is True for each in bounded)} of {len(bounded)} bounds are kept"
-    return "; ".join(f"{kind}: {_range(figures)}" for kind, figures in kinds.items())
+    words = [kind.split(", ") for kind in kinds]
+    same = set.intersection(*map(set, words)) if len(words) > 1 and min(map(len, words)) > 1 else set()
+    names = (", ".join(part for part in parts if part not in same) for parts in words)  # the question says the rest
+    return "; ".join(f"{name}: {_range(figures)}" for name, figures in zip(names, kinds.values(), strict=True))
 
 
 def _range(figures: Sequence[Result]) -> str:

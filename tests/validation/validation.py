@@ -59,12 +59,12 @@ LINKS: dict[str, dict[str, Any]] = {  # of the published measurements, as `point
 PARTS = ("prediction", "stages", "comparing")  # that take long
 CHART_OF = {"prediction": "own", "stages": "stages"}  # by the file that it is drawn from
 HELD_ALIKE = """\
-No core idles, ranks that wait yield their core, and processes keep their memory: without that, four ranks on so few
-cores compute at another speed than two, whatever they exchange. No proofs were made for these runs. The rule for the
-slowest rank was chosen after an earlier run (commit 7b5ef5425f) had been examined."""
+Cores never idle, waiting ranks yield their core, and processes keep their memory: otherwise four ranks on so few cores
+would compute at another speed than two. No proofs were made for these runs. The rule for the slowest rank was chosen
+after an earlier run (commit 7b5ef5425f)."""
 OF_STAGES = """\
 Four stages are predicted from two, and two pipelines of two stages from one. Earlier measurements changed the model;
-nothing was changed after these."""
+these did not."""
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -100,15 +100,15 @@ def scatter(name: str, pairs: Pairs, across: str, up: str) -> str:
     return f"![{up} over {across}](validation/{name}.svg)"
 
 
-def bars(name: str, values: Iterable[tuple[str, float]], bound: float, unit: str, what: str) -> str:
-    """A bar for each value, and a line at the bound that all should keep, 0 for none; the Markdown that shows them."""
+def bars(name: str, values: Iterable[tuple[str, float]], bound: float, what: str) -> str:
+    """A bar for each share, and a line at the bound that all should keep; the Markdown that shows them."""
     rows = list(values)
     most, wide, high = max(bound, *(value for _, value in rows)), SIZE * 2 - 3 * MARGIN, BAR * len(rows)
     drawn = "".join(
         f'<text x="{MARGIN}" y="{at * BAR + 13}" text-anchor="end">{text}</text>'
         f'<path d="M{MARGIN + 4} {at * BAR + 4}h{value / most * wide:.1f}v{BAR - 6}H{MARGIN + 4}z" fill="#bcd6ea"/>'
         for at, (_, value) in enumerate(rows)
-        for text in [f"{value:.1%}" if unit == "%" else f"{value:.3g} {unit}"]
+        for text in [f"{value:.1%}"]
     )
     names = "".join(f'<text x="{MARGIN + 10}" y="{at * BAR + 13}">{label}</text>' for at, (label, _) in enumerate(rows))
     line = f'<path d="M{MARGIN + 4 + bound / most * wide:.1f} 0V{high}" stroke="#d33"/>'
@@ -140,17 +140,14 @@ Each rank has {found["core_share"]:g} of one of {found["cores"]} cores, with two
 Median error {found["median_error"]:.1%} (at most 5 %), worst {found["worst_error"]:.1%} (at most 15 %).
 {of_intervals(each)}
 
-{bars(CHART_OF[name], errors, 0.15, "%", "error of the prediction; at most 15 %")}
+{bars(CHART_OF[name], errors, 0.15, "error of the prediction; at most 15 %")}
 """
 
 
 def of_intervals(each: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """How often what was measured agrees with what was predicted."""
     inside = measured_inside_predicted([one for _, one in each])
-    return (
-        f"Measured inside predicted: {inside} of {len(each)} cases. The predicted 95 % interval holds the model's own "
-        "error, which is that of these cases and of the other part's."
-    )
+    return f"Measured inside predicted: {inside} of {len(each)} cases."
 
 
 def of_published(folder: Path) -> str:
@@ -170,14 +167,14 @@ def of_published(folder: Path) -> str:
     return f"""\
 {table(("link that the model is given", "median error", "worst error", "bound"), summary)}
 
-The links of 2 nodes are extrapolated to 4 and 8 by the algorithm's arithmetic. The OSU benchmark's link was measured
-without training, so it lacks how much longer an exchange takes during computation.
+The links of 2 nodes are extrapolated to 4 and 8 by the algorithm's formula. The OSU benchmark measured its link without
+training, where an exchange takes less time than during computation.
 
 {of_order(logged)}
 
 {table(("nodes", "schedule", "measured", SAME_NODES), rows)}
 
-{bars("published", drawn, 0.1, "%", f"error of the prediction with the {SAME_NODES}; at most 10 %")}
+{bars("published", drawn, 0.1, f"error of the prediction with the {SAME_NODES}; at most 10 %")}
 
 No other public measurement is checked.
 """
@@ -194,8 +191,8 @@ def of_order(found: Sequence[Point]) -> str:
     equal = [pair for pair in apart if len({f"{point.predicted.rate:.9g}" for point in pair}) == 1]
     right = sum(slow.predicted.rate < fast.predicted.rate for slow, fast in apart if (slow, fast) not in equal)
     same = "".join(
-        f"\nIt calls {slow.schedule} and {fast.schedule} on {fast.nodes} nodes equally fast, where the latter was "
-        f"{fast.measured / slow.measured - 1:.1%} faster.\nOf the two it recommends "
+        f"\nIt predicts equal speeds for {slow.schedule} and {fast.schedule} on {fast.nodes} nodes, where the latter "
+        f"was {fast.measured / slow.measured - 1:.1%} faster.\nOf the two it recommends "
         f"{max((slow, fast), key=lambda point: point.predicted.order).schedule}, whose messages take less of the link."
         for slow, fast in equal
     )
@@ -211,8 +208,8 @@ def of_merging() -> str:
         pairs.append((best, end_of(layers, messages("merged", layers, cost), cost)))
     worst = max(found / best - 1 for best, found in pairs)
     return f"""\
-40 networks of 9 layers, 256 ways to merge each: the schedule `merged` takes at most {worst:.1e} longer, relatively,
-than the best.
+For 40 networks of 9 layers, with 256 ways to merge each, the schedule `merged` takes at most {worst:.1e} (relative)
+longer than the best way.
 
 {scatter("merging", pairs, "best of all ways, s", "merged")}
 """
@@ -224,7 +221,7 @@ def of_simulation() -> str:
     pairs = [(Simulation(scenario).run(), timeline(scenario, RANKS).seconds) for scenario in scenarios]
     worst = max(abs(ours / theirs - 1) for theirs, ours in pairs)
     return f"""\
-{len(pairs)} trainings, simulated by simpy: the relative difference of the model is {worst:.1e} at most.
+For {len(pairs)} trainings, the model and a simulation by simpy differ by at most {worst:.1e} (relative).
 
 {scatter("simulation", pairs, "simulated iteration, s", "model")}
 """
@@ -237,21 +234,15 @@ def of_speed() -> str:
     for ranks in SIZES:
         for schedule in list(SCHEDULES)[:5]:
             predict(scenario.but(schedule=schedule), ranks)
-    sweep, rows = process_time() - began, []
+    sweep, milliseconds = process_time() - began, []
     for schedule in SCHEDULES:
         began = process_time()
         predict(scenario.but(schedule=schedule), MANY)
-        rows.append((schedule, 1000 * (process_time() - began)))
-    command = of_command()
-    whole = [("100 numbers of ranks by five schedules", sweep), ("the command that predicts them", command)]
+        milliseconds.append(1000 * (process_time() - began))
     return f"""\
-ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of a processor; the whole command takes
-{command:.2f} s. One prediction for {MANY:,} ranks takes
-{max(milliseconds for _, milliseconds in rows):.1f} ms at most. The bound for each of these is 1 s.
-
-{bars("sweep", whole, 1.0, "s", "seconds of 500 predictions; at most 1 s")}
-
-{bars("speed", rows, 0.0, "ms", f"milliseconds for {MANY:,} ranks, by schedule")}
+Predicting ResNet-50 on 100 numbers of ranks by five schedules takes {sweep:.2f} s of processor time, and the whole
+command {of_command():.2f} s. One prediction for {MANY:,} ranks takes {max(milliseconds):.1f} ms at most. The bound for
+each of these is 1 s.
 """
 
 
@@ -280,17 +271,16 @@ def of_comparing() -> str:
     seen += [(f"a change of {what}", one["within_one_run"]) for what, one in changes]
     return f"""\
 {origin(found)}{remark(found)}{found["trials"]} simulations for each figure. Their noise has the shape of
-{found["cases_drawn_from"]} measured cases (median scatter of processes: {found["median_scatter"]:.1%}). Where runs
-differ as much as their processes, only a history can tell that from a change.
+{found["cases_drawn_from"]} measured cases (median scatter of processes: {found["median_scatter"]:.1%}). Where
+equal runs differ as much as their processes, only a history distinguishes that from a change. The bound is 5 %,
+except without a history.
 
 {table(("equal runs", "called different"), [(what, f"{share:.1%}") for what, share in false])}
 
-{bars("false", false, 0.05, "%", "equal runs called different; at most 5 %, but for those without a history")}
+`history` finds the first run after a slow-down of 3 %. The last bars have normal noise, and changes in standard
+deviations of a run.
 
-In a history, `history` finds the first run after a slow-down of 3 %. The last bars have normal noise, and changes in
-standard deviations of a run.
-
-{bars("found", seen, 0.9, "%", "slow-downs and changes that are found; at least 90 % of the slow-downs of 3 %")}
+{bars("found", seen, 0.9, "slow-downs and changes that are found; at least 90 % of the slow-downs of 3 %")}
 """
 
 
@@ -369,19 +359,19 @@ def main() -> None:
 - **Comparisons.** Equal runs are called different in fewer than 5 of 100 comparisons, unless runs differ as much as
   their processes and no history is given. A slow-down of 3 % is found in at least 9 of 10.
 
-To make this page again, in an environment with stagebench and simpy, where TRACES is the folder of the published logs:
+This command writes the page, in an environment with stagebench and simpy; TRACES is the folder of the published logs:
 
     PYTHONPATH=. python tests/validation/validation.py TRACES
 
 `--measure OUT` first repeats the measurements: on a quiet machine, as root, two hours. The files of `docs/validation/`
 hold every figure, and the website has them as tables below.
 
-Made on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}.
-Measurements have dates of their own.
+Written on {today()}, commit {short(commit())}; {this_host().machine.cpu or "unknown processor"}.
 
 ## Four ranks predicted from two
 
-The plan `prediction`, on one host and over simulated hosts with links of two rates.
+The plan `prediction`, on one host and over simulated hosts with links of two rates. Predicted intervals (95 %) hold the
+model's own error, which is that of the cases in this section and the next.
 
 {of_own_runs("prediction", HELD_ALIKE)}
 ## Networks in stages
@@ -391,7 +381,7 @@ The plan `prediction`, on one host and over simulated hosts with links of two ra
 
 B-Caffe's authors published logs of GoogLeNet on up to eight K80 nodes over 10 Gbit/s Ethernet, and the measured speeds
 (samples/s). The model gets one node's times and the logged exchanges; nothing is tuned. The *link of as many nodes* is
-fitted to the exchanges that were logged on the predicted number of nodes.
+fitted to the exchanges on the predicted number of nodes.
 
 {of_published(given.traces)}
 ## Speed

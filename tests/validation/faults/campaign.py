@@ -274,19 +274,18 @@ def page(found: list[Found], seed: int) -> str:
 {wrong} of {len(found)} runs did not end as they should. A fault struck {struck} of them at a random moment, and
 {control} had none, for control. In {len(found) - control - struck} it came too late.
 
-After the fault the same command resumed the run, with `--retry` for what had failed. A run counts as wrong if
+After the fault the same command resumed the run, with `--retry` for failed cases. A run is counted as wrong if
 
-- a record that was finished at any time is later lost, altered or measured again, or a row is not whole;
+- a finished record is later lost, altered or measured again, or a row is incomplete;
 - a process stays behind;
 - the failure does not name its cause: the rank and the signal, the limit, the disk, the host, the job;
-- damage is not named, kept aside and measured again;
+- a damaged file is not named, kept aside and measured again;
 - a command hangs or shows a traceback, or the resume does not complete.
 
-The website has a table of the faults here; `docs/faults.json` holds it.
+{"Nothing was wrong." if not problems else chr(10).join(("The wrong runs:", "", *problems))}
 
-{"Nothing was wrong." if not problems else chr(10).join(problems)}
-
-`tox run -e faults` writes this page (seed {seed}).
+`docs/faults.json` holds a table of all faults, which the website shows below. `tox run -e faults` writes this page
+(seed {seed}).
 """
 
 
