@@ -11,10 +11,11 @@ import runpy
 from pathlib import Path
 
 import pytest
-from stagebench_conformance import AdapterConformance, probe_graph
+from stagebench_conformance import AdapterConformance, probe, probe_graph
 
 from suite.contracts.adapter import Adapter
 from suite.plugins import adapters
+from suite.proofs.make import Proofs
 from workloads.kinds import KINDS
 
 OWN = {path.parent.name: path for path in Path(__file__).parents[1].glob("adapters/*/conformance.py")}
@@ -74,3 +75,21 @@ def test_fewer_pairs_leave_out_no_strategy_and_no_tuning(every):
     assert (pairs == all_of_them) == every
     for part in (0, 1):
         assert {pair[part] for pair in pairs} == {pair[part] for pair in all_of_them}
+
+
+class OverMXNet(AdapterConformance):
+    adapter, where_missing = "mxnet", "skip"
+    __test__ = False  # the whole suite runs in test_adapters.py
+
+
+@pytest.mark.parametrize("lrn", ["composed", "native"])
+def test_the_gate_refuses_the_native_one_for_its_gradient(lrn, tmp_path):
+    probe.register()
+    mxnet = OverMXNet()
+    plain = mxnet.plain()
+    case = plain.on(workload="probe", knobs={**plain.knobs, "lrn": lrn})
+    proof = Proofs({}).prove(case, mxnet.launch(case, tmp_path), tmp_path)
+    assert proof.passed == (lrn == "composed"), proof.reason
+    worst = max(proof.errors["gradient"].values())
+    assert worst < 1e-5 if lrn == "composed" else worst > 0.1
+    assert ("gradient of conv1" in proof.reason) == (lrn == "native")

@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import importlib
 import re
 import sys
 import types
@@ -19,14 +20,14 @@ import pytest
 from suite import plugins
 from suite.contracts.adapter import Adapter, Backend, Format, Strategy
 from suite.contracts.case import Case, Placement
-from suite.contracts.hooks import PROJECT, Hooks, hookimpl
+from suite.contracts.hooks import CHANGES, CONTRACT, MOVED, PROJECT, Hooks, changes_since, hookimpl
 from suite.contracts.launcher import Process
 from suite.data.reader_check import Check
 from suite.errors import RequestError
 from suite.plan.checks import refusal, refused_format
-from suite.plugin_errors import ask, check_methods
+from suite.plugin_errors import ask, blamed, check_methods
 from suite.processes.attempt import Limits
-from suite.processes.interpreters import Interpreter, find
+from suite.processes.interpreters import CHECKOUT, Interpreter, find
 from suite.processes.launch import Launch, launch_of
 from suite.proofs.make import Proofs, configuration_of_proof
 from suite.session.cases import declared_of
@@ -365,3 +366,37 @@ def test_a_defect_of_our_own_is_nobody_else_s() -> None:
     with pytest.raises(AttributeError) as found:
         plugins.adapters.nothing  # type: ignore[attr-defined]  # noqa: B018 - it raises
     assert plugins.culprit(found.value) is None
+
+
+def test_every_version_says_what_it_changed_and_an_older_import_is_named_with_its_new_place():
+    assert sorted(CHANGES) == list(range(2, CONTRACT + 1))
+    assert changes_since(CONTRACT) == ""
+    assert "Knob from suite.contracts.knobs" in changes_since(1)
+    now = pytest.raises(RequestError, match=r"older contract: suite.adapter is suite.contracts.adapter now")
+    with now, blamed("the plugin 'lumen'"):
+        importlib.import_module("suite.adapter")
+
+
+@pytest.mark.parametrize(("was", "now"), sorted(MOVED.items()))
+def test_what_moved_is_where_the_message_says(was: str, now: str) -> None:
+    importlib.import_module(now)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(was)
+
+
+def test_an_adapter_of_an_older_contract_is_told_what_to_change(toys: SimpleNamespace) -> None:
+    toys.adapters["alpha"].contract = 1
+    words = f"'alpha' was written for contract 1, this stagebench has {CONTRACT}. Change\n  1. plugin.py: import Knob"
+    with pytest.raises(RequestError) as caught:
+        plugins.adapters()
+    assert words in str(caught.value)
+
+
+def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys: SimpleNamespace) -> None:
+    toys.adapters["alpha"].contract = CONTRACT + 1
+    with pytest.raises(RequestError, match="newer stagebench"):
+        plugins.adapters()
+
+
+def test_the_checkout_s_own_environments_are_looked_for_beside_its_tox_file() -> None:
+    assert (CHECKOUT / "tox.ini").is_file()

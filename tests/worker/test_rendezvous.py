@@ -1,11 +1,12 @@
-"""Where ranks meet, and how they are reached."""
+"""Which rank a process is, where ranks meet, how they are reached, and what their MPI is called."""
 
 import socket
 
 import pytest
 
 from suite.worker import rendezvous
-from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place
+from suite.worker.ranks import NAMES, own_rank
+from suite.worker.rendezvous import address_towards, free_port, interface_of, meeting_place, named
 from tests.support.errors import raising
 
 
@@ -66,3 +67,39 @@ def test_a_port_that_somebody_listens_at_is_left_out(tmp_path, monkeypatch):
         door.bind(("", only))
         assert free_port(str(tmp_path / "range")) != only
     assert free_port(str(tmp_path / "range")) == only
+
+
+ENGINE = {"LSF_RANK": "5", "LSF_SIZE": "8", "LSF_LOCAL": "1"}
+NAMED = {NAMES: "LSF_RANK,LSF_SIZE,LSF_LOCAL"}
+
+
+def test_an_engine_s_variables_are_those_that_are_named_all_of_them():
+    assert own_rank(dict(ENGINE, **NAMED)) == (5, 8, 1)
+    assert own_rank(ENGINE) == (0, 1, 0)
+    with raising(KeyError, "LSF_RANK"):
+        own_rank(NAMED)
+
+
+def test_our_own_variables_come_first_and_who_was_started_by_nobody_is_alone():
+    assert own_rank(dict(ENGINE, STAGEBENCH_RANK="1", STAGEBENCH_WORLD="2", **NAMED)) == (1, 2, 1)
+    assert own_rank({"STAGEBENCH_RANK": "3", "STAGEBENCH_WORLD": "4"}) == (3, 4, 3)
+    assert own_rank({"PATH": "x"}) == (0, 1, 0)
+
+
+def test_the_process_environment_is_the_default(monkeypatch):
+    monkeypatch.setenv("STAGEBENCH_RANK", "2")
+    monkeypatch.setenv("STAGEBENCH_WORLD", "3")
+    monkeypatch.setenv("STAGEBENCH_LOCAL_RANK", "0")
+    assert own_rank() == (2, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI conda@fv Distribution, ident: 5.0.11\0", "Open MPI v5.0.11"),
+        ("MPICH Version:      4.2.3\nMPICH Release date: Thu Sep 26 2024\nMPICH ABI: 16:3:4\n", "MPICH Version: 4.2.3"),
+        ("Intel(R) MPI Library 2021.11 for Linux* OS\n", "Intel(R) MPI Library 2021.11 for Linux* OS"),
+    ],
+)
+def test_a_library_is_named_in_one_line(text, name):
+    assert named(text) == name

@@ -3,10 +3,12 @@
 import pytest
 
 from suite.contracts import knobs as declared
+from suite.contracts.adapter import Adapter
 from suite.contracts.case import Case, Placement
+from suite.plan import checks
 from suite.plugins import adapters
 from suite.worker.case_parts import Input, Schedule
-from tests.support.refusals import refusal
+from workloads.networks import by_name
 
 GPU = {"device": "cuda"}
 ON_GPUS = "needs device = 'cuda'"
@@ -227,3 +229,8 @@ def case_of(adapter, strategy, **asked):
 def test_a_case_is_taken_or_refused_for_its_reason(adapter, strategy, asked, words):
     found = refusal(adapters()[adapter], case_of(adapter, strategy, **asked))
     assert found is None if words is None else words in str(found), found
+
+
+def refusal(adapter: Adapter, case: Case) -> str | None:
+    """None where it does not; no launcher is asked."""
+    return checks.refusal(adapter, adapter.capabilities, case, by_name()[case.workload].graph(), {})

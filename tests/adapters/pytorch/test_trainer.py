@@ -1,5 +1,6 @@
 """The trainer on one rank: proof, machine, what the loop needs."""
 
+import contextlib
 import shutil
 
 import numpy as np
@@ -12,7 +13,7 @@ from adapters.pytorch.replica import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.adapters.alike import Alike
-from tests.support import networks, played_cuda, proofs, trainers
+from tests.support import networks, proofs, trainers
 from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
@@ -150,7 +151,7 @@ def test_what_triton_lacks_to_compile_for_a_gpu_is_said(monkeypatch, tmp_path, l
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(machine.sysconfig, "get_config_var", lambda name: str(tmp_path))
-    with played_cuda.gpus(1):
+    with gpus(1):
         if said is None:
             assert machine.prepare(trainers.setup(device="cuda"), compiled=True) == torch.device("cuda", 0)
         else:
@@ -160,7 +161,7 @@ def test_what_triton_lacks_to_compile_for_a_gpu_is_said(monkeypatch, tmp_path, l
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_a_gpu_rounds_to_tf32_only_where_that_is_asked_for(precision):
-    with played_cuda.gpus(1):
+    with gpus(1):
         machine.prepare(trainers.setup(device="cuda", precision=precision))
         assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 
@@ -222,3 +223,28 @@ class TestAlike(Alike):
 
     def yardstick(self, ours):
         return machine.yardstick(ours.setup)
+
+
+SWITCHES = (
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.utils.deterministic, "fill_uninitialized_memory"),
+)
+
+
+@contextlib.contextmanager
+def gpus(count):
+    """So many; all switches are on before, and put back after. (To monkeypatch, torch's are no attributes.)"""
+    before = [getattr(where, name) for where, name in SWITCHES]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+        try:
+            for where, name in SWITCHES:
+                setattr(where, name, True)
+            yield
+        finally:
+            for (where, name), value in zip(SWITCHES, before, strict=True):
+                setattr(where, name, value)
