@@ -30,13 +30,13 @@ def imported(source: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
+def root():
     """The checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
-def sources() -> dict[Path, str]:
+def sources():
     """Every file of the import packages, relative to the root, and its text."""
     tops = ("adapters", "cluster", "reports", "suite", "workloads")
     files = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
@@ -44,7 +44,7 @@ def sources() -> dict[Path, str]:
 
 
 @pytest.fixture(scope="session")
-def worker_half(sources: dict[Path, str]) -> dict[Path, str]:
+def worker_half(sources):
     """The files that run in a framework's interpreter."""
     return {path: text for path, text in sources.items() if is_worker_half(path)}
 

@@ -19,7 +19,7 @@ LIBRARIES = {"suite/worker/variables.py", "suite/processes/query.py"}
 
 
 @pytest.fixture(scope="module")
-def arrows(sources, imports_of) -> dict[str, set[str]]:
+def arrows(sources, imports_of):
     """By module: the modules of ours that it imports, wherever in the file."""
     modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): text for path, text in sources.items()}
     return {
@@ -45,7 +45,7 @@ def test_folders_of_every_depth_depend_on_each_other_in_no_circle(arrows):
     """Also a folder and one inside it: what both need lies in one of them."""
     packages = {module.rpartition(".")[0] for module in arrows}
 
-    def folder(module: str) -> str:
+    def folder(module):
         """`workloads.networks` of workloads.networks.alexnet."""
         return module if module in packages else module.rpartition(".")[0]
 

@@ -53,7 +53,7 @@ def comments(source: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def texts(sources) -> tuple[list[str], list[str]]:
+def texts(sources):
     """The docstrings, and the comments, of every source that the limits hold for."""
     read = [text for path, text in sources.items() if path.parts[0] in TOPS]
     return [line for text in read for line in docstrings(text)], [line for text in read for line in comments(text)]

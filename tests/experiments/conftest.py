@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,12 +30,12 @@ def experiment(tmp_path, request):
     """Measures a plan at a scale, changed, unproven or over a laboratory's hosts, and reports; what came of it."""
 
     def run(
-        name: str,
-        scale: str = "",
-        laboratory: State | None = None,
-        changes: Sequence[str] = (),
-        proofs: bool = True,
-    ) -> SimpleNamespace:
+        name,
+        scale="",
+        laboratory=None,
+        changes=(),
+        proofs=True,
+    ):
         began, folder = time.monotonic(), tmp_path / Path(name).stem
         scaled = ("--scale", scale) if scale else ()
         hosts = ("--hosts", ",".join(laboratory.layout.hosts)) if laboratory else ()
@@ -59,7 +58,7 @@ def experiment(tmp_path, request):
 def look(experiment):
     """Runs a plan's scale `tiny`, perhaps changed, whose pages must answer its question; what came of it."""
 
-    def run(name: str, changes: Sequence[str] = ()) -> SimpleNamespace:
+    def run(name, changes=()):
         done = experiment(name, "tiny", changes=changes)
         assert set(done.outcomes) <= {"ok", "unsupported", "unavailable"}
         assert done.outcomes["ok"] > 1

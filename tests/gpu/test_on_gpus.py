@@ -170,6 +170,6 @@ for _name, _problem in PROBLEMS.items():
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_it_starts_on_cuda(name: str) -> None:
+def test_it_starts_on_cuda(name):
     if PROBLEMS[name]:
         pytest.skip(f"{name}: {PROBLEMS[name]}")

@@ -1,7 +1,6 @@
 """Toy plugins, registered as a third party's would be: what plans and the command line are tried on."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,7 +113,7 @@ class Toys:
 
 
 @pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def toys(monkeypatch):
     """The toys and the built-in workloads, by name; the command line sees the same ones."""
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
@@ -128,7 +127,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture(autouse=True)
-def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_home(tmp_path, monkeypatch):
     """An empty data home: no test sees the data sets of the person who runs it."""
     home = tmp_path / "data-home"
     monkeypatch.setenv("STAGEBENCH_DATA", str(home))
@@ -136,10 +135,10 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def plan_file(tmp_path: Path) -> Callable[[str], Path]:
+def plan_file(tmp_path):
     """Writes a plan and returns its path."""
 
-    def write(text: str) -> Path:
+    def write(text):
         path = tmp_path / "plan.toml"
         path.write_text(text)
         return path
@@ -148,11 +147,11 @@ def plan_file(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+def stagebench(toys, monkeypatch):
     """Run a command line with the toy plugins."""
     monkeypatch.setattr(app, "manager", lambda: toys.manager)
 
-    def run(*arguments: str) -> SimpleNamespace:
+    def run(*arguments):
         result = CliRunner().invoke(app.build(), list(arguments))
         return SimpleNamespace(code=result.exit_code, out=result.output, stdout=result.stdout, error=result.exception)
 
@@ -160,7 +159,7 @@ def stagebench(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 @pytest.fixture
-def startable(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def startable(toys, monkeypatch):
     """Toys whose processes start: they get the worker tests' trainer and the real launcher."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker"))
     toys.launchers["local"].processes = cluster.local.Local().processes
@@ -198,7 +197,7 @@ class Gamma(Adapter):
 
 
 @pytest.fixture
-def gamma(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Gamma:
+def gamma(startable, monkeypatch):
     """Gamma beside the toys, on the real launcher, in this interpreter."""
 
     class Plugin:
@@ -213,12 +212,12 @@ def gamma(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Gamma:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> MadeRun:
+def run(tmp_path):
     """A run folder in the making."""
     return MadeRun(tmp_path / "run")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     """A run folder, begun and empty."""
     return RunFolder(tmp_path / "run").begin(About(plan="test"), "plan")

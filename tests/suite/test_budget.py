@@ -274,7 +274,7 @@ def test_a_hidden_share_that_noise_made_is_not_told(alone, exposed, share):
     assert budget.hidden_of(None) is None
 
 
-def test_the_means_of_two_groups_are_apart_by_student_s_interval() -> None:
+def test_the_means_of_two_groups_are_apart_by_student_s_interval():
     """As scipy.stats.ttest_ind of equal variances has it."""
     found = apart([1.0, 2.0, 4.0], [0.0, 1.0])
     assert found
@@ -288,5 +288,5 @@ def test_the_means_of_two_groups_are_apart_by_student_s_interval() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([1.0], [2.0]), ([], [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [])])
-def test_too_few_values_are_not_apart(ours: list[float], theirs: list[float]) -> None:
+def test_too_few_values_are_not_apart(ours, theirs):
     assert apart(ours, theirs) is None

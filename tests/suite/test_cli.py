@@ -27,7 +27,7 @@ ROOT = Path(suite.__file__).parent.parent
 Run = Callable[..., SimpleNamespace]
 
 
-def test_list_what_plugins_bring(stagebench: Run) -> None:
+def test_list_what_plugins_bring(stagebench):
     told = stagebench("list", "adapters")
     assert told.code == 0
     assert [line.split()[0] for line in told.out.splitlines()] == ["name", "alpha", "beta"]
@@ -52,7 +52,7 @@ def test_list_what_plugins_bring(stagebench: Run) -> None:
     assert "quick" in {row["name"] for row in json.loads(stagebench("list", "plans", "--json").out)}
 
 
-def test_list_formats(stagebench: Run, gamma: object) -> None:
+def test_list_formats(stagebench, gamma):
     rows = json.loads(stagebench("list", "formats", "--json").out)
     assert [(row["format"], row["adapter"], row["holds"], row["whole"], row["ordered"]) for row in rows] == [
         ("whole", "gamma", ["image folders"], True, False),
@@ -68,19 +68,19 @@ def test_list_formats(stagebench: Run, gamma: object) -> None:
     }
 
 
-def test_plugins_add_commands(stagebench: Run, toys: SimpleNamespace) -> None:
+def test_plugins_add_commands(stagebench, toys):
     class Shout:
         @hookimpl
         def stagebench_commands(self, app: typer.Typer) -> None:
             @app.command()
-            def shout() -> None:
+            def shout():
                 typer.echo("AHOY")
 
     toys.manager.register(Shout())
     assert stagebench("shout").out == "AHOY\n"
 
 
-def test_data_are_made_listed_and_checked(stagebench: Run, data_home: Path) -> None:
+def test_data_are_made_listed_and_checked(stagebench, data_home):
     pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
     assert "stagebench data make digits" in stagebench("data", "list").out
     told = stagebench("data", "make", "imagenet-like", "--classes", "2", "--images", "1", "--size", "64x48")
@@ -97,7 +97,7 @@ def test_data_are_made_listed_and_checked(stagebench: Run, data_home: Path) -> N
     assert (told.code, "2 of 2 images can be read" in told.out) == (0, True)
 
 
-def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path) -> None:
+def test_data_check_names_the_bad_ones_and_fails(stagebench, tmp_path):
     (tmp_path / "photos" / "a").mkdir(parents=True)
     Image.new("RGB", (20, 20)).save(tmp_path / "photos" / "a" / "good.png")
     (tmp_path / "photos" / "a" / "bad.jpg").write_text("no")
@@ -108,7 +108,7 @@ def test_data_check_names_the_bad_ones_and_fails(stagebench: Run, tmp_path: Path
     assert "1 of 2 images can be read" in told.out
 
 
-def test_data_check_says_once_what_is_neither_class_nor_image(stagebench: Run, tmp_path: Path) -> None:
+def test_data_check_says_once_what_is_neither_class_nor_image(stagebench, tmp_path):
     for name in ("a/1.png", "b/2.png", ".ipynb_checkpoints/1.png", "a/._1.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.linear_gradient("L").save(tmp_path / "photos" / name)
@@ -119,7 +119,7 @@ def test_data_check_says_once_what_is_neither_class_nor_image(stagebench: Run, t
     assert (found["samples"], found["left_out"]) == (2, [".ipynb_checkpoints/", "a/._1.png"])
 
 
-def test_the_root_of_a_set_is_refused_with_the_folder_to_give(stagebench: Run, tmp_path: Path) -> None:
+def test_the_root_of_a_set_is_refused_with_the_folder_to_give(stagebench, tmp_path):
     for name in ("train/a", "train/b", "val/a"):
         (tmp_path / "set" / name).mkdir(parents=True)
         Image.linear_gradient("L").save(tmp_path / "set" / name / "1.png")
@@ -128,7 +128,7 @@ def test_the_root_of_a_set_is_refused_with_the_folder_to_give(stagebench: Run, t
     assert str(told.error).endswith(f": give {tmp_path / 'set' / 'train'}")
 
 
-def test_data_check_refuses_images_that_show_nothing(stagebench: Run, tmp_path: Path) -> None:
+def test_data_check_refuses_images_that_show_nothing(stagebench, tmp_path):
     for name, grey in (("black", 0), ("white", 255)):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / "photos" / name / "one.png")
@@ -149,7 +149,7 @@ def test_data_check_refuses_images_that_show_nothing(stagebench: Run, tmp_path: 
         (("data", "make", "imagenet-like", "--size", "5x5"), "sides of 16 to 8192"),
     ],
 )
-def test_wrong_requests_are_refused(stagebench: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_requests_are_refused(stagebench, arguments, told):
     error = stagebench(*arguments).error
     assert isinstance(error, RequestError)
     assert told in str(error)
@@ -192,8 +192,8 @@ def test_an_expected_error_is_one_message(monkeypatch, capsys, build, code, word
     assert len(told.splitlines()) == 1
 
 
-def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def build() -> typer.Typer:
+def test_sigterm_says_what_ctrl_c_says(monkeypatch, capsys):
+    def build():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
@@ -209,7 +209,7 @@ def test_sigterm_says_what_ctrl_c_says(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def shell(tmp_path):
     """Run the real program, with a plugin found through its installed entry point."""
     site = tmp_path / "site"
     info = site / "toy-1.0.dist-info"
@@ -228,7 +228,7 @@ def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     )
     program = "import sys; from suite.cli import program; sys.exit(program())"
 
-    def run(*arguments: str, limit: int = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
+    def run(*arguments, limit=0, **environ):
         return subprocess.run(
             [sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONPATH": f"{site}:{ROOT}", **environ},
@@ -243,10 +243,7 @@ def shell(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     return run
 
 
-Shell = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def test_the_real_program(shell: Shell) -> None:
+def test_the_real_program(shell):
     assert shell("--version").stdout == f"stagebench {suite.__version__}\n"
     told = shell("--help").stdout
     assert all(word in told for word in ("list", "doctor", "data", "toy"))
@@ -263,7 +260,7 @@ def test_the_real_program(shell: Shell) -> None:
     assert (interrupted.returncode, interrupted.stderr) == (130, "stagebench: interrupted\n")
 
 
-def test_an_interrupt_when_all_has_been_said_shows_no_traceback() -> None:
+def test_an_interrupt_when_all_has_been_said_shows_no_traceback():
     program = """
 import os, signal, sys
 from suite import cli
@@ -303,7 +300,7 @@ def test_a_plugin_that_is_broken_is_one_message_with_its_place(shell, tmp_path, 
     assert told.stderr.rstrip().endswith("; fix or uninstall it")
 
 
-def test_a_plugin_takes_no_other_command_s_place(shell: Shell, tmp_path: Path) -> None:
+def test_a_plugin_takes_no_other_command_s_place(shell, tmp_path):
     for name in ("run", "data", "serve"):
         body = f"{HOOK}def stagebench_commands(app): app.command({name!r})(lambda: None)\n"
         (tmp_path / "site" / "toy_plugin.py").write_text(body)
@@ -315,7 +312,7 @@ def test_a_plugin_takes_no_other_command_s_place(shell: Shell, tmp_path: Path) -
     assert shell("new-one").stdout == "mine\n"
 
 
-def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Shell, tmp_path: Path) -> None:
+def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell, tmp_path):
     pytest.importorskip("sklearn", reason="making data sets needs scikit-learn: pip install 'stagebench[data]'")
     told = shell("data", "make", "imagenet-like", "-o", "photos", limit=20_000)  # no file may grow beyond 20 kB
     assert told.returncode == 1
@@ -325,7 +322,7 @@ def test_a_disk_that_refuses_is_one_message_and_leaves_no_partial_file(shell: Sh
     assert not list((tmp_path / "photos").rglob("*.partial"))
 
 
-def test_help_is_quick_because_heavy_modules_wait() -> None:
+def test_help_is_quick_because_heavy_modules_wait():
     program = "import sys; from suite.cli import main; sys.argv[1:] = ['--help']; main(); print(*sys.modules)"
     shown, loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300

@@ -3,17 +3,14 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from suite.analysis.links import written
 from suite.cli.comm import asked_for, sizes_from
 from suite.contracts.adapter import Backend
-from suite.contracts.case import OPERATIONS, Case, Placement
+from suite.contracts.case import OPERATIONS, Placement
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.plan.collectives import TIME_LIMIT, Asked, collectives, gradient_tensors, offers
 from suite.results.invariants import broken
@@ -23,13 +20,12 @@ from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from workloads.networks import by_name
 
-Run = Callable[..., SimpleNamespace]
 EVERY = tuple(word for operation in OPERATIONS for word in ("--op", operation))
 FAST = ("--sizes", "4:64", "--seconds", "0")
 
 
 @pytest.fixture
-def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def wired(startable, monkeypatch):
     """Alpha offers communicators of the worker's tests, in this interpreter."""
     monkeypatch.setenv("STAGEBENCH_PYTHON_ALPHA", sys.executable)
     startable.adapters["alpha"].package = "wires"
@@ -62,7 +58,7 @@ def wired(startable: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Simple
         ("1KiB", (1024,)),
     ],
 )
-def test_sizes(option: str, sizes: tuple[int, ...]) -> None:
+def test_sizes(option, sizes):
     assert sizes_from(option) == sizes
 
 
@@ -79,25 +75,25 @@ def test_sizes(option: str, sizes: tuple[int, ...]) -> None:
         ("-4", "'-4' is no message size"),
     ],
 )
-def test_what_is_no_size_is_named(option: str, words: str) -> None:
+def test_what_is_no_size_is_named(option, words):
     with pytest.raises(RequestError, match=words):
         sizes_from(option)
 
 
-def test_sizes_are_written_as_people_read_them() -> None:
+def test_sizes_are_written_as_people_read_them():
     sizes = (4, 1024, 1536, 1 << 26, 1 << 30)
     assert [written(size) for size in sizes] == ["4 B", "1 KiB", "1.5 KiB", "64 MiB", "1 GiB"]
 
 
 @pytest.mark.parametrize("name", sorted(by_name()))
-def test_gradient_tensors_are_the_network_s_in_backward_order(name: str) -> None:
+def test_gradient_tensors_are_the_network_s_in_backward_order(name):
     graph, found = by_name()[name].graph(), gradient_tensors(by_name()[name])
     assert sum(count for _, count in found) == graph.parameter_count
     assert [name for name, _ in found] == [parameter.name for parameter in reversed(graph.parameters)]
 
 
-def test_the_time_limit_leaves_room_for_every_sample_asked_for(wired: object) -> None:
-    def limit(operation: str, seconds: float, sizes: str = "4", **more: Any) -> float:
+def test_the_time_limit_leaves_room_for_every_sample_asked_for(wired):
+    def limit(operation, seconds, sizes="4", **more):
         whole = {"operations": (operation,), "workloads": (), "sizes": sizes_from(sizes), "ranks": 2, **more}
         (found,) = collectives(Asked(seconds=seconds, **whole), offers()["wire"], by_name())
         return found.case.time_limit
@@ -112,8 +108,8 @@ def test_the_time_limit_leaves_room_for_every_sample_asked_for(wired: object) ->
     assert limit("broadcast", 0.0) == TIME_LIMIT == 1800.0
 
 
-def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys: SimpleNamespace) -> None:
-    def asked(**options: object) -> tuple[int, tuple[str, ...]]:
+def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(toys):
+    def asked(**options):
         found = asked_for(**{**dict.fromkeys(("op", "workload", "ranks", "hosts", "launcher")), **options}, **FIXED)
         return len(found.operations), found.workloads
 
@@ -127,7 +123,7 @@ def test_networks_alone_leave_the_sizes_out_and_operations_alone_the_networks(to
 FIXED = {"sizes": "4", "seconds": 0.0}
 
 
-def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys: SimpleNamespace) -> None:
+def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys):
     nothing = dict.fromkeys(("op", "workload", "ranks", "launcher"))
     assert asked_for(**nothing, hosts=None, **FIXED).ranks == 2
     assert asked_for(**nothing, hosts="a,b", **FIXED).ranks == 1
@@ -136,10 +132,10 @@ def test_ranks_are_two_on_a_host_and_one_on_each_of_several(toys: SimpleNamespac
     assert asked_for(**nothing, hosts=None, nodes=2, **FIXED).ranks == 1
 
 
-def test_nodes_need_no_names_where_the_launcher_chooses_them(wired: object) -> None:
+def test_nodes_need_no_names_where_the_launcher_chooses_them(wired):
     nothing = dict.fromkeys(("op", "workload", "ranks"))
 
-    def placement(hosts: str | None, nodes: int | None, launcher: str | None) -> Placement:
+    def placement(hosts, nodes, launcher):
         asked = asked_for(**nothing, hosts=hosts, nodes=nodes, launcher=launcher, **FIXED)
         (found,) = {resolved.case.placement for resolved in collectives(asked, offers()["wire"], by_name())}
         return found
@@ -151,7 +147,7 @@ def test_nodes_need_no_names_where_the_launcher_chooses_them(wired: object) -> N
     assert placement(None, None, None) == Placement(nodes=1, ranks_per_node=2, launcher="local")
 
 
-def test_every_operation_on_two_ranks_with_records_and_json(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_every_operation_on_two_ranks_with_records_and_json(stagebench, wired, tmp_path):
     told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path / "run"), "--json")
     assert told.code == 0, told.out
     found = json.loads(told.out)
@@ -204,7 +200,7 @@ def test_a_record_says_how_quiet_its_host_was_and_its_run_what_the_command_was_w
     assert broken(record.but(ranks=no_time)) == "rank 0: its reference computation took no time"
 
 
-def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_a_table_a_fit_and_what_comes_next(stagebench, wired, tmp_path):
     run = str(tmp_path / "run")
     told = stagebench(
         "comm", "--backend", "beginning", "--op", "all-reduce", "--sizes", "64K", "--seconds", "0", "-o", run
@@ -216,13 +212,13 @@ def test_a_table_a_fit_and_what_comes_next(stagebench: Run, wired: object, tmp_p
     assert f"{run}: 1 ok\nNext: stagebench report {run}" in told.out
 
 
-def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_a_wrong_result_is_a_crash_that_names_the_place(stagebench, wired, tmp_path):
     told = stagebench("comm", "--backend", "wrong", "--op", "broadcast", *FAST, "-o", str(tmp_path / "run"))
     assert told.code == 1
     assert "rank 1: WrongResult: broadcast of 1 numbers: rank 1 of 2 has" in told.out
 
 
-def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_what_has_a_record_is_not_measured_again(stagebench, wired, tmp_path):
     command = ("comm", "--backend", "wire", "--op", "broadcast", "--op", "all-gather", *FAST, "-o", str(tmp_path))
     assert stagebench(*command).code == 0
     first, second = sorted((tmp_path / "records").iterdir())
@@ -238,7 +234,7 @@ def test_what_has_a_record_is_not_measured_again(stagebench: Run, wired: object,
 
 
 def test_an_interrupted_run_says_how_far_it_came(stagebench, wired, tmp_path, monkeypatch):
-    def interrupt(self: object, case: Case, record: object) -> None:
+    def interrupt(self, case, record):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Observer, "finished", interrupt)
@@ -261,7 +257,7 @@ def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, wi
     assert isinstance(nothing.error, RequestError)
 
 
-def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench: Run, wired: object, tmp_path: Path) -> None:
+def test_what_is_not_here_is_unavailable_with_the_remedy(stagebench, wired, tmp_path):
     told = stagebench("comm", "--backend", "elsewhere", *FAST, "-o", str(tmp_path))
     assert isinstance(told.error, Unavailable)
     assert "tox run -e nowhere" in str(told.error)
@@ -292,7 +288,7 @@ def test_slips_are_answered_before_anything_starts(stagebench, wired, tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-def test_list_backends(stagebench: Run, wired: object) -> None:
+def test_list_backends(stagebench, wired):
     rows = {row["backend"]: row for row in json.loads(stagebench("list", "backends", "--json").out)}
     assert rows["wire"]["here"]
     assert rows["narrow"]["operations"] == ["broadcast"]

@@ -15,7 +15,7 @@ def rank(number: int, host: str, *pairs: tuple[str, str]) -> Rank:
     return Rank.model_validate({"rank": number, "hello": hello(host=host), "connections": connections})
 
 
-def test_ranks_that_share_a_connection_know_each_other() -> None:
+def test_ranks_that_share_a_connection_know_each_other():
     ranks = [
         rank(0, "a", ("10.0.0.1:50", "10.0.0.2:70"), ("10.0.0.1:51", "[fe80::9]:80"), ("127.0.0.1:9", "127.0.0.1:8")),
         rank(1, "b", ("10.0.0.2:70", "10.0.0.1:50"), ("127.0.0.1:8", "127.0.0.1:9")),  # its own host's loopback
@@ -28,7 +28,7 @@ def test_ranks_that_share_a_connection_know_each_other() -> None:
     )
 
 
-def test_a_rank_s_own_connection_one_rank_and_ranks_without_any_are_nobody_s_peers() -> None:
+def test_a_rank_s_own_connection_one_rank_and_ranks_without_any_are_nobody_s_peers():
     assert workers_of([rank(0, "a", ("10.0.0.1:50", "10.0.0.2:70"))]) == ()
     assert workers_of([rank(0, "a"), rank(1, "b")]) == ()
     ranks = [rank(0, "a", ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:2", "127.0.0.1:1")), rank(1, "a")]
@@ -42,7 +42,7 @@ def test_a_rank_s_own_connection_one_rank_and_ranks_without_any_are_nobody_s_pee
         *("[::1%a]:80", "10.0.0.1: 8_0", "]]10.0.0.1[[:80", "x" * 5000),
     ],
 )
-def test_an_end_without_address_and_port_breaks_a_record(end: str) -> None:
+def test_an_end_without_address_and_port_breaks_a_record(end):
     assert not is_end(end)
     record = Record.model_validate(record_of(case_of(), 0, ranks=[rank(0, "a", (end, "10.0.0.2:70"))]))
     assert "which is no address and port" in str(broken(record))

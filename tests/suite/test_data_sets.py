@@ -37,13 +37,13 @@ def small(folder: Path, **changes: int) -> Photographs:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("made") / "photos"
     list(photographs(small(path)))
     return path
 
 
-def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
+def test_photographs_are_a_folder_per_class_of_one_size(folder):
     found = images(folder)
     assert [path.parent.name for path in found] == ["class0000"] * 2 + ["class0001"] * 2 + ["class0002"] * 2
     assert {header(path) for path in found} == {(120, 90)}
@@ -57,19 +57,19 @@ def test_photographs_are_a_folder_per_class_of_one_size(folder: Path) -> None:
     assert marker_of(folder) == Marker("stagebench data make imagenet-like", recipe, complete=True)
 
 
-def test_typical_size_is_that_of_imagenet(tmp_path: Path) -> None:
+def test_typical_size_is_that_of_imagenet(tmp_path):
     sizes = [path.stat().st_size for path in photographs(Photographs(tmp_path / "p", classes=2, images=3))]
     assert 70_000 < np.mean(sizes) < 150_000
 
 
-def test_the_same_seed_gives_the_same_files_and_another_does_not(folder: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files_and_another_does_not(folder, tmp_path):
     list(photographs(small(tmp_path / "again")))
     list(photographs(small(tmp_path / "other", seed=2)))
     assert hashes(tmp_path / "again") == hashes(folder)
     assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder).values())
 
 
-def test_an_interrupted_making_continues_and_what_is_empty_is_made_again(folder: Path, data_home: Path) -> None:
+def test_an_interrupted_making_continues_and_what_is_empty_is_made_again(folder, data_home):
     unfinished = data_home / "imagenet-like"
     list(islice(photographs(small(unfinished)), 3))
     assert made("imagenet-like") is None, "an incomplete set is not offered"
@@ -88,7 +88,7 @@ def images_so_far(folder: Path) -> list[Path]:
     return found
 
 
-def test_a_folder_made_otherwise_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_made_otherwise_is_refused(folder, tmp_path):
     with raising(RequestError, "classes 3"):
         list(photographs(small(folder, classes=4)))
     (tmp_path / "notes.txt").write_text("mine")
@@ -98,7 +98,7 @@ def test_a_folder_made_otherwise_is_refused(folder: Path, tmp_path: Path) -> Non
         list(photographs(small(tmp_path / "notes.txt")))
 
 
-def test_a_set_that_another_command_makes_is_refused_with_its_process(folder: Path, tmp_path: Path) -> None:
+def test_a_set_that_another_command_makes_is_refused_with_its_process(folder, tmp_path):
     place = tmp_path / "photos"
     first = photographs(small(place))
     next(first)
@@ -109,7 +109,7 @@ def test_a_set_that_another_command_makes_is_refused_with_its_process(folder: Pa
     assert len(list(photographs(small(place)))) == 6
 
 
-def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path: Path) -> None:
+def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path):
     script = f"from pathlib import Path; from suite.data.make import digits; digits(Path({str(tmp_path)!r}) / 'd.npz')"
     both = [subprocess.Popen([sys.executable, "-c", script], env=processes.variables()) for _ in range(2)]
     assert [each.wait(120) for each in both] == [0, 0]
@@ -117,7 +117,7 @@ def test_two_commands_that_make_the_digits_both_end_with_them(tmp_path: Path) ->
     assert len(array_files.loaded(str(tmp_path / "d.npz"))[1]) == 1797
 
 
-def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:
+def test_digits_are_28_by_28_and_readable(data_home):
     assert digits(data_home / "digits.npz") == 1797
     with np.load(data_home / "digits.npz") as content:
         assert (content["images"].shape, content["images"].dtype) == ((1797, 28, 28), np.uint8)
@@ -128,7 +128,7 @@ def test_digits_are_28_by_28_and_readable(data_home: Path) -> None:
     assert len(open_source(spec, (1, 28, 28), 10)) == 1797
 
 
-def test_locate(folder: Path, data_home: Path) -> None:
+def test_locate(folder, data_home):
     alexnet = WORKLOADS["alexnet"]
     assert locate("synthetic", alexnet) is None
     assert locate(str(folder), alexnet) == DataSet("folder", str(folder))
@@ -138,7 +138,7 @@ def test_locate(folder: Path, data_home: Path) -> None:
         locate(str(folder / "nothing"), alexnet)
 
 
-def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_home_follows_the_environment(monkeypatch, tmp_path):
     assert home() == tmp_path / "data-home"
     monkeypatch.setenv("STAGEBENCH_CACHE", str(tmp_path / "cache"))
     assert home() == tmp_path / "data-home"
@@ -152,7 +152,7 @@ def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert home() == tmp_path / ".cache" / "stagebench" / "data"
 
 
-def test_unreadable_images_are_found(tmp_path: Path) -> None:
+def test_unreadable_images_are_found(tmp_path):
     (tmp_path / "a").mkdir()
     Image.effect_noise((64, 64), 50).convert("RGB").save(tmp_path / "a" / "good.jpg")
     whole = (tmp_path / "a" / "good.jpg").read_bytes()
@@ -175,7 +175,7 @@ def test_unreadable_images_are_found(tmp_path: Path) -> None:
         ('{"made_by": "", "complete": 1, "recipe": {}}', r"complete: true or false is expected"),
     ],
 )
-def test_a_marker_that_is_none_is_named_with_the_remedy(data_home: Path, text: str, problem: str) -> None:
+def test_a_marker_that_is_none_is_named_with_the_remedy(data_home, text, problem):
     folder = data_home / "imagenet-like"
     folder.mkdir(parents=True)
     (folder / "dataset.json").write_text(text)
@@ -191,7 +191,7 @@ def put_mnist(folder: Path, images: int = 5, labels: int = 5) -> None:
         (folder / name).write_bytes(header + bytes(int(np.prod(shape)) - 1) + b"\1")
 
 
-def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
+def test_a_person_s_own_mnist_goes_before_digits(data_home):
     graph = by_name()["mnist_small"].graph()
     digits(data_home / "digits.npz")
     assert fit("real", "digits", graph, data_home).data == "digits"
@@ -201,7 +201,7 @@ def test_a_person_s_own_mnist_goes_before_digits(data_home: Path) -> None:
     assert fit(str(data_home / "mnist"), "digits", graph, data_home).outcome is None
 
 
-def test_mnist_that_is_not_there_or_whose_labels_do_not_match_is_told_before_anything_starts(data_home: Path) -> None:
+def test_mnist_that_is_not_there_or_whose_labels_do_not_match_is_told_before_anything_starts(data_home):
     found = fit("mnist", "digits", by_name()["mnist_small"].graph(), data_home)
     assert found.outcome == "unavailable"
     assert found.reason.endswith(f"get it: put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}")

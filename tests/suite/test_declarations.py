@@ -12,7 +12,7 @@ from suite.contracts.launcher import Launcher, Process, Request
 from suite.plan.checks import refusal
 from suite.plugins import adapters
 from suite.worker.case_parts import Schedule
-from suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL, PassKind
+from suite.worker.pass_kinds import BY_NAME, KERNELS, LOSSES, PASS_KINDS, TRAIN, USUAL
 from suite.worker.passes import Passes
 from workloads.networks import by_name
 
@@ -106,7 +106,7 @@ def test_a_strategy_s_sizes_synchrony_and_wire_share_follow():
         ),
     ],
 )
-def test_refusals_follow_from_the_declaration(asked: Case, words: str | None):
+def test_refusals_follow_from_the_declaration(asked, words):
     toy = Toy()
     found = refusal(toy, toy.capabilities, asked, by_name()["mnist_small"].graph(), LAUNCHERS)
     assert found is None if words is None else words in str(found)
@@ -118,17 +118,17 @@ def test_a_built_in_strategy_that_keeps_its_rate_says_why():
 
 
 @pytest.mark.parametrize("kind", PASS_KINDS, ids=lambda kind: kind.name)
-def test_a_pass_has_a_runner_and_pairs_with_a_known_pass(kind: PassKind) -> None:
+def test_a_pass_has_a_runner_and_pairs_with_a_known_pass(kind):
     assert kind.name in (KERNELS, TRAIN) or callable(getattr(Passes, f"_{kind.name}"))
     assert not kind.against or kind.against in BY_NAME
 
 
-def test_a_pass_is_skipped_in_words_where_it_would_measure_nothing() -> None:
+def test_a_pass_is_skipped_in_words_where_it_would_measure_nothing():
     skipped = {kind.name for kind in PASS_KINDS if kind.skipped(1, False)}
     assert skipped == {"resident", "io_only", "compute_only", "comm_only"}
     assert not any(kind.skipped(2, True) for kind in PASS_KINDS)
 
 
-def test_the_usual_passes_and_those_with_a_loss() -> None:
+def test_the_usual_passes_and_those_with_a_loss():
     assert USUAL == ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
     assert LOSSES == ("native", "staged", "compute_only")

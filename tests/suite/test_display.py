@@ -93,7 +93,7 @@ def session(display: Display) -> None:
     display.end()
 
 
-def test_a_pipe_gets_a_line_for_each_event() -> None:
+def test_a_pipe_gets_a_line_for_each_event():
     stream = io.StringIO()
     session(plain(stream))
     lines = [line.split("; about")[0] for line in stream.getvalue().splitlines()]
@@ -111,7 +111,7 @@ def test_a_pipe_gets_a_line_for_each_event() -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_reason_of_several_cases_is_printed_once_before_anything_starts(live: bool) -> None:
+def test_a_reason_of_several_cases_is_printed_once_before_anything_starts(live):
     terminal, stream = Terminal(120), io.StringIO()
     display = terminal.display if live else plain(stream)
     missing = [entry(case, "unavailable", "tox run -e alpha") for case in (ONE, TWO)]
@@ -125,7 +125,7 @@ def test_a_reason_of_several_cases_is_printed_once_before_anything_starts(live: 
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_results_on_a_terminal_fit(width: int) -> None:
+def test_results_on_a_terminal_fit(width):
     terminal = Terminal(width)
     session(terminal.display)
     screen = "\n".join(terminal.lines)
@@ -137,7 +137,7 @@ def test_results_on_a_terminal_fit(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_cases_of_one_label_differ_in_their_settings(width: int) -> None:
+def test_cases_of_one_label_differ_in_their_settings(width):
     lone = ONE.on(seed=2, passes=("native",))
     cases = [ONE.on(tuning="tuned"), ONE.on(tuning="default", knobs={"mode": "sync"}), lone]
     terminal, stream = Terminal(width), io.StringIO()
@@ -153,7 +153,7 @@ def test_cases_of_one_label_differ_in_their_settings(width: int) -> None:
     assert all(word in screen for word in (words if width > 100 else ["tuned", "seed=1", "mode=sync", "alone"][:2]))
 
 
-def test_a_long_name_folds_and_its_figures_keep_their_columns() -> None:
+def test_a_long_name_folds_and_its_figures_keep_their_columns():
     terminal, case = Terminal(80), ONE.on(strategy="synchronous_data_parallel_over_sockets")
     terminal.display.finished(case, record(case))
     first, *others = terminal.lines
@@ -161,7 +161,7 @@ def test_a_long_name_folds_and_its_figures_keep_their_columns() -> None:
     assert others
 
 
-def test_the_live_view_shows_the_running_case_and_the_time_left() -> None:
+def test_the_live_view_shows_the_running_case_and_the_time_left():
     seconds = itertools.count()
     display = Display(Console(file=io.StringIO(), width=100, force_terminal=True), clock=lambda: next(seconds))
     display.begin([entry(ONE), entry(TWO)], 4, 0)
@@ -183,7 +183,7 @@ def test_the_live_view_shows_the_running_case_and_the_time_left() -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_collectives_are_shown_by_the_same_display(live: bool) -> None:
+def test_collectives_are_shown_by_the_same_display(live):
     terminal, stream = Terminal(80), io.StringIO()
     display = terminal.display if live else plain(stream)
     case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1024,))
@@ -203,7 +203,7 @@ def test_collectives_are_shown_by_the_same_display(live: bool) -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_note_is_a_line(live: bool) -> None:
+def test_a_note_is_a_line(live):
     terminal, stream = Terminal(130), io.StringIO()
     display = terminal.display if live else plain(stream)
     display.note("cannot write [a].json: it is full")
@@ -218,12 +218,12 @@ def test_a_note_is_a_line(live: bool) -> None:
         (2, 0.02, ("2 cases are still open", "their intervals are wider than ±2%")),
     ],
 )
-def test_comparisons_that_the_most_processes_leave_open(cases: int, half_width: float, words: tuple[str, str]) -> None:
+def test_comparisons_that_the_most_processes_leave_open(cases, half_width, words):
     assert still_open(cases, 50, half_width) == " after 50 processes, the most that a case gets: ".join(words)
 
 
 @pytest.mark.parametrize(("refused", "ends"), [(errno.ENOSPC, False), (errno.EPIPE, True)])
-def test_a_log_on_a_full_disk_ends_no_run(refused: int, ends: bool) -> None:
+def test_a_log_on_a_full_disk_ends_no_run(refused, ends):
     """A full disk may have room later; a reader that has gone does not come back."""
 
     class Full(io.StringIO):
@@ -234,7 +234,7 @@ def test_a_log_on_a_full_disk_ends_no_run(refused: int, ends: bool) -> None:
         plain(Full()).note("the time is up")
 
 
-def test_one_is_not_many_and_ranks_in_the_same_state_are_told_together() -> None:
+def test_one_is_not_many_and_ranks_in_the_same_state_are_told_together():
     assert (counted(1, "case"), counted(2, "case")) == ("1 case", "2 cases")
     stream = io.StringIO()
     plain(stream).begin([entry(ONE)], 1, 0)
@@ -243,7 +243,7 @@ def test_one_is_not_many_and_ranks_in_the_same_state_are_told_together() -> None
     assert by_state({0: "a", 1: "b", 2: "a"}) == ["2 ranks  a", "rank 1  b"]
 
 
-def test_the_rate_is_global_and_needs_every_rank() -> None:
+def test_the_rate_is_global_and_needs_every_rank():
     whole = record(TWO)
     assert rate(whole) == pytest.approx(80 / 3.0)
     assert figures(whole, {}) == {"samples/s": "26.7 samples/s", "loss": "loss 6.50", "proof": "proof stored"}
@@ -260,16 +260,16 @@ def test_the_rate_is_global_and_needs_every_rank() -> None:
         *((2e-7, "2e-07"), (0.0, "0"), (-6.5, "-6.50")),
     ],
 )
-def test_three_digits_that_matter(value: float, told: str) -> None:
+def test_three_digits_that_matter(value, told):
     assert text.significant(value) == told
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
-def test_durations(seconds: float, told: str) -> None:
+def test_durations(seconds, told):
     assert text.duration(seconds) == told
 
 
-def test_passes_that_have_nothing_to_measure_do_not_count() -> None:
+def test_passes_that_have_nothing_to_measure_do_not_count():
     assert passes_run(ONE, 0) == ["native", "staged", "resident", "io_only"]
     assert passes_run(TWO.on(data="synthetic"), 0) == ["native", "staged", "compute_only", "comm_only"]
 
@@ -282,7 +282,7 @@ class Clock:
         return self.now
 
 
-def test_the_rate_comes_with_the_steps_of_the_native_pass() -> None:
+def test_the_rate_comes_with_the_steps_of_the_native_pass():
     clock = Clock()
     estimate = Estimate(clock)
     estimate.started(TWO, 0)
@@ -300,7 +300,7 @@ def test_the_rate_comes_with_the_steps_of_the_native_pass() -> None:
     assert rates == [None, None, 80.0, 80.0, 120.0, None], "10 steps of 16 samples in 2 s, 30 in 4 s, a new beginning"
 
 
-def test_the_first_estimate_follows_from_the_first_process() -> None:
+def test_the_first_estimate_follows_from_the_first_process():
     clock = Clock()
     estimate = Estimate(clock)
     estimate.begin(4, 0)
@@ -311,7 +311,7 @@ def test_the_first_estimate_follows_from_the_first_process() -> None:
     assert estimate.left == pytest.approx(10.0 + 3 * 20.0)  # two of four passes in 10 s
 
 
-def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_of_proofs() -> None:
+def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_of_proofs():
     clock = Clock()
     estimate = Estimate(clock)
     estimate.begin(5, 1)
@@ -324,7 +324,7 @@ def test_later_estimates_follow_from_finished_processes_and_leave_out_the_time_o
     assert (estimate.done, estimate.elapsed) == (3, 44.0)
 
 
-def test_a_collective_advances_with_each_message_size() -> None:
+def test_a_collective_advances_with_each_message_size():
     clock = Clock()
     estimate = Estimate(clock)
     case = collective("wire", "broadcast", Placement(ranks_per_node=2, launcher="local"), 0.0, (1, 4, 16, 64))

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +14,8 @@ from suite.processes import query
 from suite.processes.interpreters import Interpreter
 from tests.support.control_group import small_group
 
-Run = Callable[..., SimpleNamespace]
 
-
-def test_doctor_tells_what_is_missing_and_the_remedy(stagebench: Run, startable: SimpleNamespace) -> None:
+def test_doctor_tells_what_is_missing_and_the_remedy(stagebench, startable):
     startable.adapters["alpha"].requires = ("no_such_framework",)
     told = stagebench("doctor")
     assert told.code == 1
@@ -48,7 +44,7 @@ def test_doctor_is_content_with_one_framework_and_uses_the_real_finders(stageben
     assert Interpreter(Path(state["interpreter"]), "", "").path.exists()
 
 
-def test_doctor_names_a_plugin_that_fails_and_goes_on(stagebench: Run, startable: SimpleNamespace) -> None:
+def test_doctor_names_a_plugin_that_fails_and_goes_on(stagebench, startable):
     vars(startable.adapters["alpha"])["missing"] = lambda interpreter: 1 / 0
     vars(startable.launchers["local"])["missing"] = lambda placement, interpreter: ["mpiexec"]
     found = json.loads(stagebench("doctor", "--json").out)
@@ -58,7 +54,7 @@ def test_doctor_names_a_plugin_that_fails_and_goes_on(stagebench: Run, startable
     assert found["launchers"][0]["remedy"].startswith("the launcher 'local' fails at missing: TypeError")
 
 
-def test_doctor_names_what_dies_when_it_starts(startable: SimpleNamespace, stagebench: Run) -> None:
+def test_doctor_names_what_dies_when_it_starts(startable, stagebench):
     startable.adapters["alpha"].trainer = "toy:NoSuchTrainer"
     state = doctor.adapter_state(startable.adapters["alpha"], [])
     assert not state["ready"]
@@ -90,7 +86,7 @@ def test_doctor_makes_a_damaged_environment_anew(startable, tmp_path, monkeypatc
     assert doctor.adapter_state(alpha, [])["remedy"] == remedy
 
 
-def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespace) -> None:
+def test_doctor_says_that_a_framework_for_gpus_has_none(startable):
     class ForGPUs(type(startable.adapters["alpha"])):  # type: ignore[misc]
         package, trainer = "toy", "toy:ToyTrainer"
         requires = ("json",)
@@ -103,7 +99,7 @@ def test_doctor_says_that_a_framework_for_gpus_has_none(startable: SimpleNamespa
     assert (state["missing"], state["remedy"]) == ("alpha works on cuda only, and no GPU is seen here", None)
 
 
-def test_doctor_names_a_reader_that_lacks_a_library(stagebench: Run, gamma: SimpleNamespace) -> None:
+def test_doctor_names_a_reader_that_lacks_a_library(stagebench, gamma):
     gamma.lacks = "whole"
     assert "- gamma, format whole: there is no libgamma.so.1; build it" in stagebench("doctor").out
     state = doctor.adapter_state(gamma, [])  # type: ignore[arg-type]
@@ -133,9 +129,7 @@ def test_doctor_says_where_the_kernel_would_end_all_for_want_of_memory(tmp_path,
 
 
 @pytest.mark.parametrize(("name", "why"), [("OMP_PROC_BIND", "binding = 'cores'"), ("HTTP_PROXY", "a proxy")])
-def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
-) -> None:
+def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(tmp_path, monkeypatch, name, why):
     monkeypatch.setenv(name, "x")
     (told,) = [
         each
@@ -146,7 +140,7 @@ def test_what_would_pin_ranks_or_hide_them_is_not_handed_on_and_doctor_says_so(
     assert f"{name}=x" not in query.ask(["env"], 30.0).stdout
 
 
-def test_a_control_group_s_memory_is_the_machine_s() -> None:
+def test_a_control_group_s_memory_is_the_machine_s():
     program = (
         "from pathlib import Path; from suite.cli.doctor import host_facts; print(host_facts(Path())['memory_bytes'])"
     )
@@ -155,7 +149,7 @@ def test_a_control_group_s_memory_is_the_machine_s() -> None:
         assert int(subprocess.check_output(inside)) == 200 << 20
 
 
-def test_doctor_shows_the_devices_that_are_here(startable: SimpleNamespace) -> None:
+def test_doctor_shows_the_devices_that_are_here(startable):
     alpha = startable.adapters["alpha"]  # does cpu and cuda
     assert doctor.adapter_state(alpha, [])["devices"] == ["cpu"]
     assert doctor.adapter_state(alpha, ["GPU 0: NVIDIA H200"])["devices"] == ["cpu", "cuda"]

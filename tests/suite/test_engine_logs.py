@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +58,7 @@ LEFT, KILLED = "srun: error: a: task 0: Exited with exit code 14\n", "srun: erro
         ("srun: forcing\n", []),
     ],
 )
-def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Path, text: str, found: object) -> None:
+def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path, text, found):
     (tmp_path / "log").write_text(text)
     assert named_deaths(tmp_path / "log", PATTERNS, {}) == found
 
@@ -67,7 +66,7 @@ def test_srun_names_a_killed_rank_and_one_that_left_in_either_order(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "found"), [(CLOSED, (None, 0)), (PEER, ("b", None)), (PEER + CLOSED, ("b", 0)), ("all is well\n", None)]
 )
-def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> None:
+def test_who_was_missed_by_whom(tmp_path, text, found):
     (tmp_path / "log").write_text(text)
     assert missed(tmp_path / "log", OPEN_MPI_FAILURES) == found
     assert named_deaths(tmp_path / "log", OPEN_MPI_FAILURES, {}) == [], "an abort is an answer, not the first death"
@@ -82,12 +81,12 @@ def test_who_was_missed_by_whom(tmp_path: Path, text: str, found: object) -> Non
         (HYDRA.format(code=9), 9),
     ],
 )
-def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path: Path, text: str, code: int) -> None:
+def test_mpich_forgets_the_word_signal_where_two_hosts_ended_badly(tmp_path, text, code):
     (tmp_path / "log").write_text(text)
     assert named_deaths(tmp_path / "log", MPICH_FAILURES, {26042: 3})[0] == (3, code)
 
 
-def test_a_pattern_that_names_no_rank_is_refused() -> None:
+def test_a_pattern_that_names_no_rank_is_refused():
     with pytest.raises(ValueError, match="pid or rank"):
         FailurePatterns(deaths=(re.compile(r"rank (\d+) died"),))
 
@@ -100,7 +99,7 @@ def test_a_pattern_that_names_no_rank_is_refused() -> None:
         ("Exception: Other MPI error, error stack: ...", "rank 0 was ended by SIGKILL"),
     ],
 )
-def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path: Path, report: str, blamed: str) -> None:
+def test_mpich_s_daemon_may_name_a_rank_that_it_killed_itself(tmp_path, report, blamed):
     sent = [encode(each) for each in (hello(pid=26042), hello(rank=1, pid=26043), failed(report, time_s=2.0))]
     engine = tmp_path / "engine.py"
     engine.write_text(

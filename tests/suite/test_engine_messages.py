@@ -31,7 +31,7 @@ def engine(folder: Path, program: str, limit: float = 20, **more: Any) -> Attemp
     return run([process], 1, folder, Limits(limit, limit), lambda rank, message: None)
 
 
-def test_the_limits_count_from_the_end_of_the_queue(tmp_path: Path) -> None:
+def test_the_limits_count_from_the_end_of_the_queue(tmp_path):
     found = engine(tmp_path, "time.sleep(2); report(Path(), Begun('7'));" + DONE, limit=1, queues=True)
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.evidence["engine"] == [Begun("7")]
@@ -54,19 +54,19 @@ def test_what_it_is_certain_of_explains_the_ranks_reports(tmp_path, certain, out
     ("code", "words"),
     [(3, "exit code 3"), (137, "exit code 137 (128 + SIGKILL) and does not say which of its processes was killed")],
 )
-def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path: Path, code: int, words: str) -> None:
+def test_without_a_report_its_exit_code_is_given_and_it_by_name(tmp_path, code, words):
     found = engine(tmp_path, f"rank.send(hello()); sys.exit({code})")
     assert (found.outcome, found.reason) == ("crash", f"motor ended with {words}")
 
 
-def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path: Path) -> None:
+def test_what_an_earlier_attempt_reported_is_forgotten(tmp_path):
     old = '{"type": "engine failed", "kind": "crash", "message": "old", "time_s": 1.0}\n'
     (tmp_path / "engine.jsonl").write_text(old)
     assert engine(tmp_path, DONE).outcome == "ok"
 
 
 @pytest.mark.parametrize(("patience", "tidied"), [(10.0, True), (0.5, False)])
-def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, tidied: bool) -> None:
+def test_it_gets_the_time_to_end_that_it_needs(tmp_path, patience, tidied):
     slow = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), open('tidied', 'w'), sys.exit(1)));"
     engine(tmp_path, slow + "time.sleep(30)", limit=1, patience=patience)
     assert (tmp_path / "tidied").exists() == tidied
@@ -86,6 +86,6 @@ def test_it_gets_the_time_to_end_that_it_needs(tmp_path: Path, patience: float, 
         ("srun: error: Unable to create step for job 7: Invalid", "motor ended with exit code 1"),
     ],
 )
-def test_srun_names_the_rank_that_died_first(tmp_path: Path, line: str, reason: str) -> None:
+def test_srun_names_the_rank_that_died_first(tmp_path, line, reason):
     found = engine(tmp_path, f"rank.send(hello()); print({line!r}); sys.exit(1)", failures=PATTERNS)
     assert found.reason.startswith(reason)

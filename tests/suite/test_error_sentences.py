@@ -63,11 +63,11 @@ def runs(words: str) -> Iterator[tuple[str, ...]]:
     return (tuple(split[at : at + QUOTED + 1]) for at in range(len(split) - QUOTED))
 
 
-def test_the_list_holds_every_sentence() -> None:
+def test_the_list_holds_every_sentence():
     assert LIST.read_text().splitlines() == sentences(), "python -m tests.suite.test_error_sentences"
 
 
-def test_no_expected_error_is_matched_by_its_wording() -> None:
+def test_no_expected_error_is_matched_by_its_wording():
     written = {run for line in sentences() for part in line.partition(": ")[2].split("{}") for run in runs(part)}
     quoting = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
@@ -83,7 +83,7 @@ def test_no_expected_error_is_matched_by_its_wording() -> None:
     assert not quoting, "match the values, and the class; the list holds the words"
 
 
-def test_another_value_or_a_sentence_of_no_list_is_not_expected() -> None:
+def test_another_value_or_a_sentence_of_no_list_is_not_expected():
     one = next(line for line in sentences() if line.startswith("ValueError: ") and line.count("{}") == 2)
     listed = ValueError(one.partition(": ")[2].replace("{}", "7"))
     with raising(ValueError, 7):

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]
 GOOD = '{"outcome": "ok"}'
 
 
-def test_runs_with_a_fault_lose_nothing(tmp_path: Path) -> None:
+def test_runs_with_a_fault_lose_nothing(tmp_path):
     faults = ["SIGKILL of the controller", "SIGKILL of a rank", "a damaged record", "another damaged file"]
     found = list(campaign.campaign(range(len(faults)), 5, 2, tmp_path, faults, mpi=False))
     assert sorted(each.fault for each in found) == sorted(faults)
@@ -30,7 +30,7 @@ def test_runs_with_a_fault_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["full disk", "broken disk"])
-def test_nor_does_one_on_a_bad_disk(tmp_path: Path, fault: str) -> None:
+def test_nor_does_one_on_a_bad_disk(tmp_path, fault):
     if not FAULTS[fault].needs():
         pytest.skip("a full disk wants the right to mount, a broken one a compiler for the layer over the C library")
     (found,) = campaign.campaign([0], 5, 1, tmp_path, [fault], mpi=False)
@@ -54,14 +54,14 @@ def one_that_stays(folder: Path) -> list[str]:
     return run.problems
 
 
-def test_a_process_that_stays_is_seen_wherever_it_went(tmp_path: Path) -> None:
+def test_a_process_that_stays_is_seen_wherever_it_went(tmp_path):
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), campaign.begin) as pool:
         (problem,) = pool.submit(one_that_stays, tmp_path).result()
     assert problem.endswith("sleep 60) was left after the fault")
 
 
 @pytest.mark.parametrize("then", [None, "", '{"outcome": "ok", "seconds": 1}', '{"outcome": "crash"}'])
-def test_a_finished_record_that_does_not_stay_is_seen(tmp_path: Path, then: str | None) -> None:
+def test_a_finished_record_that_does_not_stay_is_seen(tmp_path, then):
     """Also one that came and went before the faulted command had ended."""
     records, path = Records(tmp_path), tmp_path / "0123-r0.json"
     path.write_text('{"outcome": "crash"}')
@@ -79,7 +79,7 @@ def test_a_finished_record_that_does_not_stay_is_seen(tmp_path: Path, then: str 
     assert problem.startswith("0123-r0.json, which was finished, ")
 
 
-def test_a_row_that_is_not_what_its_records_say_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_not_what_its_records_say_is_seen(tmp_path, monkeypatch):
     run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
     run.prepare()
     assert run.start().wait(campaign.PATIENCE) == 0
@@ -95,7 +95,7 @@ def test_a_row_that_is_not_what_its_records_say_is_seen(tmp_path: Path, monkeypa
     assert any(re.search("row .*: (ok|incomplete), 1 processes", problem) for problem in campaign.wrong_rows(run))
 
 
-def test_damage_that_nobody_noticed_is_seen(tmp_path: Path) -> None:
+def test_damage_that_nobody_noticed_is_seen(tmp_path):
     run = run_in(tmp_path, "a damaged record")
     (tmp_path / "output").write_text("")
     run.damaged["0123-r0.json"] = b"{"
@@ -106,7 +106,7 @@ def test_damage_that_nobody_noticed_is_seen(tmp_path: Path) -> None:
     ]
 
 
-def test_blame_of_another_is_seen(tmp_path: Path) -> None:
+def test_blame_of_another_is_seen(tmp_path):
     run, fault = run_in(tmp_path, "SIGKILL of a rank"), FAULTS["SIGKILL of a rank"]
     run.struck, run.victim = True, "rank 1"
     (tmp_path / "output").write_text("crash: rank 0 was ended by SIGKILL")
@@ -131,7 +131,7 @@ CALLS = {
 
 @pytest.mark.skipif(not machine.has_compiler(), reason="the layer over the C library wants a compiler")
 @pytest.mark.parametrize("call", CALLS)
-def test_every_call_of_the_disk_can_be_refused(tmp_path: Path, call: str) -> None:
+def test_every_call_of_the_disk_can_be_refused(tmp_path, call):
     disk = tmp_path / "disk"
     disk.mkdir()
     (disk / "file").write_text("x")
@@ -148,7 +148,7 @@ def test_every_call_of_the_disk_can_be_refused(tmp_path: Path, call: str) -> Non
 
 
 @pytest.mark.skipif(not machine.has_compiler(), reason="the layer over the C library wants a compiler")
-def test_a_bundle_that_cannot_be_read_is_a_message(tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_read_is_a_message(tmp_path):
     run = Run(0, "none", (ONE,), tmp_path, None, 0, 0.0, random.Random(1))
     run.prepare()
     assert run.start().wait(campaign.PATIENCE) == 0
@@ -160,7 +160,7 @@ def test_a_bundle_that_cannot_be_read_is_a_message(tmp_path: Path) -> None:
     assert "Input/output error; what was measured before is kept." in said
 
 
-def test_the_page_counts_what_struck(tmp_path: Path) -> None:
+def test_the_page_counts_what_struck(tmp_path):
     kinds = [("none", False), ("full disk", True), ("full disk", False), ("slow disk", True)]
     found = [campaign.Found(n, fault, struck, "completed", []) for n, (fault, struck) in enumerate(kinds)]
     text = campaign.page(found, 7)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,11 @@ from tests.reports.made_run import MadeRun, case_of
         (("a" * 201,), "a" * 200),
     ],
 )
-def test_a_name_of_foreign_words_stays_in_its_folder(words: tuple[str, ...], name: str) -> None:
+def test_a_name_of_foreign_words_stays_in_its_folder(words, name):
     assert file_name(*words) == name
 
 
-def test_what_a_folder_refuses_is_named(tmp_path: Path) -> None:
+def test_what_a_folder_refuses_is_named(tmp_path):
     path = tmp_path / "gone" / "record.json"
     with pytest.raises(StoreError) as caught:
         write_whole(path, "{}")
@@ -43,7 +42,7 @@ def test_what_a_folder_refuses_is_named(tmp_path: Path) -> None:
         flush_folder(tmp_path / "file")
 
 
-def test_room_is_looked_for_in_the_folder_itself(tmp_path: Path) -> None:
+def test_room_is_looked_for_in_the_folder_itself(tmp_path):
     probe(tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError):
@@ -54,20 +53,20 @@ Calls = list[tuple[str, ...]]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+def calls(monkeypatch):
     """What is flushed, renamed and made, each with its place; of a file that is flushed, what it holds by then."""
     found: Calls = []
 
-    def noted(name: str, told: Callable[..., Sequence[object]]) -> None:
+    def noted(name, told):
         real = getattr(os, name)
 
-        def call(*given: object, **more: object) -> object:
+        def call(*given, **more):
             found.append((name, *map(str, told(*given))))
             return real(*given, **more)
 
         monkeypatch.setattr(os, name, call)
 
-    def flushed(descriptor: int) -> Sequence[object]:
+    def flushed(descriptor):
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         return [path] if path.is_dir() else [path, path.read_text()]
 
@@ -86,7 +85,7 @@ def whole(path: Path, text: str) -> Calls:
 
 
 @pytest.mark.parametrize("content", ["new", b"new"])
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, calls: Calls, content: str | bytes) -> None:
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, calls, content):
     write_whole(tmp_path / "file", content)
     assert calls == whole(tmp_path / "file", "new")
 
@@ -95,7 +94,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, calls: Cal
 def test_a_file_system_that_cannot_flush_folders_is_written_all_the_same(tmp_path, monkeypatch, refused):
     real = os.fsync
 
-    def fsync(descriptor: int) -> None:
+    def fsync(descriptor):
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             raise OSError(refused, os.strerror(refused))
         real(descriptor)
@@ -110,7 +109,7 @@ def test_a_disk_that_cannot_flush_leaves_a_whole_file_and_nothing_beside_it(tmp_
     """The old one, where it was to flush the new one; the new one, where its folder was to be flushed."""
     times = 0
 
-    def fsync(descriptor: int) -> None:
+    def fsync(descriptor):
         nonlocal times
         times += 1
         if times == refused:
@@ -123,7 +122,7 @@ def test_a_disk_that_cannot_flush_leaves_a_whole_file_and_nothing_beside_it(tmp_
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", ["old", "new"][refused - 1])]
 
 
-def test_what_is_kept_aside_is_there_before_another_one_takes_its_place(run: MadeRun, calls: Calls) -> None:
+def test_what_is_kept_aside_is_there_before_another_one_takes_its_place(run, calls):
     record = run.folder.record(run.proven(case_of()).id, 0)
     assert record is not None
     path, aside = run.folder.path / "records" / f"{record.case_id}-r0.json", run.folder.path / "invalid"
@@ -138,7 +137,7 @@ def test_what_is_kept_aside_is_there_before_another_one_takes_its_place(run: Mad
     assert calls[5:8] == whole(path, path.read_text())
 
 
-def test_a_run_folder_is_in_the_folder_around_it_before_anything_is_written_there(tmp_path: Path, calls: Calls) -> None:
+def test_a_run_folder_is_in_the_folder_around_it_before_anything_is_written_there(tmp_path, calls):
     with held(tmp_path / "run"):
         assert calls == [("mkdir", str(tmp_path / "run")), ("fsync", str(tmp_path))]
         calls.clear()
@@ -146,7 +145,7 @@ def test_a_run_folder_is_in_the_folder_around_it_before_anything_is_written_ther
     assert [call for call in calls if call[0] != "mkdir"][-3:] == whole(tmp_path / "run" / "plan.toml", "plan")
 
 
-def test_what_is_collected_is_on_the_disk_before_it_has_its_name(tmp_path: Path, calls: Calls) -> None:
+def test_what_is_collected_is_on_the_disk_before_it_has_its_name(tmp_path, calls):
     runs = [MadeRun(tmp_path / str(batch)) for batch in (8, 16)]
     for each, batch in zip(runs, (8, 16), strict=True):
         each.proven(case_of(batch=batch))

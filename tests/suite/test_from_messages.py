@@ -17,7 +17,7 @@ LIFE = [
 TIMED = {"samples": 4, "steady": True, "warmup_s": [0.5], "step_s": [0.25], "wall_s": 0.5}
 
 
-def test_a_training_s_rank() -> None:
+def test_a_training_s_rank():
     found = rank_of(
         3,
         [
@@ -62,7 +62,7 @@ def test_a_training_s_rank() -> None:
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-def test_an_epoch_whose_loss_is_not_finite_is_read_again() -> None:
+def test_an_epoch_whose_loss_is_not_finite_is_read_again():
     diverged = messages.Epoch(1.0, 0.1, 8, 2, 0.5, math.nan)
     found = rank_of(3, [*LIFE, messages.Training([diverged], [0], [math.nan], [0.5])])
     written = json.dumps(without_nones(json.loads(found.model_dump_json())))
@@ -76,14 +76,14 @@ def without_nones(value: Any) -> Any:
     return [without_nones(each) for each in value] if isinstance(value, list) else value
 
 
-def test_a_message_s_value_that_may_be_missing_has_a_default() -> None:
+def test_a_message_s_value_that_may_be_missing_has_a_default():
     """Files omit None: without a default, a record that holds one could not be read again."""
     for kind in (each for each in vars(messages).values() if hasattr(each, "_field_defaults")):
         optional = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
         assert optional <= set(kind._field_defaults), kind
 
 
-def test_a_rank_of_communication_keeps_its_rows_and_one_that_failed_its_failure() -> None:
+def test_a_rank_of_communication_keeps_its_rows_and_one_that_failed_its_failure():
     times = messages.ExchangeTimes("single", "all-reduce", 8, 1, [1e-3], [])
     overlap = messages.OverlapTimes("all-reduce", 8, [1.0], [2.0], [3.0], [2.5], 4)
     found = rank_of(3, [*LIFE, times, overlap, messages.SkippedSizes([16])])

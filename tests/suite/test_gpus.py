@@ -81,7 +81,7 @@ def test_the_energy_of_gpus_is_that_of_the_driven_ones_each_once(run):
     case = case_of(ranks=2)
     case = run.proven(case.on(placement=replace(case.placement, device="cuda")), repeats=1)
 
-    def joules(*ranks: tuple[str, list[tuple[str, float | None]]]) -> float | None:
+    def joules(*ranks):
         reported = [(host, [{"uuid": uuid, "joules": used} for uuid, used in gpus]) for host, gpus in ranks]
         run.changed(case, during("native", *reported), [0])
         row = run.only()

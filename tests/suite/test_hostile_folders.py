@@ -52,7 +52,7 @@ def one_of(run: Path, name: str) -> Path | None:
 
 @pytest.mark.parametrize("kind", ["training", "comm"])
 @pytest.mark.parametrize("name", FILES)
-def test_reading_a_run_with_a_hostile_file(kind: str, name: str, tmp_path: Path) -> None:
+def test_reading_a_run_with_a_hostile_file(kind, name, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(RUNS / kind, run)
     if name == "networks" and kind == "training":
@@ -87,7 +87,7 @@ VALUES = (None, [], {}, "x", -1, 0, 1e300, 10**30, 10**400, True, "", [[]], {"a"
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_reading_a_run_with_a_hostile_value(seed: int, tmp_path: Path) -> None:
+def test_reading_a_run_with_a_hostile_value(seed, tmp_path):
     chance = random.Random(seed)
     source = chance.choice(sorted(RUNS.glob("*/**/*.json")))
     content = json.loads(source.read_text())
@@ -106,7 +106,7 @@ def test_reading_a_run_with_a_hostile_value(seed: int, tmp_path: Path) -> None:
     ends_well("report", tmp_path / "run", "--json", named=str(place))
 
 
-def test_a_host_of_a_record_cannot_leave_the_folder(tmp_path: Path) -> None:
+def test_a_host_of_a_record_cannot_leave_the_folder(tmp_path):
     """collect writes hosts and proofs by the names that a folder gives them."""
     for name, key in (("hosts", "host"), ("proofs", "key")):
         run = tmp_path / name
@@ -140,7 +140,7 @@ def keys(kind: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in ("training", "comm") for key in keys(kind)])
-def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind: str, key: str, tmp_path: Path) -> None:
+def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind, key, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(RUNS / kind, run)
     for path in run.rglob("*.json"):
@@ -163,14 +163,14 @@ def test_no_code_of_a_file_reaches_a_terminal_a_page_or_a_table(kind: str, key: 
 
 
 @pytest.mark.parametrize("short", ["\\r", "\\b", "\\f"])
-def test_what_json_has_a_short_word_for_is_a_code_too(short: str, tmp_path: Path) -> None:
+def test_what_json_has_a_short_word_for_is_a_code_too(short, tmp_path):
     run = shutil.copytree(RUNS / "training", tmp_path / "run")
     (path,) = (run / "hosts").glob("*.json")
     path.write_text(re.sub(r'"cpu": "[^"]*"', lambda _: f'"cpu": "GOOD{short}EVIL"', path.read_text()))
     assert [host.machine.cpu for host in RunFolder.open(run).hosts().values()] == ["GOODEVIL"]
 
 
-def test_a_number_that_no_division_takes_is_one_message(tmp_path: Path) -> None:
+def test_a_number_that_no_division_takes_is_one_message(tmp_path):
     run = shutil.copytree(RUNS / "training", tmp_path / "run")
     (path,) = (run / "hosts").glob("*.json")
     path.write_text(re.sub(r'"memory_bytes": \d+', f'"memory_bytes": {10**400}', path.read_text()))
@@ -178,7 +178,7 @@ def test_a_number_that_no_division_takes_is_one_message(tmp_path: Path) -> None:
         RunFolder.open(run).hosts()
 
 
-def test_no_code_of_a_plan_reaches_a_page(tmp_path: Path) -> None:
+def test_no_code_of_a_plan_reaches_a_page(tmp_path):
     run = shutil.copytree(RUNS / "training", tmp_path / "run")
     plan = run / "plan.toml"
     plan.write_text(f"title = {json.dumps(CODES)}\n# {CODES}\n{plan.read_text()}")
@@ -188,7 +188,7 @@ def test_no_code_of_a_plan_reaches_a_page(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     (folder / "tiny.toml").write_text(PLAN)
     command = ("run", folder / "tiny.toml", "--no-proofs", "-o")
@@ -197,7 +197,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("name", ["run.json", "cases.json", "plan.toml", "hosts", "bundles", "attempts", "records"])
-def test_resuming_a_run_with_a_hostile_file(measured: SimpleNamespace, name: str, tmp_path: Path) -> None:
+def test_resuming_a_run_with_a_hostile_file(measured, name, tmp_path):
     files = [Path(name)] if "." in name else sorted(measured.run.glob(f"{name}/**/*.*"))[:1]
     for wrong in WRONG[:1] if name == "records" else WRONG:
         run = tmp_path / str(WRONG.index(wrong))
@@ -208,7 +208,7 @@ def test_resuming_a_run_with_a_hostile_file(measured: SimpleNamespace, name: str
 
 
 @pytest.fixture
-def unmeasured(measured: SimpleNamespace, tmp_path: Path) -> Path:
+def unmeasured(measured, tmp_path):
     """The same run without its record: it is measured again."""
     run = shutil.copytree(measured.run, tmp_path / "run")
     for record in (run / "records").iterdir():
@@ -216,7 +216,7 @@ def unmeasured(measured: SimpleNamespace, tmp_path: Path) -> Path:
     return Path(run)
 
 
-def test_byte_code_that_came_with_a_run_is_not_run(measured: SimpleNamespace, unmeasured: Path, tmp_path: Path) -> None:
+def test_byte_code_that_came_with_a_run_is_not_run(measured, unmeasured, tmp_path):
     """Whatever its date, Python would take it for the module's: it stands beside the very code that is checked."""
     worker = unmeasured / "bundles" / "reference" / "suite" / "worker"
     evil = tmp_path / "clock.py"
@@ -253,7 +253,7 @@ def test_a_run_is_not_measured_through_links(measured, unmeasured, tmp_path, pla
 
 
 @pytest.mark.parametrize("place", ["attempts/*/job.json", "attempts/*/rank-0.log", "bundles/*/bundle.json"])
-def test_a_run_is_measured_again_beside_pipes(measured: SimpleNamespace, unmeasured: Path, place: str) -> None:
+def test_a_run_is_measured_again_beside_pipes(measured, unmeasured, place):
     """Whoever opens one waits for ever."""
     (pipe,) = unmeasured.glob(place)
     pipe.unlink()
@@ -264,7 +264,7 @@ def test_a_run_is_measured_again_beside_pipes(measured: SimpleNamespace, unmeasu
 @pytest.mark.parametrize(
     ("command", "place"), [("report", "report"), ("report", "report/assets"), ("export", "export")]
 )
-def test_what_is_written_into_a_run_stays_in_it(tmp_path: Path, command: str, place: str) -> None:
+def test_what_is_written_into_a_run_stays_in_it(tmp_path, command, place):
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     shutil.copytree(RUNS / "training", run)
     elsewhere.mkdir()
@@ -276,7 +276,7 @@ def test_what_is_written_into_a_run_stays_in_it(tmp_path: Path, command: str, pl
     assert "is a link" not in ends_well(*words, "-o", elsewhere), "who names it means it"
 
 
-def test_resuming_communication_with_a_hostile_file(measured: SimpleNamespace, tmp_path: Path) -> None:
+def test_resuming_communication_with_a_hostile_file(measured, tmp_path):
     """A run of another kind, and one of an older format."""
     for run in (measured.run, RUNS / "comm"):
         shutil.copytree(run, tmp_path / run.name)

@@ -6,7 +6,6 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from tests.reports.made_comm import collective
 from tests.reports.made_run import MadeRun, case_of
 from tests.suite.test_display import ONE, entry, proof, record
 
-Run = Callable[..., SimpleNamespace]
 CODES = "\x1b]0;title\x07\x1b[2J\u202e"
 NAME = f"{CODES}name"
 OF_RICH = re.compile(r"\x1b\[(\?25[lh]|1A|2K)|\r")  # hides the cursor, goes up, clears a line
@@ -40,7 +38,7 @@ def clean(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_word_stays_one_word_of_a_shell_and_a_path_is_no_option(name: str) -> None:
+def test_a_word_stays_one_word_of_a_shell_and_a_path_is_no_option(name):
     first, word, path = shlex.split(command_line("ls", name, Path(name)))
     assert (first, word, Path(path)) == ("ls", name, Path(name))
     assert not path.startswith("-")
@@ -68,7 +66,7 @@ def test_the_next_command_names_the_run(name, tmp_path, monkeypatch, capsys):
         assert not run.startswith("-")
 
 
-def test_commands_that_a_message_names_quote_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_that_a_message_names_quote_their_folders(tmp_path, capsys):
     place = tmp_path / "mine; id"
     app.new_adapter("lumen", place)
     assert f"  cd '{place}/stagebench-lumen'\n" in capsys.readouterr().out
@@ -78,7 +76,7 @@ def test_commands_that_a_message_names_quote_their_folders(tmp_path: Path, capsy
         compare(MeasuredRun.read(place / "a"), MeasuredRun.read(place / "b"), 0.03)
 
 
-def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys):
     path = Path('/data/a "set"\\ of\nmine')
     data._say_how_to_use(path, path)
     assert tomllib.loads(capsys.readouterr().out.removeprefix("in a plan: ")) == {"data": str(path)}
@@ -88,7 +86,7 @@ def test_what_data_commands_print_is_a_value_of_a_plan_and_has_no_codes(capsys: 
     clean(capsys.readouterr().out)
 
 
-def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: Path) -> None:
+def test_data_check_names_files_without_their_codes(stagebench, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         Image.linear_gradient("L").save(tmp_path / folder / "good.png")
@@ -98,7 +96,7 @@ def test_data_check_names_files_without_their_codes(stagebench: Run, tmp_path: P
     clean(told.out)
 
 
-def test_layers_of_a_file_are_printed_without_codes(stagebench: Run, tmp_path: Path) -> None:
+def test_layers_of_a_file_are_printed_without_codes(stagebench, tmp_path):
     layer = {"layer": NAME, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4_000_000}
     (tmp_path / "layers.json").write_text(json.dumps([layer]))
     options = ("--set", f"layers={tmp_path}/layers.json", "--batch", "8", "--alpha", "1e-3", "--beta", "1e-9")

@@ -37,7 +37,7 @@ def shown(source: str) -> str:
 
 
 @pytest.mark.parametrize("given", HOSTILE)
-def test_it_reads_as_it_was_given(given: str) -> None:
+def test_it_reads_as_it_was_given(given):
     for source in (markdown_text(given), markdown_code(given)):
         assert shown(source) == given
         assert not MARKUP & {token.type for token in inline(source)}
@@ -46,7 +46,7 @@ def test_it_reads_as_it_was_given(given: str) -> None:
     assert [shown(cell) for cell in cells] == ["one", "two", "three", given, "x", given]
 
 
-def test_it_is_one_line_without_codes_and_homes_in_a_fence_longer_than_what_it_holds() -> None:
+def test_it_is_one_line_without_codes_and_homes_in_a_fence_longer_than_what_it_holds():
     for line in (markdown_text, markdown_code):
         assert line("a\n\n# b\u2028c\x1b]0;x\x07 /home/ada/x").strip("`").replace("\\", "") == "a  # b c ~/x"
     assert markdown_code("results/a_b") == "`results/a_b`"

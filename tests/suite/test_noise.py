@@ -25,7 +25,7 @@ def use(own_cpu_s: float | None, steal_cpu_s: float = 0.0) -> HostUse:
     return HostUse(seconds=10.0, cores=2, **cpu)
 
 
-def test_the_noisiest_host_and_rank_and_the_slowest_gpu_count() -> None:
+def test_the_noisiest_host_and_rank_and_the_slowest_gpu_count():
     found = noise_of(record(rank(0, use(14.0, 1.0), 0.1, 0.1), rank(1, use(11.0, 4.0), 0.1, 0.3, 0.2)))
     assert found.busy_share == pytest.approx(0.2)
     assert found.steal_share == pytest.approx(0.2)
@@ -38,7 +38,7 @@ def test_the_noisiest_host_and_rank_and_the_slowest_gpu_count() -> None:
     assert noise_of(record(quiet, used)).set_aside_share == pytest.approx(0.25)
 
 
-def test_a_training_is_as_noisy_as_all_of_its_epochs() -> None:
+def test_a_training_is_as_noisy_as_all_of_its_epochs():
     clocked = use(11.0)._replace(clock_hz=3e9)
     several = (
         Rank(rank=number, noise=noise)
@@ -64,7 +64,7 @@ def slow_throughout(*host_s: tuple[str, str, float, float]) -> list[bool]:
     return [beside_run(noise_of(one), several, best).disturbed for one, several in pairs]
 
 
-def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host() -> None:
+def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host():
     """As where the host's clock was halved: beside its own best it always took the same time."""
     assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python", 0.20, 0.21)) == [False, True]
     assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python", 0.12, 0.12)) == [False, False]
@@ -72,7 +72,7 @@ def test_a_process_that_is_slow_throughout_is_held_against_the_best_of_its_host(
     assert slow_throughout(("a", "/python", 0.10, 0.11), ("a", "/python3.6", 0.20, 0.21)) == [False, False]
 
 
-def test_what_nobody_could_tell_is_none() -> None:
+def test_what_nobody_could_tell_is_none():
     assert noise_of(record(Rank(rank=0))) == Noise(None, None, None)
     assert noise_of(record(rank(0, None))) == Noise(None, None, None)
     assert noise_of(record(rank(0, use(None), 0.1))).busy_share is None

@@ -1,14 +1,10 @@
 """What a case's optimiser is set to, and which proof belongs to it."""
 
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from suite.contracts.case import Case, optimiser_settings, rate_of_proof
 from suite.errors import RequestError
-from suite.plan import Resolved, load, resolve
+from suite.plan import load, resolve
 from suite.processes.jobs import optimiser
 from suite.proofs.wanted import Wanted, cases_to_verify
 from suite.results.records import CaseEntry
@@ -19,7 +15,7 @@ PLAN = 'name = "x"\n[[cases]]\nadapter = ["alpha", "gamma"]\nstrategy = "single"
 WORKLOADS = by_name()
 
 
-def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule() -> None:
+def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule():
     found = optimiser_settings("sgd", WORKLOADS["resnet50"], 512)
     assert found == {"optimiser": "sgd", "lr": pytest.approx(0.2), "momentum": 0.9, "weight_decay": 1e-4}
     assert optimiser_settings("sgd", WORKLOADS["resnet50"], 512, lr=0.5)["lr"] == 0.5
@@ -31,7 +27,7 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
 
-    def rule(name: str) -> object:
+    def rule(name):
         return optimiser(Case("a", "single", "alexnet", **optimiser_settings(name, WORKLOADS["alexnet"], 128)))
 
     assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
@@ -39,8 +35,8 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
 
 
 @pytest.fixture
-def cases(gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path]) -> Callable[[str], list[Resolved]]:
-    def resolved(text: str) -> list[Resolved]:
+def cases(gamma, toys, plan_file):
+    def resolved(text):
         from suite.plugins import adapters
 
         return resolve(load(plan_file(PLAN + text)), adapters(), toys.launchers, toys.workloads)
@@ -64,12 +60,12 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
     assert {r.case.lr for r in cases('optimiser = "adam"\nbatch = [8, 64]\n')} == {1e-3}
 
 
-def test_a_misspelt_optimiser_is_told(cases: Callable[[str], list[Resolved]]) -> None:
+def test_a_misspelt_optimiser_is_told(cases):
     with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam"):
         cases('optimiser = "adm"\n')
 
 
-def test_adam_is_proven_at_its_own_rate(gamma: object) -> None:
+def test_adam_is_proven_at_its_own_rate(gamma):
     assert [
         rate_of_proof(Case("a", "s", name, optimiser="adam"), WORKLOADS[name]) for name in ("alexnet", "resnet50")
     ] == [

@@ -2,7 +2,6 @@
 
 import socket
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ def on(*hosts: str) -> list[RankReport]:
         (Placement(ranks_per_node=3), "aaa"),
     ],
 )
-def test_ranks_where_they_belong(placement: Placement, hosts: Any) -> None:
+def test_ranks_where_they_belong(placement, hosts):
     assert hosts_problem(placement, on(*hosts)) is None
 
 
@@ -66,11 +65,11 @@ def test_ranks_where_they_belong(placement: Placement, hosts: Any) -> None:
         (TWO, ("b.cluster", "b.cluster", "z", "z"), "started ranks 0, 1 on b.cluster; ranks 2, 3 on z;"),
     ],
 )
-def test_ranks_elsewhere_are_told_with_their_hosts(placement: Placement, hosts: str, words: str) -> None:
+def test_ranks_elsewhere_are_told_with_their_hosts(placement, hosts, words):
     assert words in str(hosts_problem(placement, on(*hosts)))
 
 
-def test_a_launcher_may_number_the_nodes_as_it_likes_and_never_deal_out_the_ranks() -> None:
+def test_a_launcher_may_number_the_nodes_as_it_likes_and_never_deal_out_the_ranks():
     assert hosts_problem(TWO, on(*"bbaa"), in_order=False) is None
     assert "ranks 0, 2 on b" in str(hosts_problem(TWO, on(*"baba"), in_order=False))
 
@@ -86,7 +85,7 @@ def test_a_launcher_may_number_the_nodes_as_it_likes_and_never_deal_out_the_rank
     ],
 )
 def test_ranks_on_this_machine_where_another_was_asked_for_are_found_out(monkeypatch, asked, address, own_kernel, fits):
-    def known(host: str) -> str:
+    def known(host):
         if address is None:
             raise OSError("unknown")
         return address
@@ -102,7 +101,7 @@ def sending(host: str, eth: int, lo: int = 0, steps: int = 10) -> RankReport:
     return RankReport(0, host, {"eth0": eth, "lo": lo}, steps)
 
 
-def test_a_host_that_sent_too_little_is_named_where_that_can_be_told() -> None:
+def test_a_host_that_sent_too_little_is_named_where_that_can_be_told():
     words = transport_problem([sending("a", 5_000_000), sending("b", 20_000, lo=10**9)], 400_000.0, 1 / 64)
     assert words is not None
     assert words.startswith("gradients of 0.4 MB were exchanged in 10 steps between hosts, but the busiest interface")
@@ -114,7 +113,7 @@ def test_a_host_that_sent_too_little_is_named_where_that_can_be_told() -> None:
     assert busiest([RankReport(0, "a", {"lo": 7}, 10)]) == {}
 
 
-def test_the_steps_of_exchanging_passes_and_trainings_count_and_the_bytes_of_comm() -> None:
+def test_the_steps_of_exchanging_passes_and_trainings_count_and_the_bytes_of_comm():
     passes = ("native", "staged", "compute_only", "comm_only", "io_only")
     sent = [
         hello(rank=3),
@@ -132,8 +131,8 @@ def test_the_steps_of_exchanging_passes_and_trainings_count_and_the_bytes_of_com
     assert RankReport.of(0, [hello(), *rows]).moved == 2000
 
 
-def test_messages_that_were_timed_must_have_left_some_host() -> None:
-    def moved(host: str, sent: int) -> RankReport:
+def test_messages_that_were_timed_must_have_left_some_host():
+    def moved(host, sent):
         return RankReport(0, host, {"eth0": sent}, 0, 6_400_000.0)
 
     assert transport_problem([moved("a", 0), moved("b", 100_000)], 400_000.0, 1.0) is None, "a broadcast has one sender"
@@ -147,7 +146,7 @@ def having(*cores: list[int], host_cores: int) -> list[RankReport]:
     return [RankReport(rank, "a", {}, 0, cores=tuple(each), host_cores=host_cores) for rank, each in enumerate(cores)]
 
 
-def test_a_rank_with_fewer_cores_than_threads_is_named() -> None:
+def test_a_rank_with_fewer_cores_than_threads_is_named():
     four = replace(TWO, threads=2, devices=2)
     assert binding_problem(four, having([0, 1, 2, 3], [4, 5, 6, 7], host_cores=8)) is None
     assert binding_problem(four, having([], [], host_cores=8)) is None, "who cannot tell is not judged"
@@ -156,8 +155,8 @@ def test_a_rank_with_fewer_cores_than_threads_is_named() -> None:
     assert binding_problem(four, having([0], [0], host_cores=1)) is None, "this host has no more"
 
 
-def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named() -> None:
-    def bound(*cores: list[int], host_cores: int = 4) -> list[RankReport]:
+def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named():
+    def bound(*cores, host_cores=4):
         sent = [messages.Joined(0, 1, "none", {}, 1, {}, cores=each) for each in cores]
         found = [RankReport.of(rank, [hello(cores=[0, 1, 2, 3]), one]) for rank, one in enumerate(sent)]
         return [replace(each, host_cores=host_cores) for each in found]
@@ -170,14 +169,14 @@ def test_ranks_on_the_same_cores_of_a_host_that_has_more_are_named() -> None:
 
 
 @pytest.mark.parametrize("here", [2, 64])
-def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch: pytest.MonkeyPatch, here: int) -> None:
+def test_cores_are_those_of_the_rank_s_host_not_of_this_machine(monkeypatch, here):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(here)))
     sixteen, eight = replace(TWO, threads=16), list(range(8))
     assert binding_problem(sixteen, having(eight, host_cores=8)) is None
     assert "rank 0 may use 8 cores" in str(binding_problem(sixteen, having(eight, host_cores=32)))
 
 
-def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     four = Placement(threads=4)
     rank = RankReport(0, socket.gethostname(), {}, 0, boot=boot(), cores=(0, 1), host_cores=64)
@@ -186,7 +185,7 @@ def test_a_cpuset_of_this_process_is_no_launcher_s_doing(monkeypatch: pytest.Mon
     assert "of the 64 of" in str(binding_problem(four, [replace(rank, host="another")]))
 
 
-def test_ranks_with_other_cores_threads_or_gpus_than_asked_for_are_named() -> None:
+def test_ranks_with_other_cores_threads_or_gpus_than_asked_for_are_named():
     given = {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "1"}
     ranks = [RankReport(rank, "a", {}, 0, threads=seen) for rank, seen in enumerate([given, {"OMP_NUM_THREADS": "4"}])]
     assert threads_problem(TWO, ranks[:1], given) is None
@@ -204,7 +203,7 @@ def test_ranks_with_other_cores_threads_or_gpus_than_asked_for_are_named() -> No
     assert RankReport.of(0, sent).device_ids == ("GPU-a",)
 
 
-def test_a_record_tells_which_interface_carried_how_much() -> None:
+def test_a_record_tells_which_interface_carried_how_much():
     ranks = [
         Rank(rank=rank, hello=hello(host=host), wire={"eth0": messages.Traffic(1, sent)})
         for rank, (host, sent) in enumerate([("a", 5), ("a", 6), ("b", 7)])

@@ -19,7 +19,7 @@ from tests.support.errors import raising
 
 
 @pytest.mark.parametrize("below", ["", "run", "a/run"])
-def test_a_file_is_no_place_for_a_run(tmp_path: Path, below: str) -> None:
+def test_a_file_is_no_place_for_a_run(tmp_path, below):
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / below
     with pytest.raises(RequestError, match="run folder"), held(place):
@@ -29,12 +29,12 @@ def test_a_file_is_no_place_for_a_run(tmp_path: Path, below: str) -> None:
 
 
 @pytest.mark.parametrize("place", [Path("/proc/x"), Path("x" * 300)])
-def test_neither_is_a_place_that_the_system_refuses(tmp_path: Path, place: Path) -> None:
+def test_neither_is_a_place_that_the_system_refuses(tmp_path, place):
     with pytest.raises(RequestError, match="run folder"), held(tmp_path / place):
         pass
 
 
-def test_an_attempt_that_cannot_have_its_folder_is_a_store_error(tmp_path: Path) -> None:
+def test_an_attempt_that_cannot_have_its_folder_is_a_store_error(tmp_path):
     folder = RunFolder(tmp_path / "run").begin(About(), "plan")
     (folder.path / "attempts").rmdir()
     (folder.path / "attempts").write_text("")
@@ -43,7 +43,7 @@ def test_an_attempt_that_cannot_have_its_folder_is_a_store_error(tmp_path: Path)
 
 
 @pytest.mark.parametrize("place", ["/proc/x", __file__])
-def test_an_unusable_cache_names_its_variable(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_an_unusable_cache_names_its_variable(monkeypatch, place):
     monkeypatch.setenv("STAGEBENCH_CACHE", place)
     with pytest.raises(RequestError, match=rf"{place}/proofs cannot be made: .*; set STAGEBENCH_CACHE to"):
         cache_folder("proofs")
@@ -72,15 +72,15 @@ def test_a_user_whom_nothing_knows_has_a_folder_for_temporary_files(monkeypatch,
 
 
 def test_a_machine_without_a_place_for_temporary_files_and_an_unknown_home_say_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
     with pytest.raises(Unavailable, match="TMPDIR"), scratch():
         pass
     assert expanded("~no-such-user/set.npz") == Path("~no-such-user/set.npz")
 
 
-def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path: Path) -> None:
+def test_a_file_is_not_written_through_what_stands_in_its_way(tmp_path):
     path, other = tmp_path / "x.json", tmp_path / "other"
     beside = tmp_path / f"x.json.{os.getpid()}.partial"
     other.write_text("mine")
@@ -103,7 +103,7 @@ with held(Path(sys.argv[1])):
 
 @pytest.mark.parametrize("refused", [errno.ENOLCK, errno.ENOSYS])
 def test_a_file_system_without_locks_is_refused_by_name(tmp_path, monkeypatch, refused):
-    def flock(*_: object) -> None:
+    def flock(*_):
         raise OSError(refused, os.strerror(refused))
 
     monkeypatch.setattr(fcntl, "flock", flock)
@@ -111,7 +111,7 @@ def test_a_file_system_without_locks_is_refused_by_name(tmp_path, monkeypatch, r
         pass
 
 
-def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+def test_a_second_session_is_refused_and_told_who_holds_the_folder(tmp_path):
     place = tmp_path / "run"
     command = [sys.executable, "-c", HOLD, str(place)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

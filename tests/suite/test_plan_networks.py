@@ -2,9 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -34,10 +31,10 @@ workload = ["alexnet", "{}"]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[str, str], Path]:
+def file(tmp_path):
     """A file of that name and text."""
 
-    def make(name: str, text: str) -> Path:
+    def make(name, text):
         (tmp_path / name).write_text(text)
         return tmp_path / name
 
@@ -48,7 +45,7 @@ def graph_text(**changes: object) -> str:
     return json.dumps({**by_name()["mnist_small"].graph().to_dict(), "name": "mine", **changes})
 
 
-def test_a_python_file_s_network_is_a_workload(file: Callable) -> None:
+def test_a_python_file_s_network_is_a_workload(file):
     workload = read(file("mine.py", PYTHON + "\nproof_batch = 16\n"))
     assert (workload.name, workload.graph().classes, workload.proof_batch) == ("mine", 10, 16)
     assert (workload.dataset, workload.proof_lr) == ("digits", 0.001)
@@ -56,7 +53,7 @@ def test_a_python_file_s_network_is_a_workload(file: Callable) -> None:
     assert read(file("mine.py", PYTHON + "\ngraph, network = network().graph, None\n")).name == "mine"
 
 
-def test_a_json_file_is_a_graph(file: Callable) -> None:
+def test_a_json_file_is_a_graph(file):
     workload = read(file("mine.json", graph_text()))
     assert workload.name == "mine"
     assert workload.graph().parameter_count == by_name()["mnist_small"].graph().parameter_count
@@ -86,7 +83,7 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.json", graph_text(heads=[{"layer": "nobody", "weight": 1}]), "a.json: heads[0]: a head reads 'nobody'"),
     ],
 )
-def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, text: str, problem: str) -> None:
+def test_what_is_wrong_names_the_file_and_the_place(file, name, text, problem):
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
@@ -94,7 +91,7 @@ def test_what_is_wrong_names_the_file_and_the_place(file: Callable, name: str, t
     assert re.search(remedy, str(caught.value))
 
 
-def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path):
     with raising(RequestError, "nets/a.py"):
         read(tmp_path / "nets" / "a.py")
     (tmp_path / "folder.py").mkdir()
@@ -102,7 +99,7 @@ def test_a_file_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path) -> 
         read(tmp_path / "folder.py")
 
 
-def test_a_plan_and_its_scale_name_it_by_its_path_from_the_plan_s_folder(toys: SimpleNamespace, file: Callable) -> None:
+def test_a_plan_and_its_scale_name_it_by_its_path_from_the_plan_s_folder(toys, file):
     file("mine.py", PYTHON)
     plan = registered(load(file("plan.toml", PLAN.format("./mine.py"))))
     assert plan.networks == ("mine",)
@@ -119,9 +116,7 @@ def test_a_plan_and_its_scale_name_it_by_its_path_from_the_plan_s_folder(toys: S
     assert [each.case.workload for each in found] == ["alexnet"]
 
 
-def test_a_broken_file_is_a_problem_of_the_plan_at_its_line_the_only_one_where_it_is_alone(
-    toys: SimpleNamespace, file: Callable
-) -> None:
+def test_a_broken_file_is_a_problem_of_the_plan_at_its_line_the_only_one_where_it_is_alone(toys, file):
     file("mine.py", "graph = 5\n")
     plan = registered(load(file("plan.toml", PLAN.format("mine.py").replace("alexnet", "alexnt"))))
     with pytest.raises(RequestError) as caught:
@@ -140,7 +135,7 @@ def test_a_broken_file_is_a_problem_of_the_plan_at_its_line_the_only_one_where_i
     )
 
 
-def test_a_name_that_is_taken_is_refused(toys: SimpleNamespace, file: Callable) -> None:
+def test_a_name_that_is_taken_is_refused(toys, file):
     register(file("one.py", PYTHON))
     register(file("one.py", PYTHON))  # the same again
     with raising(RequestError, "two.json", "mine"):

@@ -1,10 +1,5 @@
 """A plan from the command line's options alone."""
 
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from suite.errors import RequestError
@@ -13,21 +8,20 @@ from suite.plan.options import plan_of
 from suite.plugins import adapters, launchers, workloads
 
 ALPHA = {"adapter": "alpha", "workload": "mnist_small"}
-Described = Callable[..., list[Any]]
 
 
 @pytest.fixture
-def described(toys: SimpleNamespace) -> Described:
+def described(toys):
     """What the options come to."""
 
-    def make(knobs: dict[str, Any] | None = None, overrides: dict[str, Any] | None = None, **asked: str) -> list[Any]:
+    def make(knobs=None, overrides=None, **asked):
         plan = plan_of(asked, knobs or {}, toys.adapters, overrides)
         return resolve(plan, toys.adapters, toys.launchers, toys.workloads)
 
     return make
 
 
-def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
+def test_options_are_swept_as_a_block_s_lists(described):
     found = described(**ALPHA, batch="8,16", threads="1, 2", tuning="tuned")
     assert [(each.case.batch, each.case.placement.threads, each.case.tuning) for each in found] == [
         (8, 1, "tuned"),
@@ -48,9 +42,7 @@ def test_options_are_swept_as_a_block_s_lists(described: Described) -> None:
         ({"precision": "bfloat16"}, {("pytorch", "bfloat16"), ("reference", "bfloat16")}),
     ],
 )
-def test_an_adapter_without_float32_takes_its_own_precision(
-    options: dict[str, str], expected: set[tuple[str, str]]
-) -> None:
+def test_an_adapter_without_float32_takes_its_own_precision(options, expected):
     plan = plan_of({"adapter": "pytorch,reference", "workload": "mnist_small", **options}, {}, adapters())
     cases = resolve(plan, adapters(), launchers(), workloads())
     assert {(each.case.adapter, each.case.precision) for each in cases} == expected
@@ -83,21 +75,21 @@ def test_each_adapter_takes_its_first_strategy_that_fits(described, placement, e
     assert {(case.adapter, case.strategy, case.placement.ranks, case.placement.devices) for case in found} == expected
 
 
-def test_a_knob_goes_to_those_that_have_it(described: Described) -> None:
+def test_a_knob_goes_to_those_that_have_it(described):
     found = described({"overlap": "none"}, adapter="alpha,beta", workload="mnist_small", ranks="2")
     assert [each.case.knobs.get("overlap") for each in found] == [None, "none"]
     found = described({"bucket": [1, 2]}, **ALPHA)
     assert [each.case.knobs["bucket"] for each in found] == [1, 2]
 
 
-def test_a_knob_of_some_strategies_goes_to_their_blocks() -> None:
+def test_a_knob_of_some_strategies_goes_to_their_blocks():
     asked = {"adapter": "mxnet", "workload": "mnist_small", "ranks": "1,2"}
     plan = plan_of(asked, {"servers": [2]}, adapters())
     found = [(each.block.strategy, dict(each.block.knobs)) for each in plan.blocks]
     assert found == [(["single"], {}), (["dist_sync"], {"servers": [2]})]
 
 
-def test_sampling_below_the_full_one_is_marked(described: Described) -> None:
+def test_sampling_below_the_full_one_is_marked(described):
     (case,) = (each.case for each in described(**ALPHA, steps="5", seconds="0.5", processes="2"))
     assert (case.sampling.steps, case.sampling.seconds, case.sampling.processes) == (5, 0.5, 2)
     assert case.sampling.quick
@@ -113,7 +105,7 @@ def test_sampling_below_the_full_one_is_marked(described: Described) -> None:
         {"strategy": "ddp,free", "ranks": "2", "seed": "7"},
     ],
 )
-def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: Path, asked: dict[str, str]) -> None:
+def test_its_text_is_a_plan_of_the_same_cases(toys, tmp_path, asked):
     plan = plan_of({**ALPHA, **asked, "steps": "5"}, {"bucket": 3}, toys.adapters, {"sampling.warmup_limit": 0.5})
     again = parse(plan.text, tmp_path / "plan.toml")
     ids = [
@@ -123,7 +115,7 @@ def test_its_text_is_a_plan_of_the_same_cases(toys: SimpleNamespace, tmp_path: P
     assert (again.name, again.title) == (plan.name, plan.title)
 
 
-def test_several_nodes_are_several_ranks_and_a_plan_is_called_as_its_values(toys: SimpleNamespace) -> None:
+def test_several_nodes_are_several_ranks_and_a_plan_is_called_as_its_values(toys):
     plan = plan_of({**ALPHA, "ranks": "1,2", "batch": "4"}, {}, toys.adapters)
     assert (plan.name, plan.title) == ("alpha-mnist_small", "alpha; mnist_small; batch 4; ranks 1, 2")
     assert plan_of({}, {}, toys.adapters).name == "options"
@@ -136,7 +128,7 @@ def test_several_nodes_are_several_ranks_and_a_plan_is_called_as_its_values(toys
     assert blocks == [(["single"], [1], [1]), (["ddp"], [1], [2]), (["ddp"], [2], [1, 2])]
 
 
-def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_written_whole(toys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
     asked = {"adapter": "alpha", "workload": "nets/mine.py,alexnet", "data": "pictures,digits"}
@@ -165,7 +157,7 @@ def test_paths_are_written_whole(toys: SimpleNamespace, tmp_path: Path, monkeypa
         ({"nodes": "2", "ranks": "1"}, "--nodes: nodes = 2, but the launcher 'local' knows only this machine"),
     ],
 )
-def test_what_is_wrong_names_the_option(described: Described, asked: dict[str, str], problem: str) -> None:
+def test_what_is_wrong_names_the_option(described, asked, problem):
     options = {**ALPHA, **asked}
     if "nodes" in asked:
         options["strategy"] = "mirror"  # it has no launcher for several nodes
@@ -174,12 +166,12 @@ def test_what_is_wrong_names_the_option(described: Described, asked: dict[str, s
     assert problem in str(caught.value)
 
 
-def test_a_knob_that_nobody_has_names_its_option(described: Described) -> None:
+def test_a_knob_that_nobody_has_names_its_option(described):
     with pytest.raises(RequestError, match=r"--knob buckt: unknown knob 'buckt' for alpha; did you mean 'bucket'\?"):
         described({"buckt": 1}, **ALPHA)
 
 
 @pytest.mark.parametrize("missing", ["adapter", "workload"])
-def test_what_must_be_named_is_asked_for(described: Described, missing: str) -> None:
+def test_what_must_be_named_is_asked_for(described, missing):
     with pytest.raises(RequestError, match=f"the options: this block names no {missing}; known: "):
         described(**{key: value for key, value in ALPHA.items() if key != missing})

@@ -1,14 +1,11 @@
 """`--set KEY=VALUE`: another value than the plan's, kept with the plan."""
 
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from suite.errors import RequestError
-from suite.plan import Plan, load, resolve
+from suite.plan import load, resolve
 from suite.plan.overrides import is_path, overrides_from, without_table
 from suite.plan.read import differences
 
@@ -47,10 +44,10 @@ steps = 3
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Callable[..., Plan]:
+def plan(tmp_path):
     """The plan above with `--set` options."""
 
-    def make(*options: str, scale: str | None = None, text: str = PLAN) -> Plan:
+    def make(*options, scale=None, text=PLAN):
         file = tmp_path / "plan.toml"
         file.write_text(text)
         return load(file, scale, overrides_from(options))
@@ -59,10 +56,10 @@ def plan(tmp_path: Path) -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def cases(toys: SimpleNamespace) -> Callable[[Plan], list]:
+def cases(toys):
     """Its cases, none refused."""
 
-    def make(plan: Plan) -> list:
+    def make(plan):
         return [found.case for found in resolve(plan, toys.adapters, toys.launchers, toys.workloads)]
 
     return make
@@ -86,22 +83,22 @@ def cases(toys: SimpleNamespace) -> Callable[[Plan], list]:
         ("seed={a = 1}", "seed", {"a": 1}),
     ],
 )
-def test_an_option_is_a_key_and_a_value_of_toml_or_a_word(option: str, key: str, value: object) -> None:
+def test_an_option_is_a_key_and_a_value_of_toml_or_a_word(option, key, value):
     assert overrides_from([option]) == {key: value}
 
 
 @pytest.mark.parametrize("value", ["{ a = 1 }", "1979-05-27"])
-def test_a_value_of_another_kind_is_refused_at_its_option(toys: SimpleNamespace, plan: Callable, value: str) -> None:
+def test_a_value_of_another_kind_is_refused_at_its_option(toys, plan, value):
     with pytest.raises(RequestError, match=f'--set seed="?{value}"?: seed = .*: .*valid integer'):
         resolve(plan(f"seed={value}"), toys.adapters, toys.launchers, toys.workloads)
 
 
 @pytest.mark.parametrize(("workload", "path"), [("net.json", True), ("net.py", True), ("nets/a", True), ("net", False)])
-def test_a_network_s_file_is_told_from_a_name(workload: str, path: bool) -> None:
+def test_a_network_s_file_is_told_from_a_name(workload, path):
     assert is_path(workload) == path
 
 
-def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_start_where_the_person_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
     assert overrides_from(["workload=./mine.py,alexnet", "data=pictures"]) == {
@@ -123,16 +120,14 @@ def test_paths_start_where_the_person_stands(tmp_path: Path, monkeypatch: pytest
         ("scale.tiny=8", "no key 'scale.tiny'", "known: "),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_remedy(option: str, place: str, remedy: str) -> None:
+def test_a_wrong_option_is_refused_with_the_remedy(option, place, remedy):
     with pytest.raises(RequestError) as caught:
         overrides_from([option])
     assert place in str(caught.value)
     assert remedy in str(caught.value)
 
 
-def test_a_key_is_replaced_in_every_block_and_a_knob_where_it_is_named_or_else_everywhere(
-    plan: Callable, cases: Callable
-) -> None:
+def test_a_key_is_replaced_in_every_block_and_a_knob_where_it_is_named_or_else_everywhere(plan, cases):
     assert [case.batch for case in cases(plan())] == [16, 32, 4]
     assert [case.batch for case in cases(plan("batch=8"))] == [8, 8]
     found = cases(plan("batch=[1,2]", "adapter=alpha"))
@@ -141,7 +136,7 @@ def test_a_key_is_replaced_in_every_block_and_a_knob_where_it_is_named_or_else_e
     assert [case.knobs["format"] for case in cases(plan("knobs.format=last", "adapter=alpha"))] == ["last"] * 3
 
 
-def test_sampling_is_replaced_and_less_than_the_full_one_is_marked(plan: Callable, cases: Callable) -> None:
+def test_sampling_is_replaced_and_less_than_the_full_one_is_marked(plan, cases):
     (first, *_) = cases(plan("sampling.steps=5"))
     assert (first.sampling.steps, first.sampling.quick) == (5, True)
     (first, *_) = cases(plan("sampling.steps=60"))
@@ -150,7 +145,7 @@ def test_sampling_is_replaced_and_less_than_the_full_one_is_marked(plan: Callabl
     assert first.sampling.steps == 5
 
 
-def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Callable) -> None:
+def test_an_override_has_the_last_word_over_a_scale(plan, cases):
     (case,) = cases(plan(scale="tiny"))
     assert (case.adapter, case.batch, case.sampling.steps) == ("alpha", 1, 3)
     found = cases(plan("batch=64", "adapter=alpha", "strategy=ddp", "sampling.steps=7", scale="tiny"))
@@ -162,7 +157,7 @@ def test_an_override_has_the_last_word_over_a_scale(plan: Callable, cases: Calla
     assert case.knobs["bucket"] == 9
 
 
-def test_it_is_kept_with_the_plan_and_means_the_same_there(plan: Callable, cases: Callable, tmp_path: Path) -> None:
+def test_it_is_kept_with_the_plan_and_means_the_same_there(plan, cases, tmp_path):
     changed = plan("sampling.steps=5", "batch=[8]", "knobs.bucket=7")
     assert changed.text.startswith(PLAN)
     assert tomllib.loads(changed.text)["overrides"] == {"sampling.steps": 5, "batch": [8], "knobs.bucket": 7}
@@ -174,7 +169,7 @@ def test_it_is_kept_with_the_plan_and_means_the_same_there(plan: Callable, cases
     assert more.text.count("[overrides]") == 1
 
 
-def test_what_is_wrong_names_the_option_or_the_kept_one_s_line(plan: Callable, cases: Callable) -> None:
+def test_what_is_wrong_names_the_option_or_the_kept_one_s_line(plan, cases):
     with pytest.raises(RequestError) as caught:
         cases(plan("batch=[0]", "workload=alexnett", "sampling.steps=none"))
     lines = str(caught.value).splitlines()[1:]
@@ -193,7 +188,7 @@ def test_what_is_wrong_names_the_option_or_the_kept_one_s_line(plan: Callable, c
     assert f"plan.toml:{last}: a plan has no key 'bacth'; did you mean 'batch'?" in lines[1]
 
 
-def test_the_table_is_cut_out_wherever_it_stands_and_differences_are_said_in_words(plan: Callable) -> None:
+def test_the_table_is_cut_out_wherever_it_stands_and_differences_are_said_in_words(plan):
     assert differences(PLAN, PLAN + "# a comment\n") == []
     assert differences(PLAN, "corrected") == []
     assert differences(plan("batch=8").text, PLAN) == ["--set batch=8 there, no --set batch here"]

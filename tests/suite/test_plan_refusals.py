@@ -1,7 +1,6 @@
 import io
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ from suite.plan.read import LARGEST
 from suite.worker.machine import cores
 from tests.support.errors import raising
 
-Write = Callable[[str], Path]
 CORES = cores()
 
 GOOD = """\
@@ -112,7 +110,7 @@ def test_a_slip_is_told_with_line_value_and_remedy(toys, plan_file, old, new, li
     assert remedy in problem
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_text_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "plan.toml"
     path.write_bytes(b"name = '\xff'")
     with raising(RequestError, path):
@@ -127,7 +125,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.M
         load(path)
 
 
-def test_all_problems_come_in_one_message_by_line_and_many_are_counted(toys: SimpleNamespace, plan_file: Write) -> None:
+def test_all_problems_come_in_one_message_by_line_and_many_are_counted(toys, plan_file):
     text = GOOD.replace('"alpha"', '"alhpa"').replace("batch = 8", "batch = 0\nspeed = 3")
     told = refused(toys, plan_file(text + GOOD[GOOD.index("[[cases]]") :].replace("mnist_small", "mnist")))
     lines = [int(line.split(":")[1]) for line in told.splitlines()[1:]]
@@ -139,14 +137,14 @@ def test_all_problems_come_in_one_message_by_line_and_many_are_counted(toys: Sim
     assert len(told.splitlines()) < 60
 
 
-def test_broken_toml_names_its_line(plan_file: Write) -> None:
+def test_broken_toml_names_its_line(plan_file):
     with raising(RequestError, "plan.toml", 2):
         load(plan_file('name = "x"\nbatch = = 3\n'))
     with raising(RequestError, "plan.toml", 3):  # found out at the end of the file
         load(plan_file('name = "x"\nbatch = [\n3'))
 
 
-def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path: Path) -> None:
+def test_a_plan_that_is_not_there_suggests_the_ready_made_ones(tmp_path):
     with pytest.raises(RequestError, match="did you mean 'quick'"):
         load("quik")
     with pytest.raises(RequestError, match="ready-made"):
@@ -185,7 +183,7 @@ def test_a_slip_in_the_defaults_is_told_once_however_many_blocks_have_it(toys, p
 
 
 @pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "[" * 40 + "]" * 40, "{a=" * 300 + "1" + "}" * 300])
-def test_deep_nesting_is_refused(toys: SimpleNamespace, plan_file: Write, nested: str) -> None:
+def test_deep_nesting_is_refused(toys, plan_file, nested):
     told = refused(toys, plan_file(GOOD + f"knobs.bucket = {nested}\n"))
     assert "plan.toml: its lists or tables are nested too deeply" in told
 
@@ -226,9 +224,7 @@ def test_more_blocks_than_cases_are_allowed_are_refused_before_they_are_read(toy
     assert "allow more: most_cases = 100000 at the plan's top, or --set most_cases=100000" in told
 
 
-def test_a_sweep_beyond_the_limit_says_how_many_and_the_limit_can_be_raised(
-    toys: SimpleNamespace, plan_file: Write
-) -> None:
+def test_a_sweep_beyond_the_limit_says_how_many_and_the_limit_can_be_raised(toys, plan_file):
     values = list(range(1, 1001))
     plan = plan_file(GOOD + f"seed = {values}\ntime_limit = {[float(each) for each in values]}\n")
     told = refused(toys, plan)
@@ -244,7 +240,7 @@ def test_a_sweep_beyond_the_limit_says_how_many_and_the_limit_can_be_raised(
     assert "most_cases = 0" in refused(toys, plan_file("most_cases = 0\n" + GOOD))
 
 
-def test_a_batch_that_all_devices_cannot_share_is_refused(toys: SimpleNamespace, plan_file: Write) -> None:
+def test_a_batch_that_all_devices_cannot_share_is_refused(toys, plan_file):
     text = GOOD.replace('"single"', '"ddp"').replace("= 8", "= 64") + 'scaling = "strong"\nranks = [2, 3]\n'
     told = refused(toys, plan_file(text))
     assert "64 samples do not divide over 3 devices; choose a multiple of 3" in told

@@ -1,7 +1,4 @@
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -11,7 +8,7 @@ from suite.contracts.adapter import Strategy
 from suite.contracts.case import Case, Placement
 from suite.data import locate
 from suite.errors import RequestError
-from suite.plan import Resolved, load, ready_made, resolve
+from suite.plan import load, ready_made, resolve
 from suite.plan.model import SECTIONS, Pass
 from suite.plan.resolve import measurable
 from suite.results.records import CaseEntry
@@ -20,13 +17,12 @@ from suite.worker.job import DataSet
 from suite.worker.pass_kinds import KERNELS, TRAIN, USUAL
 from workloads.networks import by_name
 
-Write = Callable[[str], Path]
 HEAD = 'name = "x"\n'
 
 
 @pytest.fixture
-def cases(toys: SimpleNamespace, plan_file: Write) -> Callable[[str], list[Resolved]]:
-    def resolved(text: str) -> list[Resolved]:
+def cases(toys, plan_file):
+    def resolved(text):
         return resolve(load(plan_file(HEAD + text)), toys.adapters, toys.launchers, toys.workloads)
 
     return resolved
@@ -37,17 +33,16 @@ def stored_and_read(case: Case) -> Case:
     return CaseEntry.model_validate_json(stored, strict=True).case
 
 
-Cases = Callable[[str], list[Resolved]]
 SINGLE = '[[cases]]\nadapter = "alpha"\nstrategy = "single"\nworkload = "mnist_small"\n'
 
 
-def test_the_plan_model_names_the_same_things_as_a_case() -> None:
+def test_the_plan_model_names_the_same_things_as_a_case():
     assert get_args(Pass) == (*USUAL, KERNELS, TRAIN)
     assert SECTIONS["training"]().model_dump() == Training()._asdict()
     assert SECTIONS["sampling"]().model_dump() == Sampling()._asdict()
 
 
-def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespace) -> None:
+def test_a_case_is_resolved_to_the_last_value(cases, toys):
     (found,) = cases(SINGLE + "batch = 32\nknobs.bucket = 5\n")
     case = found.case
     assert (found.outcome, found.reason) == (None, "")
@@ -59,7 +54,7 @@ def test_a_case_is_resolved_to_the_last_value(cases: Cases, toys: SimpleNamespac
     assert stored_and_read(case) == case
 
 
-def test_lists_are_swept_in_the_order_written_and_defaults_fill_every_block(cases: Cases) -> None:
+def test_lists_are_swept_in_the_order_written_and_defaults_fill_every_block(cases):
     found = cases(
         '[[cases]]\nadapter = "alpha"\nstrategy = "ddp"\nworkload = ["alexnet", "mnist_small"]\nranks = [2, 1]\n'
         'knobs.format = ["last", "auto"]\n'
@@ -72,7 +67,7 @@ def test_lists_are_swept_in_the_order_written_and_defaults_fill_every_block(case
     assert found.case.knobs == {"bucket": 9, "format": "last"}
 
 
-def test_lr_scales_with_the_global_batch_which_strong_scaling_shares(cases: Cases) -> None:
+def test_lr_scales_with_the_global_batch_which_strong_scaling_shares(cases):
     block = SINGLE.replace("single", "ddp") + "batch = 64\nranks = [1, 4]\n"
     assert [r.case.lr for r in cases(block)] == pytest.approx([0.01, 0.04])
     assert [r.case.lr for r in cases(block + "lr = 0.5\n")] == [0.5, 0.5]
@@ -84,7 +79,7 @@ def test_lr_scales_with_the_global_batch_which_strong_scaling_shares(cases: Case
     assert same.case.id == found[0].id
 
 
-def test_a_batch_may_be_all_that_a_training_learns_from(cases: Cases, tmp_path: Path) -> None:
+def test_a_batch_may_be_all_that_a_training_learns_from(cases, tmp_path):
     np.savez(tmp_path / "mine.npz", images=np.zeros((21, 28, 28), np.uint8), labels=np.arange(21) % 10)
     learning = 'data = "mine.npz"\npasses = ["train"]\nbatch = [4, "all"]\nranks = [1, 2]\n'
     found = cases("[training]\nheld_out = 0.25\n" + SINGLE.replace("single", "ddp") + learning)
@@ -94,7 +89,7 @@ def test_a_batch_may_be_all_that_a_training_learns_from(cases: Cases, tmp_path: 
         cases(SINGLE + 'data = "mine.npz"\nbatch = "all"\n')
 
 
-def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
+def test_batches_may_be_a_table_by_workload(cases):
     block = SINGLE.replace('"mnist_small"', '["alexnet", "mnist_small"]')
     table = "batch = { alexnet = 4, mnist_small = [8, 16] }\n"
     for text in (block + table, "[defaults]\n" + table + block):
@@ -117,13 +112,13 @@ def test_batches_may_be_a_table_by_workload(cases: Cases) -> None:
         ('straggler = 1.0\nbinding = "cores"\n', "should be less than or equal to 0.95"),
     ],
 )
-def test_a_straggler_that_cannot_be_is_refused(cases: Cases, text: str, words: str) -> None:
+def test_a_straggler_that_cannot_be_is_refused(cases, text, words):
     with pytest.raises(RequestError) as refused:
         cases(SINGLE + text)
     assert words in str(refused.value)
 
 
-def test_ids_depend_on_values_and_not_on_spelling(cases: Cases) -> None:
+def test_ids_depend_on_values_and_not_on_spelling(cases):
     (plain,) = cases(SINGLE)
     (spelt,) = cases(SINGLE + 'ranks = [1]\nlauncher = "local"\nknobs.format = "auto"\ndata = "synthetic"\n')
     (other,) = cases(SINGLE + "seed = 2\n")
@@ -137,7 +132,7 @@ def test_ids_depend_on_values_and_not_on_spelling(cases: Cases) -> None:
     assert plain.case.id != plain.case.on(training=Training(patience=5)).id
 
 
-def test_the_same_case_twice_is_kept_once_with_a_note(cases: Cases) -> None:
+def test_the_same_case_twice_is_kept_once_with_a_note(cases):
     found = cases(SINGLE + SINGLE.replace("workload = ", "batch = [8, 4]\nworkload = "))
     assert [r.case.batch for r in found] == [8, 4]
     assert "plan.toml:6" in found[0].reason
@@ -172,7 +167,7 @@ def test_what_an_adapter_cannot_do_is_unsupported_beside_what_it_can(cases, tmp_
     assert reason in found[index].reason
 
 
-def test_a_knob_goes_to_the_adapters_that_have_it_and_layers_they_lack_are_named(cases: Cases) -> None:
+def test_a_knob_goes_to_the_adapters_that_have_it_and_layers_they_lack_are_named(cases):
     found = cases(
         '[[cases]]\nadapter = ["alpha", "beta"]\nstrategy = "single"\nworkload = "mnist_small"\n'
         '[cases.knobs]\noverlap = ["none", "merged"]\n'
@@ -193,7 +188,7 @@ def test_auto_takes_a_launcher_that_reaches_the_nodes_and_that_a_plugin_brings(c
     assert "'many'" in found.reason
 
 
-def test_data_become_absolute_paths_and_must_be_there_and_fit_the_network(cases: Cases, tmp_path: Path) -> None:
+def test_data_become_absolute_paths_and_must_be_there_and_fit_the_network(cases, tmp_path):
     np.savez(tmp_path / "mine.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.arange(4))
     text = SINGLE.replace('"mnist_small"', '["mnist_small", "alexnet"]') + 'data = "mine.npz"\n'
     fits, misfit = cases(text)
@@ -222,14 +217,14 @@ def test_a_named_set_keeps_its_name_wherever_it_stands(cases, data_home, monkeyp
     assert ids[0] == ids[1]
 
 
-def test_without_plugins_the_remedy_is_told_and_without_a_name_the_file_s_is_taken(plan_file: Write) -> None:
+def test_without_plugins_the_remedy_is_told_and_without_a_name_the_file_s_is_taken(plan_file):
     with pytest.raises(RequestError, match="not installed"):
         resolve(load(plan_file(HEAD + SINGLE)), {}, {}, {})
     assert load(plan_file(SINGLE)).name == "plan"
     assert load(plan_file(HEAD + SINGLE)).name == "x"
 
 
-def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
+def test_every_ready_made_plan_is_valid_toml_of_the_right_shape():
     plans = [load(name) for name in ready_made()]
     assert "quick" in {plan.name for plan in plans}
     for plan in plans:
@@ -237,7 +232,7 @@ def test_every_ready_made_plan_is_valid_toml_of_the_right_shape() -> None:
         assert not plan.problems.found
 
 
-def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases: Cases) -> None:
+def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases):
     mirror = SINGLE.replace("single", "mirror") + "batch = 16\n"
     (both,) = cases(mirror + "devices = 2\n")
     assert both.outcome is None
@@ -250,7 +245,7 @@ def test_a_strategy_of_one_process_drives_its_devices_and_no_more_ranks(cases: C
     assert devices.reason.startswith("alpha's strategy 'ddp' drives one device per rank, not 2; it takes a rank for")
 
 
-def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
+def test_only_a_case_that_trains_depends_on_how_it_trains(cases):
     training = "[training]\nepochs = 3\n"
     (speed,), (again,) = cases(SINGLE), cases(training + SINGLE)
     assert speed.case.id == again.case.id
@@ -261,7 +256,7 @@ def test_only_a_case_that_trains_depends_on_how_it_trains(cases: Cases) -> None:
     assert stored_and_read(three.case) == three.case
 
 
-def test_a_rate_that_changes_is_declared_by_the_strategy_and_its_decay_begins(cases: Cases) -> None:
+def test_a_rate_that_changes_is_declared_by_the_strategy_and_its_decay_begins(cases):
     learning = SINGLE + 'passes = ["train"]\ndata = "real"\nwarmup_epochs = [0, 2.5]\ndecay = "cosine"\n'
     kept, rising = cases(learning)
     assert (kept.case.schedule, rising.case.schedule) == (Schedule(0, "cosine"), Schedule(2.5, "cosine"))
@@ -278,7 +273,7 @@ def test_a_rate_that_changes_is_declared_by_the_strategy_and_its_decay_begins(ca
     assert "warmup_epochs = 4" not in reason
 
 
-def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cases) -> None:
+def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases):
     ways = 'data_mode = ["disk", "memory"]\nrepeat = [1, 4]\n'
     read = cases(SINGLE + 'data = "real"\n' + ways)
     assert [(r.case.input.mode, r.case.input.repeat) for r in read] == [
@@ -289,14 +284,14 @@ def test_how_data_are_read_tells_cases_apart_only_where_they_are_read(cases: Cas
     assert len(cases(SINGLE + ways)) == 1, "synthetic data are not read"
 
 
-def test_stages_that_cannot_be_told_apart_have_no_pass_alone() -> None:
+def test_stages_that_cannot_be_told_apart_have_no_pass_alone():
     apart = ("io", "h2d", "forward", "backward", "communication", "update")
     found = [measurable(Strategy("s", "", "", separable=tuple(set(apart) - {lost})), USUAL) for lost in apart]
     lost = [set(USUAL) - set(each) for each in found]
     assert lost == [{"io_only"}, set(), set(), set(), {"comm_only"}, set()]
 
 
-def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases: Cases) -> None:
+def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases):
     (usual,), (asked,) = cases(SINGLE), cases(SINGLE + 'passes = ["kernels", "staged", "native"]\n')
     assert KERNELS not in usual.case.passes
     assert asked.case.passes == ("native", "staged", KERNELS)
@@ -307,7 +302,7 @@ def test_kernels_are_profiled_where_they_are_asked_for_and_after_all_else(cases:
         cases(SINGLE + 'data = "real"\npasses = ["train", "kernels"]\n')
 
 
-def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -> None:
+def test_passes_that_measure_nothing_are_refused_with_the_reason(cases):
     (alone,) = cases(SINGLE + 'passes = ["comm_only", "io_only"]\n')
     assert alone.outcome == "unsupported"
     assert alone.reason == (
@@ -320,7 +315,7 @@ def test_passes_that_measure_nothing_are_refused_with_the_reason(cases: Cases) -
     assert two.outcome is None
 
 
-def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone() -> None:
+def test_a_case_keeps_its_id_where_it_leaves_younger_keys_alone():
     """Runs of months are compared by ids: 903bb8c43b02 is what this case had before the first of them came."""
     place, sampling = Placement(ranks_per_node=2, hosts=("a", "b")), Sampling(breakdowns=2)
     case = Case("pytorch", "ddp", "mnist_small", place, seed=3, sampling=sampling)

@@ -1,9 +1,6 @@
 """Scales: what they leave of a plan, and the slips in them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,13 +9,11 @@ from suite.analysis.comparability import group
 from suite.analysis.inputs import MODES, fed_alike, mode_of
 from suite.cli import app
 from suite.errors import RequestError
-from suite.plan import Plan, Resolved, load, ready_made, resolve
+from suite.plan import Plan, load, ready_made, resolve
 from suite.plugins import adapters, launchers, workloads
 from suite.results.records import About
 from suite.results.run_folder import RunFolder
 from tests.support.errors import raising
-
-Write = Callable[[str], Path]
 
 PLAN = """\
 name = "x"
@@ -62,7 +57,7 @@ batch = 64
 
 
 @pytest.fixture
-def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Resolved]]:
+def resolved(toys, plan_file):
     def made(text=PLAN, scale=None, hosts=(), launcher="auto"):
         plan = load(plan_file(text), scale)
         return resolve(plan, toys.adapters, toys.launchers, toys.workloads, hosts, launcher)
@@ -70,10 +65,7 @@ def resolved(toys: SimpleNamespace, plan_file: Write) -> Callable[..., list[Reso
     return made
 
 
-Made = Callable[..., list[Resolved]]
-
-
-def test_a_scale_keeps_divides_multiplies_and_merges_before_an_override(resolved: Made) -> None:
+def test_a_scale_keeps_divides_multiplies_and_merges_before_an_override(resolved):
     cases = [each.case for each in resolved(scale="small")]
     told = [(case.adapter, case.workload, case.batch, case.placement.ranks, case.knobs["bucket"]) for case in cases]
     alpha = [("mnist_small", 1, 1, 25), ("mnist_small", 16, 1, 25), ("alexnet", 1, 1, 3)]
@@ -131,7 +123,7 @@ def test_a_slip_is_told_whether_the_scale_is_used_or_not(resolved, old, new, lin
         assert any(f"plan.toml:{line}: {told}" in each for each in str(error.value).splitlines()), error.value
 
 
-def test_a_scale_below_the_design_says_so_and_without_one_nothing_changes(resolved: Made) -> None:
+def test_a_scale_below_the_design_says_so_and_without_one_nothing_changes(resolved):
     full = PLAN.replace("quick = true\nsteps = 20\nprocesses = 2\n", "steps = 60\n")
     with pytest.raises(RequestError, match=r"\[scale\.small\.sampling\] asks for less .* steps = 5 \(full: 50\)"):
         resolved(full)
@@ -143,7 +135,7 @@ def test_a_scale_below_the_design_says_so_and_without_one_nothing_changes(resolv
     assert with_them[0].case.sampling.steps == 20
 
 
-def test_slips_in_blocks_that_a_scale_drops_and_unknown_scales_are_told(resolved: Made) -> None:
+def test_slips_in_blocks_that_a_scale_drops_and_unknown_scales_are_told(resolved):
     with pytest.raises(RequestError, match="unknown adapter 'betta'"):
         resolved(PLAN.replace('"beta"', '"betta"'), "small")
     with pytest.raises(RequestError, match=r"'x'.*'smal'.*'small'.*small, pl"):
@@ -160,7 +152,7 @@ nodes = [1, 2]
 """
 
 
-def test_a_launcher_and_hosts_fill_what_is_left_open(resolved: Made) -> None:
+def test_a_launcher_and_hosts_fill_what_is_left_open(resolved):
     assert {each.case.placement.launcher for each in resolved(NODES, launcher="many")} == {"many"}
     own = NODES.replace("nodes = [1, 2]", 'nodes = 1\nlauncher = "local"')
     assert resolved(own, launcher="many")[0].case.placement.launcher == "local"
@@ -181,7 +173,7 @@ def test_a_launcher_and_hosts_fill_what_is_left_open(resolved: Made) -> None:
     assert resolved(many.replace('"cores"', '"none"'))[0].outcome is None, "more ranks than cores are allowed"
 
 
-def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
+def test_a_run_is_resumed_at_its_own_scale(tmp_path):
     folder = RunFolder(tmp_path / "run").begin(About(), "plan", "small")
     folder.write_cases([], "small")
     RunFolder(tmp_path / "run").begin(About(), "plan")  # nothing is measured: it may still become another run
@@ -192,10 +184,10 @@ def test_a_run_is_resumed_at_its_own_scale(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run").begin(About(), "plan")
 
 
-def test_the_command_line(toys: SimpleNamespace, plan_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(toys, plan_file, monkeypatch):
     monkeypatch.setattr(app, "manager", lambda: toys.manager)
 
-    def error(*words: str) -> str:
+    def error(*words):
         return str(CliRunner().invoke(app.build(), ["run", str(plan_file(PLAN)), *words]).exception)
 
     assert "no scale 'tiny'; known: small, plain" in error("--scale", "tiny")
@@ -210,7 +202,7 @@ def shipped() -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize(("name", "scale"), shipped())
-def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None) -> None:
+def test_every_shipped_plan_resolves_at_every_scale(name, scale):
     plan: Plan = load(name, scale)
     found = resolve(plan, adapters(), launchers(), workloads())
     assert found
@@ -222,11 +214,11 @@ def test_every_shipped_plan_resolves_at_every_scale(name: str, scale: str | None
 
 
 @pytest.mark.parametrize("scale", ["small", "tiny"])
-def test_every_shipped_plan_has_a_small_scale_and_a_tiny_one(scale: str) -> None:
+def test_every_shipped_plan_has_a_small_scale_and_a_tiny_one(scale):
     assert [name for name in ready_made() if scale not in load(name).scales] == []
 
 
-def test_shipped_plans_ask_what_their_sources_ask() -> None:
+def test_shipped_plans_ask_what_their_sources_ask():
     cases = [each.case for each in resolve(load("quick"), adapters(), launchers(), workloads())]
     assert all(case.sampling.processes >= 5 > case.sampling.breakdowns for case in cases)
     assert len({group(case) for case in cases[:6]}) == 1 < len({case.adapter for case in cases[:6]})
@@ -248,7 +240,7 @@ READING_NOTHING = ("prediction", "stragglers", "time-to-train")
 @pytest.mark.parametrize(
     ("name", "scale"), [(name, scale) for name, scale in shipped() if scale != "tiny" and name not in READING_NOTHING]
 )
-def test_every_shipped_plan_tells_what_reading_costs(name: str, scale: str | None) -> None:
+def test_every_shipped_plan_tells_what_reading_costs(name, scale):
     """For every framework in it: beside resident batches; or without data, from memory and from disk, else alike."""
     found = resolve(load(name, scale), adapters(), launchers(), workloads())
     alike: dict[tuple[str, str], set[str]] = {}

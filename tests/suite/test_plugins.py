@@ -71,10 +71,10 @@ def test_what_is_no_plugin_is_refused_by_name(load, told, monkeypatch):
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def registered(monkeypatch):
     """Makes a plugin `lumen` with one hook the only one that is installed."""
 
-    def register(hook: str, implementation: Callable[..., object]) -> None:
+    def register(hook, implementation):
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(Hooks)
         plugins.register(manager, type("Lumen", (), {hook: hookimpl(implementation)})(), "lumen")
@@ -148,7 +148,7 @@ def test_what_a_plugin_brings_is_checked_by_type_and_name(bring, told, registere
 
 
 @pytest.mark.parametrize("leaving", [SystemExit, GeneratorExit, BaseException])
-def test_a_command_s_hook_that_leaves_is_named(leaving: type[BaseException]) -> None:
+def test_a_command_s_hook_that_leaves_is_named(leaving):
     class Lumen:
         @hookimpl
         def stagebench_commands(self, app: object) -> None:
@@ -163,9 +163,6 @@ def test_a_command_s_hook_that_leaves_is_named(leaving: type[BaseException]) -> 
 
 def leaving(case: object) -> str:
     sys.exit(3)
-
-
-Site = Callable[[Alpha, Path], object]  # a place of the suite that asks an adapter
 
 
 def in_plan(adapter: Alpha, folder: Path) -> object:
@@ -248,7 +245,7 @@ def test_a_wrong_answer_of_an_adapter_is_blamed_on_it(site, method, answer, told
         site(adapter, tmp_path)
 
 
-def test_a_launcher_s_wrong_word_on_what_is_missing_is_blamed_on_it(startable: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_launcher_s_wrong_word_on_what_is_missing_is_blamed_on_it(startable, tmp_path):
     vars(startable.launchers["local"])["missing"] = lambda placement, interpreter: ["mpiexec"]
     with pytest.raises(RequestError, match=r"the launcher 'local' fails at missing: .*returned is \['mpiexec'\]; it"):
         launched(startable.adapters["alpha"], tmp_path)
@@ -264,7 +261,7 @@ def test_a_launcher_s_wrong_word_on_what_is_missing_is_blamed_on_it(startable: S
         ([Process(("srun", Path("x")))], r"0.tokens.1 is .*Path\('x'\); it should be a valid string"),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_answer_of_a_launcher_is_blamed_on_it(processes: object, told: str) -> None:
+def test_a_wrong_answer_of_a_launcher_is_blamed_on_it(processes, told):
     with pytest.raises(RequestError, match=f"the launcher 'local' fails at processes: TypeError: .*{told}"):
         ask(made(lambda self, request: processes), "processes", None)
 
@@ -275,15 +272,15 @@ def made(processes: Callable[..., object]) -> Any:
 
 
 @pytest.mark.parametrize("refused", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
-def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refused: BaseException) -> None:
-    def processes(self: Local, request: object) -> list[Process]:
+def test_what_the_disk_or_the_memory_refuses_is_no_mistake_of_a_launcher_s(refused):
+    def processes(self, request):
         raise refused
 
     with pytest.raises(type(refused)):
         ask(made(processes), "processes", None)
 
 
-def test_a_right_answer_comes_back_and_a_missing_file_is_the_launcher_s(tmp_path: Path) -> None:
+def test_a_right_answer_comes_back_and_a_missing_file_is_the_launcher_s(tmp_path):
     started = [Process(("srun", "x"), {"A": "b"}, rank=0)]
     assert ask(made(lambda self, request: started), "processes", None) == started
     assert ask(type("Made", (Alpha,), {"unsupported": lambda self, case: "no"})(), "unsupported", None) == "no"
@@ -301,7 +298,7 @@ def test_a_right_answer_comes_back_and_a_missing_file_is_the_launcher_s(tmp_path
         (3, "its method unsupported: 3 is not a callable object"),
     ],
 )
-def test_a_method_that_cannot_be_called_is_refused_where_it_registers(method: object, told: str) -> None:
+def test_a_method_that_cannot_be_called_is_refused_where_it_registers(method, told):
     with pytest.raises(TypeError, match=re.escape(told)):
         check_methods(type("Made", (Alpha,), {"unsupported": method})(), Adapter)
 
@@ -310,13 +307,13 @@ def test_a_method_that_cannot_be_called_is_refused_where_it_registers(method: ob
     "method",
     [functools.cache(lambda self, case: None), staticmethod(lambda case: None), lambda self, *about, **named: None],
 )
-def test_a_method_may_be_made_in_any_way(method: object) -> None:
+def test_a_method_may_be_made_in_any_way(method):
     adapter = type("Made", (Alpha,), {"unsupported": method})()
     check_methods(adapter, Adapter)
     assert ask(adapter, "unsupported", None) is None
 
 
-def test_a_launcher_s_attributes_are_checked(registered: Callable[..., None]) -> None:
+def test_a_launcher_s_attributes_are_checked(registered):
     registered("stagebench_launchers", lambda self: [type("Wrong", (Local,), {"order": "first"})()])
     with pytest.raises(RequestError, match="the launcher 'local' does not load: TypeError: its order is 'first'; it"):
         plugins.launchers()
@@ -334,7 +331,7 @@ def test_a_launcher_s_attributes_are_checked(registered: Callable[..., None]) ->
         ({"optimiser": (1, 2)}, "the workload 'tiny' does not load: TypeError: its optimiser is .1, 2.; write"),
     ],
 )
-def test_so_is_what_a_network_is(change: dict[str, object], told: str, registered: Callable[..., None]) -> None:
+def test_so_is_what_a_network_is(change, told, registered):
     workload = plugins.workloads()["mnist_small"]._replace(name="tiny", **change)  # type: ignore[arg-type]
 
     registered("stagebench_workloads", lambda self: [workload])
@@ -342,7 +339,7 @@ def test_so_is_what_a_network_is(change: dict[str, object], told: str, registere
         plugins.graph_of(plugins.workloads()["tiny"])
 
 
-def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch):
     """A launcher's method, or a network's: they are asked all over the suite."""
 
     class Lumen:
@@ -362,7 +359,7 @@ def test_what_comes_out_of_a_plugin_s_code_is_blamed_on_it(monkeypatch: pytest.M
     assert re.fullmatch(r"the plugin 'lumen' \(\S+test_plugins\.py, line \d+\)", plugins.culprit(found.value) or "")
 
 
-def test_a_defect_of_our_own_is_nobody_else_s() -> None:
+def test_a_defect_of_our_own_is_nobody_else_s():
     with pytest.raises(AttributeError) as found:
         plugins.adapters.nothing  # type: ignore[attr-defined]  # noqa: B018 - it raises
     assert plugins.culprit(found.value) is None
@@ -378,13 +375,13 @@ def test_every_version_says_what_it_changed_and_an_older_import_is_named_with_it
 
 
 @pytest.mark.parametrize(("was", "now"), sorted(MOVED.items()))
-def test_what_moved_is_where_the_message_says(was: str, now: str) -> None:
+def test_what_moved_is_where_the_message_says(was, now):
     importlib.import_module(now)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(was)
 
 
-def test_an_adapter_of_an_older_contract_is_told_what_to_change(toys: SimpleNamespace) -> None:
+def test_an_adapter_of_an_older_contract_is_told_what_to_change(toys):
     toys.adapters["alpha"].contract = 1
     words = f"'alpha' was written for contract 1, this stagebench has {CONTRACT}. Change\n  1. plugin.py: import Knob"
     with pytest.raises(RequestError) as caught:
@@ -392,11 +389,11 @@ def test_an_adapter_of_an_older_contract_is_told_what_to_change(toys: SimpleName
     assert words in str(caught.value)
 
 
-def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys: SimpleNamespace) -> None:
+def test_an_adapter_of_a_newer_contract_wants_a_newer_stagebench(toys):
     toys.adapters["alpha"].contract = CONTRACT + 1
     with pytest.raises(RequestError, match="newer stagebench"):
         plugins.adapters()
 
 
-def test_the_checkout_s_own_environments_are_looked_for_beside_its_tox_file() -> None:
+def test_the_checkout_s_own_environments_are_looked_for_beside_its_tox_file():
     assert (CHECKOUT / "tox.ini").is_file()

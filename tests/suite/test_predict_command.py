@@ -1,8 +1,6 @@
 """`stagebench predict` from the command line: numbers, a run, a measured link, a trace; and what it refuses."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,6 @@ from tests.reports.made_comm import collective, exchanged
 from tests.reports.made_run import MadeRun, case_of
 from workloads.networks.resnet import resnet50
 
-Run = Callable[..., SimpleNamespace]
 DIGEST = resnet50().digest
 OF_RESNET = ("predict", "--workload", "resnet50", "--batch", "64", "--rate", "253.1")
 NUMBERS = (*OF_RESNET, "--alpha", "2e-4", "--beta", "8e-10")
@@ -35,7 +32,7 @@ def printed(done: SimpleNamespace) -> list[dict]:
     return json.loads(done.stdout)
 
 
-def test_numbers_alone_are_enough_for_every_schedule_and_merging_is_never_worse(stagebench: Run) -> None:
+def test_numbers_alone_are_enough_for_every_schedule_and_merging_is_never_worse(stagebench):
     (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,4,8", "--json"))
     one, four, eight = found["predictions"]
     assert one["rate"] == pytest.approx(253.1)
@@ -51,9 +48,7 @@ def test_numbers_alone_are_enough_for_every_schedule_and_merging_is_never_worse(
         assert rates[ranks, "merged"] >= max(others)
 
 
-def test_a_person_reads_a_table_and_what_would_help_on_the_most_ranks_by_the_best_schedule(
-    stagebench: Run, tmp_path: Path
-) -> None:
+def test_a_person_reads_a_table_and_what_would_help_on_the_most_ranks_by_the_best_schedule(stagebench, tmp_path):
     out = stagebench(*NUMBERS, "--ranks", "8", *sets("jitter=0.05", "spread=0.03", "read_rate=200")).out
     assert "resnet50 batch 64" in out
     assert "critical path on 8 ranks, wfbp: " in out
@@ -68,9 +63,7 @@ def test_a_person_reads_a_table_and_what_would_help_on_the_most_ranks_by_the_bes
     assert "%  schedule " not in done.out  # none is better
 
 
-def test_measured_layers_stand_in_for_a_workload_and_waiting_for_input_exposes_no_exchange(
-    stagebench: Run, tmp_path: Path
-) -> None:
+def test_measured_layers_stand_in_for_a_workload_and_waiting_for_input_exposes_no_exchange(stagebench, tmp_path):
     rows = [{"layer": name, "kind": "dense", "forward_s": 0.01, "backward_s": 0.03, "bytes": 4000} for name in "ab"]
     (tmp_path / "layers.json").write_text(json.dumps(rows))
     options = (*sets(f"layers={tmp_path}/layers.json"), "--batch", "8", "--alpha", "0", "--beta", "0")
@@ -84,7 +77,7 @@ def test_measured_layers_stand_in_for_a_workload_and_waiting_for_input_exposes_n
         assert sum(one[part] for part in parts) == pytest.approx(one["iteration"])
 
 
-def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) -> None:
+def test_a_trace_has_the_timeline_for_perfetto(stagebench, tmp_path):
     (found,) = printed(stagebench(*NUMBERS, "--ranks", "2,8", "--trace", str(tmp_path / "trace.json"), "--json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {"device", "link"}
@@ -99,7 +92,7 @@ def test_a_trace_has_the_timeline_for_perfetto(stagebench: Run, tmp_path: Path) 
 
 
 @pytest.fixture
-def link_folder(tmp_path: Path) -> RunFolder:
+def link_folder(tmp_path):
     """All-reduces of two backends on 2 ranks: 1 ms and 1 or 2 ns a byte."""
     folder = RunFolder(tmp_path / "comm")
     folder.create(About(kind=COMM, created="2026-11-20T12:00:00+00:00"))
@@ -121,16 +114,14 @@ def add_link(folder: RunFolder, case: Case, per_byte: float) -> None:
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
+def run_folder(tmp_path):
     run = MadeRun(tmp_path / "run")
     for ranks in (1, 2, 4):
         run.proven(case_of("pytorch", "resnet50", ranks, graph_digest=resnet50().digest))
     return run.folder.path
 
 
-def test_a_run_is_predicted_beside_what_it_measured_and_has_measured_what_numbers_say(
-    stagebench: Run, run_folder: Path
-) -> None:
+def test_a_run_is_predicted_beside_what_it_measured_and_has_measured_what_numbers_say(stagebench, run_folder):
     (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "2,4,64", "--json"))
     assert found["fitted_to"] == 2
     assert set(found["measured"]) == {"1", "2", "4"}
@@ -140,7 +131,7 @@ def test_a_run_is_predicted_beside_what_it_measured_and_has_measured_what_number
     assert "measured" in shown.splitlines()[1]
     assert "fitted" in shown
 
-    def spread(*link: str) -> float:
+    def spread(*link):
         (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "4", *link, "--json"))
         (one,) = found["predictions"]
         return (one["rate_high"] - one["rate_low"]) / one["rate"]
@@ -155,7 +146,7 @@ def test_a_run_is_predicted_beside_what_it_measured_and_has_measured_what_number
         assert str(error).startswith(f"{key} is known from ")
 
 
-def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench: Run, run_folder: Path, link_folder) -> None:
+def test_a_link_measured_by_itself_takes_the_run_s_place(stagebench, run_folder, link_folder):
     options = ("predict", str(run_folder), "--ranks", "8", "--comm", str(link_folder.path), "--json")
     rates = {}
     for backend in ("copper", "glass"):
@@ -182,7 +173,7 @@ def test_one_node_s_exchange_is_the_link_within_nodes_and_several_nodes_the_one_
     assert any("within a node: " in source for source in tiers["sources"])
 
 
-def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench: Run, run: MadeRun) -> None:
+def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench, run):
     for ranks in (2, 4):
         run.proven(case_of("pytorch", "resnet50", ranks, batch=8 // ranks, scaling="strong", graph_digest=DIGEST))
     done = stagebench("predict", str(run.folder.path), "--ranks", "4,16", "--json")
@@ -194,8 +185,8 @@ def test_more_ranks_than_samples_are_refused_and_the_others_predicted(stagebench
     assert "on 16 ranks: there are only 8 samples; ask for 8 at most." in alone
 
 
-def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) -> None:
-    def asked(*options: str) -> dict:
+def test_what_nobody_measured_has_no_error(stagebench, run_folder):
+    def asked(*options):
         (found,) = printed(stagebench("predict", str(run_folder), "--ranks", "4", *options, "--json"))
         return found
 
@@ -219,8 +210,8 @@ def test_what_nobody_measured_has_no_error(stagebench: Run, run_folder: Path) ->
         assert said.startswith(what)
 
 
-def test_devices_that_share_a_batch_lose_by_what_does_not_shrink_with_it(stagebench: Run) -> None:
-    def asked(*options: str) -> dict:
+def test_devices_that_share_a_batch_lose_by_what_does_not_shrink_with_it(stagebench):
+    def asked(*options):
         (found,) = printed(stagebench(*NUMBERS, "--ranks", "1,16", *sets("global_batch=64", *options), "--json"))
         return found
 
@@ -233,7 +224,7 @@ def test_devices_that_share_a_batch_lose_by_what_does_not_shrink_with_it(stagebe
         assert found["predictions"][1]["stages"] == pytest.approx(share * 64 / 253.1)
 
 
-def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: RunFolder) -> None:
+def test_numbers_and_a_measured_link_go_together(stagebench, link_folder):
     options = ("--ranks", "2", "--schedule", "fused", "--comm", str(link_folder.path), *sets("backend=glass"))
     (found,) = printed(stagebench(*NUMBERS[:7], *options, "--json"))
     assert found["predictions"][0]["exposed"] == pytest.approx(1e-3 + 2e-9 * 4 * 25_557_032)
@@ -278,14 +269,14 @@ def test_numbers_and_a_measured_link_go_together(stagebench: Run, link_folder: R
         (("--algorithm=tree",), "write --set algorithm=VALUE"),
     ],
 )
-def test_nonsense_is_refused_by_name(stagebench: Run, arguments: tuple[str, ...], named: str) -> None:
+def test_nonsense_is_refused_by_name(stagebench, arguments, named):
     error = stagebench(*NUMBERS, *arguments).error
     assert isinstance(error, RequestError)
     assert named in str(error)
 
 
 @pytest.mark.parametrize("missing", ["--workload", "--batch", "--rate", "--alpha", "--beta"])
-def test_what_is_missing_is_named(stagebench: Run, missing: str) -> None:
+def test_what_is_missing_is_named(stagebench, missing):
     index = NUMBERS.index(missing)
     error = stagebench(*NUMBERS[:index], *NUMBERS[index + 2 :]).error
     assert isinstance(error, RequestError)
@@ -301,7 +292,7 @@ def test_what_is_missing_is_named(stagebench: Run, missing: str) -> None:
         ('[{"layer": "a", "forward_s": 1, "backward_s": -1, "bytes": 4}]', "backward of layer 'a' is -1"),
     ],
 )
-def test_a_file_of_layers_is_refused_by_its_place(stagebench: Run, tmp_path: Path, content: str, named: str) -> None:
+def test_a_file_of_layers_is_refused_by_its_place(stagebench, tmp_path, content, named):
     (tmp_path / "layers.json").write_text(content)
     options = ("--batch", "8", "--alpha", "0", "--beta", "0", *sets(f"layers={tmp_path}/layers.json"))
     error = stagebench("predict", *options).error
@@ -309,7 +300,7 @@ def test_a_file_of_layers_is_refused_by_its_place(stagebench: Run, tmp_path: Pat
     assert named in str(error)
 
 
-def test_a_file_has_the_keys_of_a_scenario_and_options_replace_its_values(stagebench: Run, tmp_path: Path) -> None:
+def test_a_file_has_the_keys_of_a_scenario_and_options_replace_its_values(stagebench, tmp_path):
     file = tmp_path / "cluster.toml"
     file.write_text('workload = "resnet50"\nbatch = 64\nrate = 253.1\nalpha = 2e-4\nbeta = 1.0\nranks = [4, 8]\n')
     (given,) = printed(stagebench("predict", str(file), "--beta", "8e-10", "--json"))

@@ -2,9 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,11 +17,9 @@ from tests.support import data
 from tests.support.errors import raising
 from workloads.networks import by_name
 
-Run = Callable[..., SimpleNamespace]
-
 
 @pytest.fixture
-def array(tmp_path: Path) -> Path:
+def array(tmp_path):
     """Digits of noise; the first is there twice, under two labels."""
     images = np.random.RandomState(0).randint(0, 256, (33, 28, 28)).astype(np.uint8)
     images[32] = images[0]
@@ -32,7 +28,7 @@ def array(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     return Path(data.photographs(tmp_path / "photos", {"ant": 4, "bee": 4, "cat": 4}, (12, 16), 20))
 
 
@@ -157,9 +153,7 @@ def test_a_sample_that_cannot_be_read_is_named_before_anything_starts(stagebench
 
 
 @pytest.mark.parametrize("command", [("data", "check", "set"), ("data", "convert", "set"), ("run", "plan.toml")])
-def test_a_set_in_a_folder_whose_name_is_no_text_is_refused(
-    stagebench: Run, gamma: object, photos: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
+def test_a_set_in_a_folder_whose_name_is_no_text_is_refused(stagebench, gamma, photos, monkeypatch, command):
     there = photos.parent / os.fsdecode(b"caf\xe9")
     there.mkdir()
     photos.rename(there / "set")
@@ -172,14 +166,14 @@ def test_a_set_in_a_folder_whose_name_is_no_text_is_refused(
     assert str(told.error).encode()
 
 
-def test_too_few_different_samples_cannot_be_told_apart(gamma: object, tmp_path: Path) -> None:
+def test_too_few_different_samples_cannot_be_told_apart(gamma, tmp_path):
     same = np.broadcast_to(np.eye(28, dtype=np.uint8), (50, 28, 28))
     np.savez(tmp_path / "one.npz", images=same, labels=np.arange(50) % 2)
     with raising(RequestError, 1, 8):
         Check(tmp_path / "one.npz", by_name()["mnist_small"], 24, tmp_path)
 
 
-def test_some_samples_of_a_set_are_of_two_classes(tmp_path: Path) -> None:
+def test_some_samples_of_a_set_are_of_two_classes(tmp_path):
     """One class alone would be refused, and so small a share of a set may well miss the other."""
     images = np.random.default_rng(0).integers(0, 255, (100, 4, 4), np.uint8)
     np.savez(tmp_path / "set.npz", images=images, labels=(np.arange(100) == 51).astype(int))
@@ -187,7 +181,7 @@ def test_some_samples_of_a_set_are_of_two_classes(tmp_path: Path) -> None:
     assert sorted(found[1]) == [0] * 7 + [1]
 
 
-def test_labels_that_do_not_match_are_found(stagebench: Run, tmp_path: Path, array: Path) -> None:
+def test_labels_that_do_not_match_are_found(stagebench, tmp_path, array):
     told = stagebench("data", "check", str(array))
     assert (told.code, told.out) == (0, f"{array}: 33 of 33 samples can be read\n")
     np.savez(tmp_path / "bad.npz", images=np.zeros((5, 28, 28), np.uint8), labels=np.zeros(4, int))

@@ -21,7 +21,7 @@ WRONG = ["", "[]", "{}", "null", "3", '"text"', "[[[[", "[" * 100_000, '{"format
 
 
 @pytest.fixture(params=FORMATS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def run(request, tmp_path):
     """A copy of a whole run of every format."""
     shutil.copytree(RUNS / request.param / "training", tmp_path / "run")
     return tmp_path / "run"
@@ -52,9 +52,7 @@ def unsealed(folder: RunFolder) -> list[Record]:
         ("hosts/*.json", "remove it: the page then does without it"),
     ],
 )
-def test_valid_json_of_the_wrong_shape_is_one_message_with_its_remedy(
-    run: Path, pattern: str, remedy: str, wrong: str
-) -> None:
+def test_valid_json_of_the_wrong_shape_is_one_message_with_its_remedy(run, pattern, remedy, wrong):
     path = sorted(run.glob(pattern))[0]
     path.write_text(wrong)
     with pytest.raises(StoreError) as error:
@@ -65,13 +63,13 @@ def test_valid_json_of_the_wrong_shape_is_one_message_with_its_remedy(
 
 
 @pytest.mark.parametrize("wrong", ["", "[]", "null", "[[[["])
-def test_a_broken_run_json_is_not_mended_by_removing_it(run: Path, wrong: str) -> None:
+def test_a_broken_run_json_is_not_mended_by_removing_it(run, wrong):
     (run / "run.json").write_text(wrong)
     with pytest.raises(StoreError, match=r"run\.json .*made again"):
         RunFolder.open(run)
 
 
-def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
+def test_the_field_that_does_not_fit_is_named(run):
     path = next(path for path in sorted((run / "records").iterdir()) if '"native"' in path.read_text())
     record = json.loads(path.read_text())
     record["ranks"][0]["passes"]["native"]["wall_s"] = "3.5"
@@ -88,21 +86,21 @@ def test_the_field_that_does_not_fit_is_named(run: Path) -> None:
         (None, f"names no format, and this stagebench reads format {FORMAT}; measure it again, into a new folder"),
     ],
 )
-def test_another_format_is_refused_with_its_remedy(run: Path, written: int | None, words: str) -> None:
+def test_another_format_is_refused_with_its_remedy(run, written, words):
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**about, "format": written}))
     with pytest.raises(RequestError, match=words):
         RunFolder.open(run)
 
 
-def test_a_run_of_another_kind_is_refused() -> None:
+def test_a_run_of_another_kind_is_refused():
     with raising(RequestError, "comm", "training"):
         RunFolder.open(RUNS / "format-5" / "comm")
     with raising(RequestError, "training", "comm"):
         RunFolder.open(RUNS / "format-5" / "training", COMM)
 
 
-def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
+def test_what_is_written_is_read_back(run, tmp_path):
     then, now = RunFolder.open(run), RunFolder(tmp_path / "again")
     now.create(then.about)
     now.write_cases(then.cases, then.scale)
@@ -112,14 +110,14 @@ def test_what_is_written_is_read_back(run: Path, tmp_path: Path) -> None:
     assert unsealed(now) == unsealed(then)
 
 
-def test_a_run_of_another_method_is_not_continued(run: Path) -> None:
+def test_a_run_of_another_method_is_not_continued(run):
     about = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**about, "method": 1}))
     with raising(RequestError, 1):
         RunFolder(run).create(About())
 
 
-def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
+def test_hosts_that_only_ranks_know_get_a_file(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.create(About())
     folder.write_host(Host(host="vm", machine=Machine(cpu="ours")))
@@ -135,6 +133,6 @@ def test_hosts_that_only_ranks_know_get_a_file(tmp_path: Path) -> None:
     assert folder.hosts()["node-2"] == Host(host="node-2", machine=machine, cores_installed=4)
 
 
-def test_the_published_schema_is_that_of_the_types() -> None:
+def test_the_published_schema_is_that_of_the_types():
     published = CHECKOUT / "docs" / "format-5.schema.json"
     assert published.read_text() == schema(), "python -m suite.cli.schema > docs/format-5.schema.json"

@@ -2,32 +2,29 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from suite.data.sets import making, records_place
 from suite.errors import RequestError, StagebenchError, StoreError, Unavailable
-from suite.plan import Resolved, load, resolve
+from suite.plan import load, resolve
 from suite.plugins import adapters
 from tests.support import data
 from tests.support.errors import raising
 from workloads.networks import by_name
 
-Run = Callable[..., SimpleNamespace]
 WORKLOADS = by_name()
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     """Two classes of eight different images."""
     return Path(data.photographs(tmp_path / "photos", {"ant": 8, "bee": 8}, (5, 7), 20))
 
 
 @pytest.fixture
-def array(tmp_path: Path) -> Path:
+def array(tmp_path):
     return Path(data.noise(tmp_path / "noise.npz", 20))
 
 
@@ -37,7 +34,7 @@ def place(photos: Path, adapter: object, name: str, workload: str = "googlenet")
     return records_place(str(photos), form, WORKLOADS[workload])
 
 
-def test_a_set_is_packed_in_every_format_that_holds_it(stagebench: Run, gamma: object, photos: Path) -> None:
+def test_a_set_is_packed_in_every_format_that_holds_it(stagebench, gamma, photos):
     told = stagebench("data", "convert", str(photos))
     assert told.code == 0, told.error
     whole, cut = place(photos, gamma, "whole"), place(photos, gamma, "cut")
@@ -50,7 +47,7 @@ def test_a_set_is_packed_in_every_format_that_holds_it(stagebench: Run, gamma: o
     assert (whole / "part-00000" / "toy.npz").stat().st_mtime_ns == when, "what is packed is not packed again"
 
 
-def test_what_was_cut_in_another_way_stands_elsewhere(gamma: SimpleNamespace) -> None:
+def test_what_was_cut_in_another_way_stands_elsewhere(gamma):
     whole, cut = (gamma.capabilities.format(name) for name in ("whole", "cut"))
     usual = WORKLOADS["googlenet"]
     other = usual._replace(preprocessing=usual.preprocessing._replace(resize=240))
@@ -60,7 +57,7 @@ def test_what_was_cut_in_another_way_stands_elsewhere(gamma: SimpleNamespace) ->
     assert "cut-3x224x224" in places
 
 
-def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespace, photos: Path) -> None:
+def test_what_a_disk_refused_goes_on_later(stagebench, gamma, photos):
     gamma.room = 5
     told = stagebench("data", "convert", str(photos), "--to", "whole")
     assert isinstance(told.error, StagebenchError)
@@ -70,9 +67,7 @@ def test_what_a_disk_refused_goes_on_later(stagebench: Run, gamma: SimpleNamespa
     assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
 
 
-def test_a_set_that_another_command_packs_is_refused_with_its_process(
-    stagebench: Run, gamma: object, photos: Path
-) -> None:
+def test_a_set_that_another_command_packs_is_refused_with_its_process(stagebench, gamma, photos):
     folder = place(photos, gamma, "whole")
     with making(folder):
         told = stagebench("data", "convert", str(photos), "--to", "whole")
@@ -95,7 +90,7 @@ def test_a_bad_image_ends_it_and_may_be_skipped_by_the_next_command(stagebench, 
     assert "skipped: cannot read the image" in told.out
 
 
-def test_a_set_that_changed_or_other_settings_are_refused(stagebench: Run, gamma: object, photos: Path) -> None:
+def test_a_set_that_changed_or_other_settings_are_refused(stagebench, gamma, photos):
     assert stagebench("data", "convert", str(photos), "--to", "whole").code == 0
     told = stagebench("data", "convert", str(photos), "--to", "whole", "--resize", "300")
     assert "was packed with other settings (resize 0); remove it" in str(told.error)
@@ -105,7 +100,7 @@ def test_a_set_that_changed_or_other_settings_are_refused(stagebench: Run, gamma
     assert "was packed before photos changed; remove it, then run the same command again" in str(told.error)
 
 
-def test_a_place_that_is_a_file_is_named(stagebench: Run, gamma: object, array: Path, data_home: Path) -> None:
+def test_a_place_that_is_a_file_is_named(stagebench, gamma, array, data_home):
     data_home.write_text("a file stands where records should")
     error = stagebench("data", "convert", str(array), "--to", "cut").error
     assert isinstance(error, StoreError)
@@ -140,23 +135,20 @@ def test_what_has_nothing_to_scale_or_nobody_to_write_it_is_told(stagebench, gam
 
 
 @pytest.fixture
-def cases(gamma: object, toys: SimpleNamespace, plan_file: Callable[[str], Path]) -> Callable[[str], list[Resolved]]:
-    def resolved(text: str) -> list[Resolved]:
+def cases(gamma, toys, plan_file):
+    def resolved(text):
         head = 'name = "x"\n[[cases]]\nadapter = "gamma"\nstrategy = "single"\n'
         return resolve(load(plan_file(head + text)), adapters(), toys.launchers, toys.workloads)
 
     return resolved
 
 
-Cases = Callable[[str], list[Resolved]]
-
-
 def photographs(photos: Path, more: str) -> str:
     return f'workload = "googlenet"\ndata = "{photos}"\n{more}\n'
 
 
-def test_best_is_the_first_format_that_can_serve(cases: Cases, photos: Path, array: Path) -> None:
-    def best(more: str) -> str:
+def test_best_is_the_first_format_that_can_serve(cases, photos, array):
+    def best(more):
         (found,) = cases(photographs(photos, 'format = "best"\n' + more))
         return found.case.input.format
 
@@ -171,8 +163,8 @@ def test_best_is_the_first_format_that_can_serve(cases: Cases, photos: Path, arr
     assert cases('workload = "mnist_small"\nformat = "best"\n')[0].case.input.format == "files", "nothing is read"
 
 
-def test_a_format_that_cannot_serve_says_why(cases: Cases, photos: Path, array: Path) -> None:
-    def refused(more: str) -> str:
+def test_a_format_that_cannot_serve_says_why(cases, photos, array):
+    def refused(more):
         (found,) = cases(photographs(photos, more))
         assert found.outcome == "unsupported"
         return found.reason

@@ -2,32 +2,27 @@
 
 import json
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from suite.errors import RequestError
 from workloads.networks import by_name
 
-Run = Callable[..., SimpleNamespace]
 ALPHA = ("--adapter", "alpha", "--workload", "mnist_small")
 BRIEF = ("--steps", "3", "--seconds", "0", "--processes", "1", "--passes", "native", "--set", "sampling.warmup_steps=1")
 
 
 @pytest.fixture
-def measured(startable: SimpleNamespace, stagebench: Run, tmp_path: Path) -> Callable[..., Any]:
+def measured(startable, stagebench, tmp_path):
     """Really run, briefly, without proofs, into `out`; the result and the folder."""
 
-    def run(*arguments: str) -> tuple[SimpleNamespace, Path]:
+    def run(*arguments):
         return stagebench("run", *arguments, "--no-proofs", "-o", str(tmp_path / "out")), tmp_path / "out"
 
     return run
 
 
-def test_print_plan_prints_it_and_starts_nothing(stagebench: Run, tmp_path: Path, monkeypatch: Any) -> None:
+def test_print_plan_prints_it_and_starts_nothing(stagebench, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = stagebench("run", *ALPHA, "--batch", "8,16", "--ranks", "1,2", "--set", "sampling.steps=5", "--print-plan")
     assert told.code == 0
@@ -66,7 +61,7 @@ def test_a_wrong_request_is_one_message_with_its_place_and_remedy(stagebench, ar
     assert remedy in str(error)
 
 
-def test_what_options_describe_is_measured_kept_and_shown_again(measured: Any, stagebench: Run) -> None:
+def test_what_options_describe_is_measured_kept_and_shown_again(measured, stagebench):
     told, folder = measured(*ALPHA, *BRIEF, "--batch", "4,8")
     assert told.code == 0, told.out
     kept = tomllib.loads((folder / "plan.toml").read_text())
@@ -83,13 +78,13 @@ def test_what_options_describe_is_measured_kept_and_shown_again(measured: Any, s
     assert all(row["samples_per_second"]["value"] > 0 for row in found)
 
 
-def test_show_refuses_what_is_no_run(stagebench: Run, tmp_path: Path) -> None:
+def test_show_refuses_what_is_no_run(stagebench, tmp_path):
     error = stagebench("show", str(tmp_path)).error
     assert isinstance(error, RequestError)
     assert "is not a run folder" in str(error)
 
 
-def test_a_resume_without_the_override_says_what_differs(measured: Any) -> None:
+def test_a_resume_without_the_override_says_what_differs(measured):
     first, folder = measured(*ALPHA, *BRIEF)
     assert first.code == 0
     again, _ = measured(*ALPHA, *BRIEF)
@@ -102,7 +97,7 @@ def test_a_resume_without_the_override_says_what_differs(measured: Any) -> None:
     assert "1 of them measured before" in kept.out
 
 
-def test_a_network_of_one_s_own_is_measured_and_kept(measured: Any, tmp_path: Path) -> None:
+def test_a_network_of_one_s_own_is_measured_and_kept(measured, tmp_path):
     graph = {**by_name()["mnist_small"].graph().to_dict(), "name": "mine"}
     (tmp_path / "mine.json").write_text(json.dumps(graph))
     told, folder = measured("--adapter", "alpha", "--workload", str(tmp_path / "mine.json"), *BRIEF)
@@ -111,7 +106,7 @@ def test_a_network_of_one_s_own_is_measured_and_kept(measured: Any, tmp_path: Pa
     assert json.loads((folder / "networks" / "mine.json").read_text()) == graph
 
 
-def test_a_reason_is_said_once_for_an_adapter(measured: Any, stagebench: Run) -> None:
+def test_a_reason_is_said_once_for_an_adapter(measured, stagebench):
     told, folder = measured(
         "--adapter", "alpha,beta", "--workload", "mnist_small", "--data", "synthetic", "--tuning", "default,tuned",
         "--batch", "4,8", *BRIEF,

@@ -20,18 +20,18 @@ from suite.results.run_folder import RunFolder
 from suite.results.stored import CASES, FORMAT, LARGEST, SMALL, Outsized, parsed, read, readable, text_of
 from suite.worker.machine import cores
 from suite.worker.messages import Machine
-from tests.reports.made_run import MadeRun, case_of
+from tests.reports.made_run import case_of
 from tests.support.errors import raising
 from workloads.graph import Graph
 from workloads.networks import by_name
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     return RunFolder(tmp_path / "run").begin(About(id="a"), "one = 1\n")
 
 
-def test_its_files_are_read_by_people_too(folder: RunFolder) -> None:
+def test_its_files_are_read_by_people_too(folder):
     text = (folder.path / "run.json").read_text()
     assert text == json.dumps(json.loads(text), indent=1) + "\n"
     assert text.startswith(f'{{\n "format": {FORMAT},\n "method": ')
@@ -40,14 +40,14 @@ def test_its_files_are_read_by_people_too(folder: RunFolder) -> None:
     }
 
 
-def test_an_attempt_s_folder_may_stand_there_already(folder: RunFolder) -> None:
+def test_an_attempt_s_folder_may_stand_there_already(folder):
     left = folder.attempt("abc", 0) / "left by a run that was killed"
     left.write_text("")
     assert folder.attempt("abc", 0) == left.parent
     assert left.exists()
 
 
-def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins(folder: RunFolder) -> None:
+def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins(folder):
     half = [folder.path / "run.json.7.partial", folder.path / "records" / "abc-r0.json.7.partial"]
     evidence = folder.attempt("abc", 0) / "rank-0.partial"
     for path in (*half, evidence):
@@ -57,7 +57,7 @@ def test_what_a_killed_session_had_half_written_is_gone_when_the_next_one_begins
     assert evidence.exists()
 
 
-def test_a_record_whose_run_is_gone_says_so(run: MadeRun) -> None:
+def test_a_record_whose_run_is_gone_says_so(run):
     record = run.folder.record(run.proven(case_of()).id, 0)
     assert record is not None
     shutil.rmtree(run.folder.path)
@@ -69,12 +69,12 @@ def test_a_record_whose_run_is_gone_says_so(run: MadeRun) -> None:
     ("cpu", "device", "expected"),
     [("Xeon", "cpu", {"Xeon"}), (None, "cpu", {"unknown"}), ("Xeon", "cuda", {"Xeon", "NVIDIA H100", "odd"})],
 )
-def test_a_host_s_models_are_those_that_compute(cpu: str | None, device: str, expected: set[str]) -> None:
+def test_a_host_s_models_are_those_that_compute(cpu, device, expected):
     machine = Machine(cpu=cpu, gpus=["GPU 0: NVIDIA H100 (UUID: GPU-1)", "odd"])
     assert models([machine], device) == expected
 
 
-def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
+def test_a_network_is_kept_and_found_again(folder):
     graph = by_name()["mnist_small"].graph()
     case = case_of(workload="mnist_small", graph_digest=graph.digest)
     assert network_of(folder.path, case) is not None, "the catalogue's, where none is kept"
@@ -103,7 +103,7 @@ def test_a_network_is_kept_and_found_again(folder: RunFolder) -> None:
         folder.keep_network(graph)
 
 
-def test_what_was_invalid_is_kept_each_time(run: MadeRun) -> None:
+def test_what_was_invalid_is_kept_each_time(run):
     case = run.proven(case_of(), repeats=2)
     record = run.folder.record(case.id, 0)
     assert record is not None
@@ -122,7 +122,7 @@ def test_what_was_invalid_is_kept_each_time(run: MadeRun) -> None:
     assert run.folder.record(case.id, 2) is None
 
 
-def test_what_is_kept_aside_is_not_overwritten(run: MadeRun) -> None:
+def test_what_is_kept_aside_is_not_overwritten(run):
     """A person may have removed some; another record's name may begin alike."""
     case = run.proven(case_of(), repeats=1)
     record = run.folder.record(case.id, 0)
@@ -140,7 +140,7 @@ def test_what_is_kept_aside_is_not_overwritten(run: MadeRun) -> None:
     }
 
 
-def test_records_of_some_cases(run: MadeRun) -> None:
+def test_records_of_some_cases(run):
     cases = [run.proven(case_of(batch=batch), repeats=batch) for batch in (1, 2)]
     (run.folder.path / "records" / "notes.txt").write_text("")
     found = [(each.case_id, each.repeat) for each in run.folder.records({cases[1].id})]
@@ -149,7 +149,7 @@ def test_records_of_some_cases(run: MadeRun) -> None:
     assert list(run.folder.records(())) == []
 
 
-def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run: MadeRun) -> None:
+def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run):
     case = run.proven(case_of(), repeats=1)
     record = run.folder.record(case.id, 0)
     assert record is not None
@@ -159,7 +159,7 @@ def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run: MadeR
     assert RunFolder(run.folder.path).unusable() == []
 
 
-def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
+def test_a_begun_run_keeps_its_plan_and_scale(folder):
     folder.write_cases([])
     (folder.path / "records" / "x-r0.json").write_text("")
     folder.adopt_plan("one = 1\n")
@@ -183,7 +183,7 @@ def test_a_begun_run_keeps_its_plan_and_scale(folder: RunFolder) -> None:
     assert str(refused.value) == f"{folder.path} was begun without --scale; go on so, or name a new folder with -o"
 
 
-def test_a_run_without_a_format_does_not_go_on(folder: RunFolder) -> None:
+def test_a_run_without_a_format_does_not_go_on(folder):
     assert not RunFolder(folder.path / "nowhere").begun
     path = folder.path / "run.json"
     content = json.loads(path.read_text())
@@ -203,7 +203,7 @@ def test_a_run_without_a_format_does_not_go_on(folder: RunFolder) -> None:
         ("proofs/a.json", SMALL, "remove it: the rows that name it are without proof"),
     ],
 )
-def test_a_file_that_is_larger_than_it_can_be_is_not_read(run: MadeRun, name: str, largest: int, remedy: str) -> None:
+def test_a_file_that_is_larger_than_it_can_be_is_not_read(run, name, largest, remedy):
     run.proven(case_of(), repeats=1)
     with (run.folder.path / name).open("ab") as stream:
         stream.truncate(largest + 1)
@@ -211,7 +211,7 @@ def test_a_file_that_is_larger_than_it_can_be_is_not_read(run: MadeRun, name: st
         build.write(RunFolder(run.folder.path), run.folder.path / "page", single=True)
 
 
-def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_cases_than_can_be_read_are_not_written(run, monkeypatch):
     run.proven(case_of(), repeats=1)
     cases = run.folder.cases
     monkeypatch.setattr(run_folder, "CASES", 1000)
@@ -219,7 +219,7 @@ def test_more_cases_than_can_be_read_are_not_written(run: MadeRun, monkeypatch: 
         run.folder.write_cases(cases)
 
 
-def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path, monkeypatch):
     with pytest.raises(StoreError) as refused:
         read(tmp_path, About, "mend it")
     assert str(refused.value) == f"{tmp_path} is no file; mend it"
@@ -245,9 +245,7 @@ def test_a_refusal_of_a_file_names_its_place_and_the_remedy(tmp_path: Path, monk
         assert str(refused.value) == f"x: {problem}; mend it"
 
 
-def test_this_host_is_described_and_what_is_no_run_folder_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_this_host_is_described_and_what_is_no_run_folder_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "getloadavg", lambda: (1.234, 0.5, 0.25))
     assert records.load() == [1.23, 0.5, 0.25]
     found = records.this_host()
@@ -261,7 +259,7 @@ def test_this_host_is_described_and_what_is_no_run_folder_is_refused(
     )
 
 
-def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
+def test_invariants_name_the_rank_and_what_is_missing(run):
     case = run.proven(case_of(ranks=2), repeats=1)
     record = run.folder.record(case.id, 0)
     assert record is not None
@@ -279,7 +277,7 @@ def test_invariants_name_the_rank_and_what_is_missing(run: MadeRun) -> None:
     )
 
 
-def test_a_host_in_another_one_s_place_is_refused(run: MadeRun) -> None:
+def test_a_host_in_another_one_s_place_is_refused(run):
     hosts, host = run.folder.path / "hosts", Host(host="a", machine=Machine())
     run.folder.write_host(host)
     assert run.folder.hosts()["a"] == host

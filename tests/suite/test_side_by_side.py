@@ -1,6 +1,5 @@
 """Proofs side by side: as many as there is room for, each begun once, all ended by what one raises."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -44,7 +43,7 @@ class Making:
         ([ALL] * 3, 1),
     ],
 )
-def test_so_many_work_at_a_time_as_have_cores_and_memory(shares: list[Share], most: int) -> None:
+def test_so_many_work_at_a_time_as_have_cores_and_memory(shares, most):
     making = Making()
     wanted = [(own, making.one(str(at))) for at, own in enumerate(shares)]
     assert sorted(side_by_side(wanted, WHOLE)) == [str(at) for at in range(len(shares))]
@@ -52,14 +51,14 @@ def test_so_many_work_at_a_time_as_have_cores_and_memory(shares: list[Share], mo
     assert making.at_work == set()
 
 
-def test_who_takes_all_is_alone_and_who_is_done_is_told_while_the_others_work() -> None:
+def test_who_takes_all_is_alone_and_who_is_done_is_told_while_the_others_work():
     making = Making()
     wanted = [(Share(1, 1), making.one("a")), (ALL, making.one("b")), (Share(1, 1), making.one("c"))]
     assert list(side_by_side(wanted, WHOLE)) == ["a", "b", "c"]
     assert {frozenset(each) for each in making.seen} == {frozenset("a"), frozenset("b"), frozenset("c")}
     making = Making()
 
-    def wanted() -> Iterator[tuple[Share, Proving[str]]]:
+    def wanted():
         for name, looks in (("long", 9), ("short", 1), ("next", 1)):
             yield Share(2, 0), making.one(name, looks)
 
@@ -67,7 +66,7 @@ def test_who_takes_all_is_alone_and_who_is_done_is_told_while_the_others_work() 
     assert {"long", "short", "next"} not in making.seen
 
 
-def test_what_one_raises_ends_all() -> None:
+def test_what_one_raises_ends_all():
     making = Making()
     wanted = [(Share(1, 1), making.one("a", 99)), (Share(1, 1), making.failing())]
     with pytest.raises(ValueError, match="no"):
@@ -75,7 +74,7 @@ def test_what_one_raises_ends_all() -> None:
     assert making.at_work == set()
 
 
-def test_a_share_grows_with_the_network_and_the_devices_and_is_all_where_nobody_knows() -> None:
+def test_a_share_grows_with_the_network_and_the_devices_and_is_all_where_nobody_knows():
     small, large = (by_name()[name].graph() for name in ("mnist_small", "alexnet"))
     one = Case("a", "single", "mnist_small", placement=Placement(threads=2))
     two = replace(one, placement=Placement(ranks_per_node=2, threads=2))

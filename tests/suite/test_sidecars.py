@@ -46,7 +46,7 @@ def together(folder: Path, server: str, rank: str) -> Attempt:
     return run(processes, 1, folder, Limits(20, 20), lambda rank, message: None)
 
 
-def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path: Path) -> None:
+def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path):
     found = together(tmp_path, "print(os.getpid(), flush=True); time.sleep(1000)", "out.send(Done())")
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.seconds < 10
@@ -55,7 +55,7 @@ def test_one_that_never_ends_is_ended_with_the_ranks(tmp_path: Path) -> None:
     assert found.evidence["exit_codes"] == {"rank 0": 0, "server.py the role": -15}
 
 
-def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path: Path) -> None:
+def test_one_that_ends_well_before_the_ranks_ends_nothing(tmp_path):
     found = together(tmp_path, "", "time.sleep(0.5); out.send(Done())")
     assert (found.outcome, found.reason) == ("ok", "")
 
@@ -67,7 +67,7 @@ def test_one_that_fails_ends_the_case_and_is_named_with_its_last_lines(tmp_path,
     assert found.reason == "server.py the role ended with exit code 7; its last lines: no free port"
 
 
-def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_out_of_memory(tmp_path: Path) -> None:
+def test_one_that_wants_more_than_the_limit_of_memory_is_named_and_the_case_is_out_of_memory(tmp_path):
     (tmp_path / "server.py").write_text(SERVER + "bytes(600 << 20)")
     (tmp_path / LIMITED).parent.mkdir(parents=True)
     (tmp_path / LIMITED).write_text((CHECKOUT / LIMITED).read_text())
@@ -92,14 +92,14 @@ def test_one_that_was_killed_is_out_of_memory_where_the_kernel_counted_it(tmp_pa
     assert found.reason.startswith("server.py the role was ended by SIGKILL")
 
 
-def test_last_words_that_an_engine_passes_on_prove_that_memory_ran_out(tmp_path: Path) -> None:
+def test_last_words_that_an_engine_passes_on_prove_that_memory_ran_out(tmp_path):
     evidence = Evidence(1, {0: []}, {}, [], [], [], [], None, {}, (), tmp_path, math.inf)
     for words, outcome in (("its last lines: MemoryError", "oom"), ("its last lines: no free port", "crash")):
         failed = EngineFailed("crash", f"server.py ps ended with exit code 1; {words}", 1.0, certain=True)
         assert judge(replace(evidence, engine_messages=[failed]))[0] == outcome
 
 
-def test_launchers_start_them_after_the_ranks_by_the_name_of_their_file(tmp_path: Path) -> None:
+def test_launchers_start_them_after_the_ranks_by_the_name_of_their_file(tmp_path):
     python = Path(sys.executable)
     tokens = bundle.script(python, tmp_path, ("adapters/x/server.py", "scheduler"))
     assert tokens == (sys.executable, "-B", "-u", str(tmp_path / "adapters/x/server.py"), "scheduler")

@@ -51,7 +51,7 @@ def screens(width: int, arguments: tuple[str, ...], folder: Path) -> tuple[int, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_run_on_a_terminal(width: int, tmp_path: Path) -> None:
+def test_a_run_on_a_terminal(width, tmp_path):
     chosen = [word for value in SHORT.split() for word in ("--set", value)]
     code, seen = screens(width, ("run", *RUN, "--no-proofs", *chosen), tmp_path)
     last = [line for line in seen[-1] if line]

@@ -20,7 +20,7 @@ from suite.proofs.wanted import Wanted, cases_to_verify
         ("tunings", "tuning", "nope", "known: default, tuned"),
     ],
 )
-def test_a_slip_is_named_for_what_it_is(toys: SimpleNamespace, place: str, kind: str, word: str, help: str) -> None:
+def test_a_slip_is_named_for_what_it_is(toys, place, kind, word, help):
     with pytest.raises(RequestError) as error:
         cases_to_verify(Wanted(**{place: [word]}))  # type: ignore[arg-type]
     assert str(error.value).startswith(f"there is no {kind} {word!r}; ")
@@ -34,13 +34,13 @@ def test_a_slip_is_named_for_what_it_is(toys: SimpleNamespace, place: str, kind:
         ({"overlap": "all"}, "the knob overlap is one of 'none', 'merged', not 'all'"),
     ],
 )
-def test_a_knob_that_nobody_takes_is_named(toys: SimpleNamespace, knobs: dict[str, str], words: str) -> None:
+def test_a_knob_that_nobody_takes_is_named(toys, knobs, words):
     with pytest.raises(RequestError) as error:
         cases_to_verify(Wanted(knobs=knobs))
     assert words in str(error.value)
 
 
-def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys: SimpleNamespace) -> None:
+def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys):
     """Ranks where it is distributed, devices where one process drives them, one where nothing is to be joined."""
     found = cases_to_verify(Wanted(["alpha"], ["mnist_small"], tunings=["default"]))
     places = {case.strategy: (case.placement.ranks, case.placement.devices) for case, _ in found}
@@ -54,14 +54,14 @@ def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys: SimpleNam
         tolerance("float8")
 
 
-def test_a_proof_s_batch_divides_into_microbatches(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_s_batch_divides_into_microbatches(toys, monkeypatch):
     samples = toys.workloads["mnist_small"].proof_batch
     monkeypatch.setattr(toys.adapters["alpha"], "microbatches", lambda case: samples - 1)
     found = cases_to_verify(Wanted(["alpha"], ["mnist_small"], strategies=["single"]))
     assert {case.batch for case, _ in found} == {2 * (samples - 1)}
 
 
-def test_what_is_inexact_is_proven_on_one_device(toys: SimpleNamespace) -> None:
+def test_what_is_inexact_is_proven_on_one_device(toys):
     case = Case("alpha", "free", "mnist_small", Placement(nodes=2, ranks_per_node=3, hosts=("a", "b")))
     workload = toys.workloads["mnist_small"]
     proof = proof_of(toys, case)
@@ -76,7 +76,7 @@ def proof_of(toys: SimpleNamespace, case: Case) -> Configuration:
     return configuration_of_proof(case, toys.adapters["alpha"], toys.workloads[case.workload])
 
 
-def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespace) -> None:
+def test_a_network_in_parts_is_proven_with_its_joined_batch(toys):
     alpha = toys.adapters["alpha"]
     case = proof_of(toys, Case("alpha", "pipe", "mnist_small", Placement(ranks_per_node=4)))
     assert case.batch % 3 == 0, "it divides into microbatches"
@@ -88,7 +88,7 @@ def test_a_network_in_parts_is_proven_with_its_joined_batch(toys: SimpleNamespac
     assert (networks(alpha, mirror), pieces(alpha, mirror)) == (1, {"shards": 2, "observed": 1})
 
 
-def test_what_cannot_be_proven_says_why(toys: SimpleNamespace) -> None:
+def test_what_cannot_be_proven_says_why(toys):
     ((case, refused),) = cases_to_verify(Wanted(["beta"], ["alexnet"], ["single"]))
     assert case.workload == "alexnet"
     assert refused == "beta has no layers of kind dropout, lrn"

@@ -1,9 +1,6 @@
 """`stagebench verify` and the proofs behind it, with frameworks that refuse, hang or die."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,23 +9,20 @@ from suite.cli.verify import _reason
 from suite.contracts.case import Case
 from suite.errors import RequestError
 from suite.proofs.make import Proofs, subject
-from suite.proofs.side_by_side import Proving
 from suite.results.records import Proof
 from suite.session.cases import launch_of_case
 from suite.worker.case_parts import Sampling
 
-Run = Callable[..., SimpleNamespace]
-
 
 @pytest.mark.parametrize(("trainer", "verdict"), [("RefusingToy", "3 unsupported"), ("ToyTrainer", "3 FAILED")])
 def test_verify_tells_a_framework_s_refusal_from_a_failure(
-    stagebench: Run,
-    startable: SimpleNamespace,
-    trainer: str,
-    verdict: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stagebench,
+    startable,
+    trainer,
+    verdict,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setenv(
         "STAGEBENCH_CACHE", str(tmp_path)
     )  # a proof is remembered by its code, and both toys' is one file
@@ -54,7 +48,7 @@ def test_verify_looks_for_every_interpreter_that_was_named_before_it_proves(stag
     assert "STAGEBENCH_PYTHON_BETA is /no-such-python" in str(error)
 
 
-def test_a_reason_is_printed_once() -> None:
+def test_a_reason_is_printed_once():
     seen: dict[str, int] = {}
     whys = [_reason(why, number, seen) for number, why in enumerate(["no MPI", "no MPI", "", ""], 1)]
     assert whys == ["no MPI", "see [1]", "", ""]
@@ -66,7 +60,7 @@ PROVEN = Proof(key="k", **subject(Case("alpha", "single", "mnist_small")), passe
 def test_verify_keeps_what_it_proved_when_it_is_stopped(stagebench, startable, monkeypatch):
     made = iter([PROVEN])
 
-    def proving(*_: object) -> Proving[Proof]:
+    def proving(*_):
         yield True
         for proof in made:
             return proof
@@ -81,7 +75,7 @@ def test_verify_keeps_what_it_proved_when_it_is_stopped(stagebench, startable, m
 def test_verify_tells_of_a_slip_in_one_declaration_and_goes_on(stagebench, startable, monkeypatch):
     startable.adapters["alpha"].package = "nowhere"
 
-    def proving(*_: object) -> Proving[Proof]:
+    def proving(*_):
         yield True
         return PROVEN
 
@@ -107,7 +101,7 @@ def test_a_proof_that_died_is_not_made_again_by_the_same_run(startable, tmp_path
     assert not (tmp_path / "proof4").exists(), "it hung once"
 
 
-def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_framework_that_hangs_costs_its_proof_one_silence_limit(startable, tmp_path):
     startable.manager.register(reference)
     case = Case("alpha", "single", "mnist_small", batch=4, knobs={"sleep": {"start": 1000.0}}, silence_limit=1.0)
     launch = launch_of_case(case, {}, tmp_path / "bundle")
