@@ -23,6 +23,8 @@ from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 from workloads.networks import by_name
 
+pytestmark = pytest.mark.xdist_group("made pages")  # each made run is rendered once
+
 TRADE_OFF = "The trade-off: mnist_small on digits.npz"
 AGGREGATING = [
     *("Network, framework", "devices", "gradients, MiB", "alone, s", "exposed, s", "hidden, of alone"),

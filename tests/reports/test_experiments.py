@@ -12,6 +12,8 @@ from tests.reports import made_experiments
 from tests.reports.made_run import MadeRun, case_of
 from tests.reports.parsed import Page
 
+pytestmark = pytest.mark.xdist_group("made pages")  # each made run is rendered once
+
 SECTIONS = {"speeds", "stages", "scaling", "input", "best", "learning", "epochs", "exchange", "steps"}
 SECTIONS |= {"stragglers", "devices", "time_to_train", "parts", "study"}
 SHOWN = {

@@ -27,6 +27,8 @@ from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
 from workloads.networks.resnet import resnet50
 
+pytestmark = pytest.mark.xdist_group("sections")  # its page is made once
+
 ADAPTERS = ("pytorch", "caffempi", "mxnet")
 
 

@@ -19,6 +19,8 @@ from tests.reports.made_run import MadeRun, case_of, everything, proof_of, recor
 from tests.reports.parsed import Page
 from tests.reports.test_experiments import SECTIONS, SHOWN
 
+pytestmark = pytest.mark.xdist_group("made pages")  # each made run is rendered once
+
 
 def sections(html: str) -> dict[str, str]:
     found = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', html, re.DOTALL))

@@ -27,6 +27,8 @@ from tests.reports.parsed import Page
 from workloads.graph import Graph
 from workloads.networks import by_name
 
+pytestmark = pytest.mark.xdist_group("site")  # its pages are made once
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:

@@ -11,13 +11,12 @@ from suite.analysis.links import written
 from suite.cli.comm import asked_for, sizes_from
 from suite.contracts.adapter import Backend
 from suite.contracts.case import OPERATIONS, Placement
-from suite.errors import Interrupted, RequestError, Unavailable
+from suite.errors import RequestError, Unavailable
 from suite.plan.collectives import TIME_LIMIT, Asked, collectives, gradient_tensors, offers
 from suite.results.invariants import broken
 from suite.results.rank_report import Times
 from suite.results.records import COMM
 from suite.results.run_folder import RunFolder
-from suite.session.observer import Observer
 from workloads.networks import by_name
 
 EVERY = tuple(word for operation in OPERATIONS for word in ("--op", operation))
@@ -231,16 +230,6 @@ def test_what_has_a_record_is_not_measured_again(stagebench, wired, tmp_path):
     other = stagebench("comm", "--backend", "wire", "--op", "broadcast", *FAST, "-o", str(tmp_path))
     assert isinstance(other.error, RequestError)
     assert "was begun with another plan" in str(other.error)
-
-
-def test_an_interrupted_run_says_how_far_it_came(stagebench, wired, tmp_path, monkeypatch):
-    def interrupt(self, case, record):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Observer, "finished", interrupt)
-    told = stagebench("comm", "--backend", "wire", *EVERY, *FAST, "-o", str(tmp_path), "--json")
-    assert isinstance(told.error, Interrupted)
-    assert "stopped; 1 of 6 records" in str(told.error)
 
 
 def test_what_a_backend_lacks_is_skipped_and_named_when_asked_for(stagebench, wired, tmp_path):

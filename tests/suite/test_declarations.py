@@ -123,12 +123,6 @@ def test_a_pass_has_a_runner_and_pairs_with_a_known_pass(kind):
     assert not kind.against or kind.against in BY_NAME
 
 
-def test_a_pass_is_skipped_in_words_where_it_would_measure_nothing():
-    skipped = {kind.name for kind in PASS_KINDS if kind.skipped(1, False)}
-    assert skipped == {"resident", "io_only", "compute_only", "comm_only"}
-    assert not any(kind.skipped(2, True) for kind in PASS_KINDS)
-
-
 def test_the_usual_passes_and_those_with_a_loss():
     assert USUAL == ("native", "staged", "resident", "compute_only", "comm_only", "io_only")
     assert LOSSES == ("native", "staged", "compute_only")

@@ -15,6 +15,8 @@ from suite.results.records import Record
 from suite.worker import array_files
 from tests.validation.fuzz import border, broken, fuzz, lines, targets
 
+pytestmark = pytest.mark.xdist_group("fuzz")  # one world for all
+
 
 def instead(monkeypatch, target, reads):
     """Another reader for a target."""

@@ -57,7 +57,6 @@ class Empty:
     ("load", "told"),
     [
         (lambda: 7, "it is 7, without any function that is marked with hookimpl"),
-        (lambda: None, "it is None, without"),
         (lambda: Empty, "it is the class Empty; name a module or an instance"),
         (lambda: types.ModuleType("blank"), "without any function"),
         (leave, "SystemExit: 0"),
@@ -111,9 +110,7 @@ def raising() -> Alpha:
     ("bring", "told"),
     [
         (lambda: None, "returned None from stagebench_adapters; it should be a list of adapters"),
-        (lambda: Alpha(), "it should be a list of adapters"),
         (lambda: [3], "among its adapters is 3, no instance of suite.contracts.adapter.Adapter"),
-        (lambda: [Alpha], "no instance of suite.contracts.adapter.Adapter"),
         (lambda: [Local()], "no instance of suite.contracts.adapter.Adapter"),
         (lambda: [with_(name=None)], "has name = None; take letters"),
         (lambda: [with_(name="../../etc")], "has name = '../../etc'; take letters"),

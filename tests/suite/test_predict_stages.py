@@ -1,6 +1,7 @@
 """Fitting the model of pipelines to a run: one that the model itself made is met exactly, and refusals name why."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -278,19 +279,6 @@ def asked_about(run, strategy):
     return asked
 
 
-@pytest.mark.parametrize(
-    ("strategy", "ranks", "named"),
-    [
-        ("hybrid", 3, "no whole number of pipelines of 2 stages; ask for a multiple of 2"),
-        ("pipeline", 64, "can be cut into 8 stages at most.*ask for fewer"),
-    ],
-)
-def test_devices_that_make_no_pipelines_are_refused_with_the_remedy(run, strategy, ranks, named):
-    asked = asked_about(run, strategy)
-    with pytest.raises(RequestError, match=f"on {ranks} ranks: .*{named}"):
-        asked.on(ranks, "fused")
-
-
 def test_microbatches_that_there_cannot_be_are_refused_with_the_remedy(run):
     one_device(run)
     for held, microbatches in ((2, 1), (4, 2)):
@@ -428,7 +416,7 @@ def test_the_command_asks_about_other_pipelines_and_says_what_it_does_not_predic
     (found,), rest = asked_by_command(stagebench, run, "--ranks", "2,4,16", "--schedule", "all")
     assert [(one["ranks"], one["schedule"]) for one in found["predictions"]] == [(2, "fused"), (4, "fused")]
     assert found["predictions"][1]["error"] == pytest.approx(0, abs=1e-6)
-    assert "16 ranks: alexnet can be cut into 8 stages at most" in rest
+    assert re.search("16 ranks: alexnet can be cut into 8 stages at most.*ask for fewer", rest)
 
     (other,), rest = asked_by_command(
         stagebench,

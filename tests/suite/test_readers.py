@@ -71,7 +71,6 @@ def test_arrays_are_compared_to_the_last_digit_and_in_order_where_one_was_asked_
     [
         ("none", ""),
         ("bgr", "with the channels reversed: it delivers BGR"),
-        ("order", "samples come in another order than asked for"),
         ("raise", "crash: rank 0: OSError: the reader met a disk that does not answer"),
     ],
 )

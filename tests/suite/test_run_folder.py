@@ -259,7 +259,7 @@ def test_this_host_is_described_and_what_is_no_run_folder_is_refused(monkeypatch
     )
 
 
-def test_invariants_name_the_rank_and_what_is_missing(run):
+def test_invariants_name_the_rank_and_a_crash_may_lack_some(run):
     case = run.proven(case_of(ranks=2), repeats=1)
     record = run.folder.record(case.id, 0)
     assert record is not None
@@ -267,14 +267,9 @@ def test_invariants_name_the_rank_and_what_is_missing(run):
     assert broken(record) is None
     assert broken(record.but(outcome="crash", ranks=(second,))) is None
     assert broken(record.but(outcome="crash", ranks=(), seconds=0.0)) is None
-    assert broken(record.but(ranks=(second,))) == "its outcome is ok, and 1 of 2 ranks reported"
     assert broken(record.but(ranks=(second, first))) == "it has the ranks [1, 0], and its case has 2"
-    staged = second.passes["staged"]
-    stages = {**(staged.stage_s or {}), "update": (staged.stage_s or {})["update"][1:]}
-    passes = {**second.passes, "staged": staged._replace(stage_s=stages)}
-    assert broken(record.but(ranks=(first, second.but(passes=passes)))) == (
-        f"rank 1, pass 'staged': {len(staged.step_s) - 1} times of update for {len(staged.step_s)} steps"
-    )
+    passes = {**second.passes, "staged": second.passes["staged"]._replace(wall_s=0.0)}
+    assert broken(record.but(ranks=(first, second.but(passes=passes)))).startswith("rank 1, pass 'staged': ")
 
 
 def test_a_host_in_another_one_s_place_is_refused(run):

@@ -18,7 +18,6 @@ RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)
         (4, False, "tuned", "sgd", {"fusion_threshold_mb": 0.25}),
         (2, True, "default", "adam", {}),
         (2, True, "tuned", "sgd", {"controller": "gloo"}),
-        (1, False, "tuned", "sgd", {}),
     ],
 )
 def test_it_is_proven(run_group, tmp_path, world, mpi, tuning, optimiser, knobs):

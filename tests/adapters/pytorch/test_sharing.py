@@ -28,10 +28,6 @@ def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
         assert np.array_equal(ours[name], theirs[name]) == ("running" not in name), name
 
 
-def test_one_rank_is_plain_sgd(proven):
-    proven(networks.two_heads(), world=1, strategy="local_sgd")
-
-
 @pytest.mark.parametrize("tuning", ["default", "tuned"])
 def test_branches_of_blocks_are_proven_on_three_ranks(proven, tuning):
     assert len(proven(networks.two_blocks(), 3, strategy="branch_parallel", model_parallel_size=3, tuning=tuning)) == 3

@@ -14,7 +14,7 @@ from cluster.logins import AGENT
 from cluster.mpiexec import Mpiexec
 from suite.contracts.case import Placement
 from suite.errors import RequestError
-from suite.processes.placement_check import RankReport, hosts_problem, transport_problem
+from suite.processes.placement_check import RankReport, hosts_problem
 from suite.worker.messages import Hello, Progress, of_type
 from tests.support.errors import raising
 from workloads.networks.mnist import mnist_small
@@ -146,23 +146,6 @@ def test_an_engine_that_knows_nothing_of_the_hosts_is_found_out(laboratory, real
     assert (result.outcome, result.reason) == ("ok", ""), "the ranks met, and know no better"
     reports = [RankReport.of(rank, sent) for rank, sent in result.messages.items()]
     assert f"started ranks 0, 1 on {laboratory.layout.hosts[0]};" in hosts_problem(request.placement, reports)
-
-
-def test_shared_memory_between_hosts_is_found_out(laboratory, real, job, launched, monkeypatch, tmp_path):
-    """Hosts that have no IPC namespaces of their own: MPICH sees shared memory and takes it."""
-    leaky = tmp_path / "agent"
-    leaky.write_text(re.sub(r"--ipc=\S+", "", laboratory.agent.read_text()))
-    leaky.chmod(0o755)
-    monkeypatch.setenv(AGENT, str(leaky))
-    request = job(over(laboratory.layout.hosts), real("mpich"))
-    (process,) = Mpiexec().processes(request)
-    tokens = entering(laboratory, laboratory.layout.hosts[0], list(process.tokens))
-    shared = replace(process, tokens=tuple(token for token in tokens if not token.startswith("--ipc=")))
-    result = launched(Mpiexec(), request, [shared])
-    assert (result.outcome, result.reason) == ("ok", "")
-    reports = [RankReport.of(rank, sent) for rank, sent in result.messages.items()]
-    assert hosts_problem(request.placement, reports) is None
-    assert "they did not take the wire" in transport_problem(reports, mnist_small().gradient_bytes(), 1 / 64)
 
 
 @pytest.mark.parametrize("name", ["openmpi5", "mpich"])
