@@ -159,7 +159,10 @@ def test_a_record_names_the_plan_that_stands_there_when_it_is_written(run):
     assert RunFolder(run.folder.path).unusable() == []
 
 
-def test_a_begun_run_keeps_its_plan_and_scale(folder):
+def test_a_run_that_has_records_keeps_its_plan_and_scale(folder):
+    for name in ("corrected", "one"):
+        begun = RunFolder(folder.path).begin(About(plan=name), f"{name} = 1\n")
+        assert (begun.about.plan, (begun.path / "plan.toml").read_text()) == (name, f"{name} = 1\n")
     folder.write_cases([])
     (folder.path / "records" / "x-r0.json").write_text("")
     folder.adopt_plan("one = 1\n")

@@ -19,8 +19,6 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import Process, Request
 from suite.errors import Interrupted, RequestError, Unavailable
 from suite.plan import Resolved
-from suite.results.records import About
-from suite.results.run_folder import RunFolder
 from suite.session.resumable import Session, Settings
 from suite.worker.messages import Hello, Phase
 from tests.suite.measuring import BRIEF, PLAN, SETTINGS, Listener, case, run
@@ -204,16 +202,6 @@ def test_a_python_that_was_asked_for_and_does_not_work_ends_the_session(folder):
     with raising(RequestError, "/no-such-python"):
         run(folder, [case()], listener, settings_of_python={"reference": "/no-such-python"})
     assert listener.order == []
-
-
-def test_a_run_folder_belongs_to_one_plan_once_it_has_records(folder, tmp_path):
-    corrected = RunFolder(tmp_path / "run").begin(About(plan="corrected"), "corrected")
-    assert (corrected.path / "plan.toml").read_text() == "corrected"
-    assert corrected.about.plan == "corrected"
-    run(folder, [case(sampling=BRIEF._replace(processes=1))])
-    RunFolder(tmp_path / "run").begin(About(), "corrected")
-    with pytest.raises(RequestError, match="with another"):
-        RunFolder(tmp_path / "run").begin(About(), "another plan")
 
 
 def stagebench(*words, **options):
