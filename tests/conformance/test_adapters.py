@@ -82,14 +82,13 @@ class OverMXNet(AdapterConformance):
     __test__ = False  # the whole suite runs in test_adapters.py
 
 
-@pytest.mark.parametrize("lrn", ["composed", "native"])
-def test_the_gate_refuses_the_native_one_for_its_gradient(lrn, tmp_path):
+def test_the_gate_refuses_mxnet_s_own_lrn_for_its_gradient(tmp_path):
+    """oneDNN's, in 1.9.1; the composed one, its default, is proven with every kind of layer."""
     probe.register()
     mxnet = OverMXNet()
     plain = mxnet.plain()
-    case = plain.on(workload="probe", knobs={**plain.knobs, "lrn": lrn})
+    case = plain.on(workload="probe", knobs={**plain.knobs, "lrn": "native"})
     proof = Proofs({}).prove(case, mxnet.launch(case, tmp_path), tmp_path)
-    assert proof.passed == (lrn == "composed"), proof.reason
-    worst = max(proof.errors["gradient"].values())
-    assert worst < 1e-5 if lrn == "composed" else worst > 0.1
-    assert ("gradient of conv1" in proof.reason) == (lrn == "native")
+    assert not proof.passed
+    assert max(proof.errors["gradient"].values()) > 0.1
+    assert "gradient of conv1" in proof.reason
