@@ -1,5 +1,6 @@
-"""`ssh`: exact tokens, what it refuses, and real ranks behind logins that lead to this same machine."""
+"""`ssh`: exact tokens, what it refuses, real ranks behind logins that lead to this same machine; engines' login."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -9,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cluster import logins
-from cluster.logins import AGENT, GUARD
+from cluster.logins import AGENT, GUARD, write_daemon_login
 from cluster.nodes import meeting_address
 from cluster.ssh import ENTER, Ssh
 from suite.contracts.case import Placement
-from suite.contracts.launcher import Request
+from suite.contracts.launcher import LOGINS, Request
 from suite.errors import RequestError, Unavailable
 from suite.plan import load, resolve
 from suite.plugins import adapters, launchers, workloads
@@ -253,3 +254,19 @@ def test_who_meets_by_itself_is_started_by_it_over_hosts_unless_a_plan_says_othe
     (tmp_path / "plan.toml").write_text(plans.brief(*blocks, nodes=[1, 2], ranks=2))
     cases = [one.case for one in resolve(load(tmp_path / "plan.toml"), adapters(), launchers(), workloads())]
     assert {(case.placement.nodes, case.placement.launcher) for case in cases} == {(1, "local"), (2, "ssh")}
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["-x"], ["-x", "-o", "ConnectionAttempts=10"], ["-l", "me", "-q"]], ids=" ".join
+)
+def test_options_that_an_engine_or_an_operator_adds_are_not_taken_for_the_host(tmp_path, monkeypatch, options):
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\necho "to $1"\nshift\nexec /bin/sh -c "$*"\n')
+    agent.chmod(0o755)
+    monkeypatch.setenv(AGENT, str(agent))
+    login = write_daemon_login(Request(Placement(), (), Path(sys.executable), {}, tmp_path))
+    tokens = [login, *options, "b", "echo", '"it\'s"', "$((1 + 1));", "exit 3"]
+    done = subprocess.run(tokens, capture_output=True, text=True, timeout=20)
+    assert done.stdout == "to b\nit's 2\n", done.stderr
+    (told,) = [json.loads(line) for line in (tmp_path / LOGINS).read_text().splitlines()]
+    assert (told["host"], told["code"]) == ("b", 3)

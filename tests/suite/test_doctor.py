@@ -12,7 +12,7 @@ from suite.cli import doctor
 from suite.contracts.adapter import Capabilities
 from suite.processes import query
 from suite.processes.interpreters import Interpreter
-from tests.support.control_group import small_group
+from tests.support.memory import small_group
 
 
 def test_doctor_tells_what_is_missing_and_the_remedy(stagebench, startable):

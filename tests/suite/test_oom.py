@@ -13,7 +13,7 @@ from suite.plugins import adapters
 from suite.processes.evidence import ran_out
 from suite.worker import guard
 from suite.worker.guard import oom_kills
-from tests.support.control_group import small_group
+from tests.support.memory import small_group
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 120 << 20

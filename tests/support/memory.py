@@ -1,10 +1,14 @@
-"""Little memory, for what must not ask for more.
+"""Little memory: for what must not ask for more, and for what the kernel ends when it takes more.
 
 Oldest Python: 3.6.
 """
 
+import os
 import resource
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 
 @contextmanager
@@ -22,3 +26,25 @@ def held():
     """Bytes of writable memory that is this process's alone, used or not: what RLIMIT_DATA counts."""
     with open("/proc/self/status") as stream:
         return next(1024 * int(line.split()[1]) for line in stream if line.startswith("VmData:"))
+
+
+PLACES = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))  # version 1, 2
+
+
+@contextmanager
+def small_group(size):
+    """The folder of a control group of `size` bytes; where none can be made, the test is skipped and says so."""
+    for place, limit in PLACES:
+        folder = Path(place, f"stagebench-test-{os.getpid()}")
+        try:
+            folder.mkdir()
+            if (folder / limit).exists():
+                (folder / limit).write_text(str(size))
+                break
+            folder.rmdir()
+        except OSError:
+            continue
+    else:
+        pytest.skip("no control group with a memory limit can be made here (needs root and cgroup's memory controller)")
+    yield folder
+    folder.rmdir()

@@ -24,8 +24,8 @@ from suite.contracts.case import Placement
 from suite.contracts.engine_messages import FILE, Begun
 from suite.errors import Unavailable
 from suite.worker.messages import Hello, Joined, of_type
-from tests.support.control_group import small_group
 from tests.support.errors import raising
+from tests.support.memory import small_group
 from tests.support.started import CHECKOUT, DEATHS, controller, controller_of, running_in, wait_until
 
 HERE = Path(sys.executable)
