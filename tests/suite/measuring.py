@@ -6,28 +6,13 @@ from suite.results.run_folder import RunFolder
 from suite.session.observer import Observer
 from suite.session.resumable import Session, Settings
 from suite.worker.case_parts import Sampling
+from tests.support import plans
 from workloads.networks import by_name
 
 BRIEF = Sampling(warmup_steps=5, warmup_limit=0.2, steps=2, seconds=0.05, processes=2, quick=True)
 SETTINGS = Settings(proofs=False)
 
-PLAN = """\
-name = "tiny"
-[sampling]
-quick = true
-warmup_steps = 3
-warmup_limit = 0.1
-steps = 2
-seconds = 0.01
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = "mnist_small"
-precision = "float64"
-batch = 2
-passes = ["native"]
-"""
+PLAN = plans.brief({"adapter": "reference", "strategy": "single", "precision": "float64", "batch": 2})
 
 
 def case(**changes) -> Case:

@@ -15,21 +15,9 @@ from suite.results.records import METHOD
 from suite.results.run_folder import RunFolder
 from suite.worker.case_parts import Sampling
 from tests.reports.made_run import MadeRun, case_of
+from tests.support import plans
 from tests.support.errors import raising
 from workloads.build import Builder
-
-PLAN = """
-name = "apart"
-[sampling]
-quick = true
-steps = 7
-[[cases]]
-adapter = "pytorch"
-strategy = "single"
-workload = "mnist_small"
-batch = {}
-passes = ["native"]
-"""
 
 
 @pytest.fixture
@@ -38,7 +26,7 @@ def runs(tmp_path):
     found = []
     for batch in (8, 16):
         plan = tmp_path / f"{batch}.toml"
-        plan.write_text(PLAN.format(batch))
+        plan.write_text(plans.brief({"adapter": "pytorch", "strategy": "single", "batch": batch}))
         (one,) = resolve(load(plan), adapters(), launchers(), workloads())
         run = MadeRun(tmp_path / str(batch))
         run.proven(one.case, repeats=2)

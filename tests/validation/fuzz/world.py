@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from suite.results.run_folder import RunFolder
+from tests.support import plans
 from tests.validation.fuzz import broken
 from workloads.networks import by_name
 
@@ -18,23 +19,8 @@ ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures"
 FILES = ("run.json", "cases.json", "plan.toml", "hosts", "proofs", "records", "networks", "foreign.json")
 NOT_READ = shutil.ignore_patterns("bundles", "attempts", ".lock")
-PLAN = """\
-name = "tiny"
-[sampling]
-quick = true
-warmup_steps = 3
-warmup_limit = 0.1
-steps = 2
-seconds = 0.01
-processes = 1
-[[cases]]
-adapter = "reference"
-strategy = "single"
-workload = ["mnist_small", "tiny.py"]
-precision = "float64"
-batch = 2
-passes = ["native"]
-"""
+CASE = {"adapter": "reference", "strategy": "single", "workload": ["mnist_small", "tiny.py"], "precision": "float64"}
+PLAN = plans.brief({**CASE, "batch": 2})
 NETWORK = """\
 from workloads.build import Builder
 
