@@ -13,6 +13,8 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
+from workloads.graph import size
+
 UNSIGNED_BYTES = 8  # the format's code; MNIST has no other
 PARTS = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -46,9 +48,7 @@ def read_idx(path: str) -> np.ndarray:
     with _idx_opened(path) as stream:
         try:
             shape = _idx_header(path, stream)
-            promised = 1
-            for extent in shape:
-                promised *= extent
+            promised = size(shape)
             if _gzipped(path):
                 refuse_bomb(path, promised)
             # `read` allocates all the bytes that it is asked for at once, whatever the file holds.
@@ -88,12 +88,12 @@ FREE = 1 << 28  # bytes that any file may become
 DENSE = 100  # how many times its own size beyond them: pictures and measurements grow to less than ten times
 
 
-def refuse_bomb(path: str, size: int) -> None:
+def refuse_bomb(path: str, promised: int) -> None:
     """Raise ValueError for a file that promises more bytes than its own size lets one expect."""
     most = max(FREE, DENSE * os.path.getsize(path))
-    if size > most:
+    if promised > most:
         raise ValueError("%s promises %d bytes, and a file of its size unpacks to %d at most; write it again unpacked"
-                         % (path, size, most))  # fmt: skip
+                         % (path, promised, most))  # fmt: skip
 
 
 NAMES = ("images", "labels")
@@ -185,10 +185,11 @@ def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[
         shape, _, kind = read(stream)
     if kind.kind not in kinds:
         raise ValueError("%s: the array %r is of type %s; write it as numbers" % (path, name, kind))
-    size = kind.itemsize
-    for extent in shape:
-        size *= extent
-    if size > member.file_size or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024:
+    promised = kind.itemsize * size(shape)
+    if (
+        promised > member.file_size
+        or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024
+    ):
         raise ValueError("%s: the array %r is cut short, of %r numbers; write it again" % (path, name, shape))
-    refuse_bomb(path, size)
+    refuse_bomb(path, promised)
     return tuple(shape)

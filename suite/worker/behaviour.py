@@ -117,21 +117,17 @@ class Look:
     """
 
     def __init__(self, trainer: Trainer, task: Behave, outbox: Outbox) -> None:
-        setup = trainer.setup
-        shares = task.shares
-        self._trainer = trainer
-        self._outbox = outbox
-        self._samples = task.samples
-        self._task = task
-        self._share = task.samples // shares
+        setup, shares = trainer.setup, task.shares
+        self._trainer, self._task, self._outbox = trainer, task, outbox
+        self._share = task.samples // shares  # samples of a device
         self._labels = [setup.replica * shares + device for device in range(shares)]
-        self._everybodys = range(setup.replicas * shares)
+        self._devices = setup.replicas * shares  # of all ranks
 
     def problems(self) -> Iterator[str]:
         """Yield every problem, with the name of the call that shows it."""
         trainer = self._trainer
         trainer.build(graph(), weights())
-        images = np.zeros((self._samples, 1, 2, 2), np.float32)
+        images = np.zeros((self._task.samples, 1, 2, 2), np.float32)
         images[:: self._share] = 1.0
         labels = np.repeat(np.array(self._labels, np.int64), self._share)
         self._batch = trainer.to_device(Batch(images, labels))
@@ -157,7 +153,7 @@ class Look:
             masks.append(rows)
             passed = passed and bool((moved == (rows[0] > 0.5)).all())
         yield from mask_problems("forward", np.array(masks))
-        if len(self._everybodys) == 1 and not passed:
+        if self._devices == 1 and not passed:
             yield "backward: dropout passes gradients where forward dropped, or none where it kept"
 
     def _native(self) -> Iterator[str]:
@@ -165,7 +161,7 @@ class Look:
         passed = True
         for _ in range(ROUNDS):
             moved = self._moved(self._trainer.step)
-            masks = moved["mask.weight"][list(self._everybodys)] * self._share * len(self._everybodys)
+            masks = moved["mask.weight"][: self._devices] * self._share * self._devices
             found.append(masks)
             kept = (masks > 0.5).any(axis=0)
             passed = passed and bool((moved["ones.weight"].any(axis=1) == kept).all())
@@ -181,8 +177,7 @@ class Look:
 
     def _step_alone(self) -> Iterator[str]:
         trainer = self._trainer
-        setup = self._trainer.setup
-        if len(self._everybodys) == 1:
+        if self._devices == 1:
             return
         start = weights()
         trainer.build(graph(), start)
@@ -190,26 +185,25 @@ class Look:
             moved = self._moved(trainer.step_alone)
         except Unsupported:
             return
-        others = [label for label in self._everybodys if label != self._labels[0]]
+        others = [label for label in range(self._devices) if label != self._labels[0]]
         if not any(found.any() for found in moved.values()):
             yield "step_alone: the step trains nothing"
         # A sample pushes its label's row up and all others down, in every tensor where the start is zero.
         rows = [np.where(start[name] == 0.0, found, 0.0)[others] for name, found in moved.items()]
-        if any((row > 0.1 / self._share / len(self._everybodys)).any() for row in rows):
+        if any((row > 0.1 / self._share / self._devices).any() for row in rows):
             yield "step_alone: gradients of other devices arrived"
         trainer.maximum(0.0)
-        if setup.model_parallel_size == 1 and setup.rank == 0:  # the others wait, and send nothing to it
+        if (
+            trainer.setup.model_parallel_size == 1 and trainer.setup.rank == 0
+        ):  # the others wait, and send nothing to it
             yield from self._sent()
         trainer.maximum(0.0)
 
     def _laziness(self) -> Iterator[str]:
         """Yield the calls whose work is done later, by another call or by the question for their results."""
-        trainer = self._trainer
-        setup = self._trainer.setup
-        trainer.build(work(), for_proof(work()))
-        batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
+        trainer, batch = self._trainer, self._at_work()
         # Processor time is this process's own, however busy the machine is; a device's work is none of it.
-        clock = time.process_time if setup.device == "cpu" else time.perf_counter
+        clock = time.process_time if trainer.setup.device == "cpu" else time.perf_counter
 
         def backward() -> None:
             trainer.backward()
@@ -246,10 +240,7 @@ class Look:
                 yield "%s: does nothing, and another call does its work" % name
 
     def _threads(self) -> Iterator[str]:
-        trainer = self._trainer
-        setup = self._trainer.setup
-        trainer.build(work(), for_proof(work()))
-        batch = trainer.to_device(synthetic(work(), self._samples, setup.seed))
+        trainer, batch = self._trainer, self._at_work()
 
         def step() -> None:
             trainer.step(batch)
@@ -257,10 +248,14 @@ class Look:
 
         found = busy_threads(step, TOGETHER, LIMIT_S)
         if found is not None and found < TOGETHER:
-            yield "step: %d threads were asked for, and %.1f share the work; look at how start sets them" % (
-                setup.threads,
-                found,
-            )
+            text = "step: %d threads were asked for, and %.1f share the work; look at how start sets them"
+            yield text % (trainer.setup.threads, found)
+
+    def _at_work(self) -> Any:
+        """Build the network `work`; return a batch for it."""
+        trainer = self._trainer
+        trainer.build(work(), for_proof(work()))
+        return trainer.to_device(synthetic(work(), self._task.samples, trainer.setup.seed))
 
     def _sent(self) -> Iterator[str]:
         """Yield a problem if two steps of this rank send data while the other ranks wait.

@@ -8,6 +8,7 @@ values cross it in the framework's plain layout, and each call pays its dispatch
 
 import time
 from abc import ABC, abstractmethod
+from statistics import median_high
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from suite.worker.contract import LayerTimes
@@ -104,7 +105,7 @@ class LayerClock:
 
 def middle(seconds: Sequence[float]) -> float:
     """Return the (upper) median; 0.0 for no values."""
-    return sorted(seconds)[len(seconds) // 2] if seconds else 0.0
+    return median_high(seconds) if seconds else 0.0
 
 
 def repeated(clock: LayerClock, once: Callable[[], None]) -> List[LayerTimes]:

@@ -5,6 +5,7 @@ the largest of several numbers. Plain TCP between the hosts; standard library on
 """
 
 import contextlib
+import json
 import socket
 import struct
 import time
@@ -109,11 +110,11 @@ class Meeting:
         """Return the values of all ranks, in the ranks' order."""
         if self._rank:
             self._send_text(0, value)
-            return [self._text(0) for _ in range(self._world)]
-        found = [value] + [self._text(rank) for rank in range(1, self._world)]
+            found: List[str] = json.loads(self._text(0))
+            return found
+        found = [value] + [self._text(rank) for rank in self._peers]
         for rank in self._peers:
-            for each in found:
-                self._send_text(rank, each)
+            self._send_text(rank, json.dumps(found))
         return found
 
     def maximum(self, value: float) -> float:

@@ -5,7 +5,7 @@ follow each other. The computation is made about as long as the exchange.
 """
 
 import math
-from typing import List
+from statistics import median_high
 
 from suite.worker.communicator import Communicator, Exchange
 from suite.worker.messages import OverlapTimes
@@ -24,7 +24,7 @@ def overlapped(
     def alone() -> None:
         exchange.begin().wait()
 
-    slices = _slices(communicator, sorted(sampler.times(name, alone).seconds))
+    slices = _slices(communicator, median_high(sampler.times(name, alone).seconds))
 
     def computing() -> None:
         for _ in range(slices):
@@ -44,14 +44,13 @@ def overlapped(
         pending.wait()
 
     found = sampler.alternating(name, [alone, computing, both, progressed])
-    times = [rounded(samples.seconds) for samples in found]
     late = rounded([max(turn) for turn in zip(*(samples.late for samples in found))])
-    return OverlapTimes(operation, bytes, times[0], times[1], times[2], times[3], slices, late, found[0].clock_error)
+    times = (rounded(samples.seconds) for samples in found)
+    return OverlapTimes(operation, bytes, *times, slices=slices, late_s=late, clock_error_s=found[0].clock_error)
 
 
-def _slices(communicator: Communicator, ordered: List[float]) -> int:
-    """Return the number of slices of computation that take as long as the median, the same number on every rank."""
-    seconds = ordered[len(ordered) // 2]
+def _slices(communicator: Communicator, seconds: float) -> int:
+    """Return the number of slices of computation that take so long, the same number on every rank."""
     for _ in range(SLICES):  # untimed: caches, clocks and, on a GPU, the product's first choice of a kernel
         communicator.compute()
     communicator.synchronize()

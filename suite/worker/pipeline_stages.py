@@ -8,7 +8,7 @@ projection has two.
 from typing import Dict, List, NamedTuple, Set, Tuple
 
 from suite.worker.contract import Unsupported
-from workloads.graph import Graph
+from workloads.graph import Graph, size
 
 # Least first: multiply-accumulates of the heaviest stage, numbers of a sample that cross all cuts, then late cuts
 # (an activation stays with the layer that it follows).
@@ -92,13 +92,7 @@ def _single(graph: Graph, place: int) -> bool:
 
 def _numbers(graph: Graph, place: int) -> int:
     shapes = dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)
-    total = 0
-    for name in crossing(graph, place):
-        product = 1
-        for extent in shapes[name]:
-            product *= extent
-        total += product
-    return total
+    return sum(size(shapes[name]) for name in crossing(graph, place))
 
 
 class Block(NamedTuple):

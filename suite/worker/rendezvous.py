@@ -1,7 +1,4 @@
-"""The meeting place of ranks, and the address, interface and port by which a rank is reached.
-
-Standard library only.
-"""
+"""The meeting place of ranks, and the address, interface and port by which a rank is reached."""
 
 import contextlib
 import ctypes
@@ -12,6 +9,7 @@ import socket
 import struct
 from typing import List
 
+from suite.worker.machine import text_of
 from suite.worker.meeting import Address
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
@@ -73,11 +71,8 @@ def free_port(own: str = EPHEMERAL) -> int:
 
 def _outside(own: str) -> List[int]:
     """Return some ports below the system's own range, by chance; none if it begins too low, or is not known."""
-    try:
-        with open(own) as stream:
-            below = range(LOWEST, int(stream.read().split()[0]))
-    except (OSError, ValueError, IndexError):
-        return []
+    limits = text_of(own).split()
+    below = range(LOWEST, int(limits[0])) if limits and limits[0].isdigit() else range(0)
     return random.SystemRandom().sample(below, min(ATTEMPTS, len(below)))
 
 
