@@ -36,11 +36,11 @@ class Graph:
         self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
         if not isinstance(name, str) or not self.input_shape or not all(map(kinds.whole, (*input_shape, classes))):
             raise ValueError(
-                "%r takes inputs of %r and tells %r classes apart; a name and whole numbers from 1 are wanted"
-                % (name, self.input_shape, classes)
+                f"{name!r} takes inputs of {self.input_shape!r} and tells {classes!r} classes apart; a name and "
+                "whole numbers from 1 are wanted"
             )
         if size((*self.input_shape, classes)) > MAX_SIZE:
-            raise ValueError("%r takes inputs, or tells classes apart, of more than %d numbers" % (name, MAX_SIZE))
+            raise ValueError(f"{name!r} takes inputs, or tells classes apart, of more than {MAX_SIZE} numbers")
         self.layers: List[Layer] = []
         self.heads: List[Head] = []
         self._shapes: Dict[str, Shape] = {"input": self.input_shape}
@@ -48,10 +48,10 @@ class Graph:
     def add(self, name: str, kind: str, inputs: Tuple[str, ...], **attrs: Any) -> str:
         """Append a layer and return its name; ValueError for a name taken, a kind or an input unknown."""
         if name in self._shapes:
-            raise ValueError("graph %r has two layers named %r" % (self.name, name))
+            raise ValueError(f"graph {self.name!r} has two layers named {name!r}")
         for wanted in inputs:
             if wanted not in self._shapes:
-                raise ValueError("layer %r reads %r, which no earlier layer writes" % (name, wanted))
+                raise ValueError(f"layer {name!r} reads {wanted!r}, which no earlier layer writes")
         layer = kinds.layer(name, kind, inputs, attrs, [self._shapes[wanted] for wanted in inputs])
         self.layers.append(layer)
         self._shapes[name] = layer.shape
@@ -60,11 +60,11 @@ class Graph:
     def add_head(self, layer: str, weight: float = 1.0) -> None:
         """Attach a softmax cross-entropy loss to a layer of `classes` numbers; ValueError for any other."""
         if layer not in self._shapes:
-            raise ValueError("a head reads %r, which no layer writes" % (layer,))
+            raise ValueError(f"a head reads {layer!r}, which no layer writes")
         if self._shapes[layer] != (self.classes,):
-            raise ValueError("head %r has shape %r, not (%d,)" % (layer, self._shapes[layer], self.classes))
+            raise ValueError(f"head {layer!r} has shape {self._shapes[layer]!r}, not ({self.classes},)")
         if not kinds.number(weight) or weight <= 0:
-            raise ValueError("head %r weighs %r; it wants a number above 0" % (layer, weight))
+            raise ValueError(f"head {layer!r} weighs {weight!r}; it wants a number above 0")
         self.heads.append(Head(layer, weight))
 
     @property
@@ -118,15 +118,15 @@ class Graph:
             graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
             layers, heads = data["layers"], data["heads"]
             for index, layer in enumerate(layers):
-                place = "layers[%d]" % index
+                place = f"layers[{index}]"
                 graph.add(layer["name"], layer["kind"], tuple(layer["inputs"]), **layer["attrs"])
             for index, head in enumerate(heads):
-                place = "heads[%d]" % index
+                place = f"heads[{index}]"
                 graph.add_head(head["layer"], head["weight"])
         except KeyError as error:
-            raise ValueError("%s has no key %s" % (place, error))
+            raise ValueError(f"{place} has no key {error}")
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError("%s: %s" % (place, error))
+            raise ValueError(f"{place}: {error}")
         return graph
 
     @property

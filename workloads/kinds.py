@@ -84,7 +84,7 @@ def init() -> Attribute:
 
     return Attribute(
         lambda value: isinstance(value, dict) and all(map(fits, value.values())),
-        "an initialiser for each role: {'kind': one of %s}" % ", ".join(sorted(INITIALISERS)),
+        f"an initialiser for each role: {{'kind': one of {', '.join(sorted(INITIALISERS))}}}",
         {},
     )
 
@@ -124,13 +124,13 @@ class Layer:
         try:
             self.shape = self._inferred()
         except ValueError as error:
-            raise ValueError("layer %r (%s): %s" % (name, self.kind, error))
+            raise ValueError(f"layer {name!r} ({self.kind}): {error}")
         roles = self.parameter_shapes()
         if max(size(shape) for shape in (self.shape, *roles.values())) > MAX_SIZE:
-            raise ValueError("layer %r (%s): a tensor of it has more than %d numbers" % (name, self.kind, MAX_SIZE))
+            raise ValueError(f"layer {name!r} ({self.kind}): a tensor of it has more than {MAX_SIZE} numbers")
         inits = dict(self.initialisers, **self.attrs.get("init", {}))
-        self.parameters = [Parameter("%s.%s" % (name, role), shape, inits[role]) for role, shape in roles.items()]
-        self.buffers = [("%s.%s" % (name, role), self.input_shapes[0][:1]) for role in self.statistics]
+        self.parameters = [Parameter(f"{name}.{role}", shape, inits[role]) for role, shape in roles.items()]
+        self.buffers = [(f"{name}.{role}", self.input_shapes[0][:1]) for role in self.statistics]
 
     # --- what a kind may override -------------------------------------------
 
@@ -162,16 +162,15 @@ class Layer:
         for key in attrs:
             if key not in self.attributes:
                 known = ", ".join(sorted(self.attributes))
-                raise ValueError("layer %r (%s) has no attribute %r; known: %s" % (self.name, self.kind, key, known))
+                raise ValueError(f"layer {self.name!r} ({self.kind}) has no attribute {key!r}; known: {known}")
         full = {}
         for key, attribute in self.attributes.items():
             value = full[key] = attrs.get(key, attribute.default)
             if value is REQUIRED:
-                raise ValueError("layer %r (%s) needs the attribute %r" % (self.name, self.kind, key))
+                raise ValueError(f"layer {self.name!r} ({self.kind}) needs the attribute {key!r}")
             if not attribute.fits(value):
                 raise ValueError(
-                    "layer %r (%s) has %s = %s; it wants %s"
-                    % (self.name, self.kind, key, repr(value)[:80], attribute.wanted)
+                    f"layer {self.name!r} ({self.kind}) has {key} = {repr(value)[:80]}; it wants {attribute.wanted}"
                 )
         return full
 
@@ -179,12 +178,12 @@ class Layer:
         shapes = self.input_shapes
         if not shapes or (len(shapes) > 1 and not self.several_inputs):
             wanted = "inputs" if self.several_inputs else "one input"
-            raise ValueError("wants %s, not %d" % (wanted, len(shapes)))
+            raise ValueError(f"wants {wanted}, not {len(shapes)}")
         if self.takes_images and len(shapes[0]) != 3:
-            raise ValueError("wants (channels, height, width), not %r" % (shapes[0],))
+            raise ValueError(f"wants (channels, height, width), not {shapes[0]!r}")
         shape = self.output_shape()
         if any(extent < 1 for extent in shape):
-            raise ValueError("input %r leaves nothing: %r" % (shapes[0], shape))
+            raise ValueError(f"input {shapes[0]!r} leaves nothing: {shape!r}")
         return shape
 
 
@@ -194,7 +193,7 @@ KINDS: Dict[str, Type[Layer]] = {}
 def layer(name: str, kind: str, inputs: Tuple[str, ...], attrs: Values, input_shapes: List[Shape]) -> Layer:
     """Make a layer of the kind of that name; ValueError for an unknown kind, or for what the kind refuses."""
     if kind not in KINDS:
-        raise ValueError("layer %r has the unknown kind %r; known: %s" % (name, kind, ", ".join(sorted(KINDS))))
+        raise ValueError(f"layer {name!r} has the unknown kind {kind!r}; known: {', '.join(sorted(KINDS))}")
     return KINDS[kind](name, inputs, attrs, input_shapes)
 
 
@@ -216,7 +215,7 @@ class Conv(Layer, kind="conv"):
     def output_shape(self) -> Shape:
         attrs, (channels, *extents) = self.attrs, self.input_shapes[0]
         if channels % attrs["groups"] or attrs["out"] % attrs["groups"]:
-            raise ValueError("%d groups do not divide %d -> %d channels" % (attrs["groups"], channels, attrs["out"]))
+            raise ValueError(f"{attrs['groups']} groups do not divide {channels} -> {attrs['out']} channels")
         window = attrs["kernel"], attrs["stride"], attrs["pad"]
         return (attrs["out"], *(pooled(extent, *window, ceil=False) for extent in extents))
 
@@ -239,7 +238,7 @@ class Dense(Layer, kind="dense"):
 
     def output_shape(self) -> Shape:
         if len(self.input_shapes[0]) != 1:
-            raise ValueError("wants a flat input, not %r" % (self.input_shapes[0],))
+            raise ValueError(f"wants a flat input, not {self.input_shapes[0]!r}")
         return (self.attrs["out"],)
 
     def parameter_shapes(self) -> Dict[str, Shape]:
@@ -336,7 +335,7 @@ class Concat(Layer, kind="concat"):
     def output_shape(self) -> Shape:
         first, *_ = shapes = self.input_shapes
         if any(shape[1:] != first[1:] for shape in shapes):
-            raise ValueError("cannot join %r" % (shapes,))
+            raise ValueError(f"cannot join {shapes!r}")
         return (sum(shape[0] for shape in shapes),) + first[1:]
 
 
@@ -347,7 +346,7 @@ class Add(Layer, kind="add"):
 
     def output_shape(self) -> Shape:
         if any(shape != self.input_shapes[0] for shape in self.input_shapes):
-            raise ValueError("cannot add %r" % (self.input_shapes,))
+            raise ValueError(f"cannot add {self.input_shapes!r}")
         return self.input_shapes[0]
 
 

@@ -42,8 +42,8 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
     }
     if kind not in stds:
         raise ValueError(
-            "parameter %r has the unknown initialiser %r; known: constant, uniform, xavier, gaussian, he, he_fan_out"
-            % (parameter.name, kind)
+            f"parameter {parameter.name!r} has the unknown initialiser {kind!r}; known: constant, uniform, "
+            "xavier, gaussian, he, he_fan_out"
         )
     drawn = stream.standard_normal(shape)
     drawn *= stds[kind]
@@ -77,6 +77,6 @@ def digest(weights: Dict[str, np.ndarray]) -> str:
     """SHA-256 over names, shapes and bytes, in name order."""
     whole = hashlib.sha256()
     for name in sorted(weights):
-        whole.update(("%s %r" % (name, weights[name].shape)).encode())
+        whole.update((f"{name} {weights[name].shape!r}").encode())
         whole.update(np.ascontiguousarray(weights[name]).tobytes())
     return whole.hexdigest()

@@ -55,10 +55,10 @@ def read_idx(path: str) -> np.ndarray:
             most = promised if _gzipped(path) else min(promised, os.path.getsize(path))
             values = np.frombuffer(stream.read(most + 1), dtype=np.uint8)
         except EOFError:
-            raise ValueError("%s is a gzip file that is cut short; fetch it again" % path)
+            raise ValueError(f"{path} is a gzip file that is cut short; fetch it again")
     if values.size != promised:
         raise ValueError(
-            "%s holds %d values, its header says %s; fetch it again" % (path, values.size, "x".join(map(str, shape)))
+            f"{path} holds {values.size} values, its header says {'x'.join(map(str, shape))}; fetch it again"
         )
     return values.reshape(shape)
 
@@ -77,11 +77,11 @@ def _idx_header(path: str, stream: Any) -> Tuple[int, ...]:
     """Read the dimensions from the header of an open file; ValueError for a file of another kind."""
     start = stream.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTES or not 1 <= start[3] <= 4:
-        raise ValueError("%s is no idx file of bytes: it begins with %r; fetch it again" % (path, start))
+        raise ValueError(f"{path} is no idx file of bytes: it begins with {start!r}; fetch it again")
     sizes = stream.read(4 * start[3])
     if len(sizes) < 4 * start[3]:
-        raise ValueError("%s ends within its header; fetch it again" % path)
-    return struct.unpack(">%dI" % start[3], sizes)
+        raise ValueError(f"{path} ends within its header; fetch it again")
+    return struct.unpack(f">{start[3]}I", sizes)
 
 
 FREE = 1 << 28  # bytes that any file may become
@@ -92,8 +92,10 @@ def refuse_bomb(path: str, promised: int) -> None:
     """Raise ValueError for a file that promises more bytes than its own size lets one expect."""
     most = max(FREE, DENSE * os.path.getsize(path))
     if promised > most:
-        raise ValueError("%s promises %d bytes, and a file of its size unpacks to %d at most; write it again unpacked"
-                         % (path, promised, most))  # fmt: skip
+        raise ValueError(
+            f"{path} promises {promised} bytes, and a file of its size unpacks to {most} at most; write it again "
+            "unpacked"
+        )
 
 
 NAMES = ("images", "labels")
@@ -107,11 +109,11 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
     images, labels = _read(path, _whole)
     refuse(path, images.shape, labels)
     if images.dtype.kind == "f" and not np.isfinite(images).all():
-        raise ValueError("%s has pixels that are no numbers (NaN or infinite); correct the array 'images'" % path)
+        raise ValueError(f"{path} has pixels that are no numbers (NaN or infinite); correct the array 'images'")
     if images.min() == images.max():
-        raise ValueError("%s has the same value in every pixel, which teaches nothing; write it again" % path)
+        raise ValueError(f"{path} has the same value in every pixel, which teaches nothing; write it again")
     if images[0].size > 1 and (images.min(axis=(1, 2)) == images.max(axis=(1, 2))).all():
-        raise ValueError("%s has images of a single colour each, which show nothing; write them again" % path)
+        raise ValueError(f"{path} has images of a single colour each, which show nothing; write them again")
     return images, labels
 
 
@@ -125,23 +127,23 @@ def described(path: str) -> Tuple[Tuple[int, ...], np.ndarray]:
 def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
     """Raise ValueError for images and labels that do not belong together, or that no classifier can learn."""
     if labels.dtype.kind not in LABELS:
-        raise ValueError("%s has labels of type %s; write them as whole numbers from 0" % (path, labels.dtype))
+        raise ValueError(f"{path} has labels of type {labels.dtype}; write them as whole numbers from 0")
     if labels.ndim != 1 or len(shape) != 3:
-        raise ValueError("%s holds images of shape %r and labels of shape %r; N x H x W and N are needed"
-                         % (path, shape, labels.shape))  # fmt: skip
+        raise ValueError(
+            f"{path} holds images of shape {shape!r} and labels of shape {labels.shape!r}; N x H x W and N are needed"
+        )
     if shape[0] != len(labels):
-        raise ValueError("%s holds %d images and %d labels; write one label for each image"
-                         % (path, shape[0], len(labels)))  # fmt: skip
+        raise ValueError(f"{path} holds {shape[0]} images and {len(labels)} labels; write one label for each image")
     if not labels.size or 0 in shape:
-        raise ValueError("%s holds no samples; write one image at least" % path)
+        raise ValueError(f"{path} holds no samples; write one image at least")
     if labels.min() < 0:
-        raise ValueError("%s has the label %d; number the classes from 0" % (path, labels.min()))
+        raise ValueError(f"{path} has the label {labels.min()}; number the classes from 0")
     if labels.max() > LAST:
-        raise ValueError("%s has the label %d, and frameworks count to %d; number the classes from 0"
-                         % (path, labels.max(), LAST))  # fmt: skip
+        raise ValueError(
+            f"{path} has the label {labels.max()}, and frameworks count to {LAST}; number the classes from 0"
+        )
     if labels.min() == labels.max():
-        raise ValueError("%s has the label %d for every image; write images of two classes at least"
-                         % (path, labels.min()))  # fmt: skip
+        raise ValueError(f"{path} has the label {labels.min()} for every image; write images of two classes at least")
 
 
 def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
@@ -150,22 +152,22 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
             files = idx_files(path)
             if files is None:
                 wanted = " and ".join(PARTS["train"])
-                raise ValueError("%s holds neither %s nor their gzipped forms; put them there" % (path, wanted))
+                raise ValueError(f"{path} holds neither {wanted} nor their gzipped forms; put them there")
             return (read_idx if images is _whole else idx_shape)(files[0]), read_idx(files[1])
         if not os.path.isfile(path):
-            raise ValueError("%s is no file; name an .npz file" % path)
+            raise ValueError(f"{path} is no file; name an .npz file")
         with zipfile.ZipFile(path) as archive:
             absent = [name for name in NAMES if name + ".npy" not in archive.namelist()]
             if absent:
-                raise ValueError("%s holds no array named %s; write both" % (path, " or ".join(absent)))
+                raise ValueError(f"{path} holds no array named {' or '.join(absent)}; write both")
             return images(path, archive, "images", IMAGES), _whole(path, archive, "labels", IMAGES)
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
         if isinstance(error, ValueError) and path in str(error):
             raise
-        problem = "%s: %s" % (type(error).__name__, error)
-        raise ValueError("%s is no array file (%s); write it with numpy.savez" % (path, problem))
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is no array file ({problem}); write it with numpy.savez")
 
 
 def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.ndarray:
@@ -184,12 +186,12 @@ def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = read(stream)
     if kind.kind not in kinds:
-        raise ValueError("%s: the array %r is of type %s; write it as numbers" % (path, name, kind))
+        raise ValueError(f"{path}: the array {name!r} is of type {kind}; write it as numbers")
     promised = kind.itemsize * size(shape)
     if (
         promised > member.file_size
         or member.file_size > RATIO * min(member.compress_size, os.path.getsize(path)) + 1024
     ):
-        raise ValueError("%s: the array %r is cut short, of %r numbers; write it again" % (path, name, shape))
+        raise ValueError(f"{path}: the array {name!r} is cut short, of {shape!r} numbers; write it again")
     refuse_bomb(path, promised)
     return tuple(shape)

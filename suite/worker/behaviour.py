@@ -56,7 +56,7 @@ def _seconds() -> Dict[str, float]:
     found = {}
     for thread in os.listdir(TASKS):
         try:
-            with open("%s/%s/stat" % (TASKS, thread)) as stream:
+            with open(f"{TASKS}/{thread}/stat") as stream:
                 fields = stream.read().rpartition(")")[2].split()
         except OSError:  # the thread has ended
             continue
@@ -132,7 +132,7 @@ class Look:
         labels = np.repeat(np.array(self._labels, np.int64), self._share)
         self._batch = trainer.to_device(Batch(images, labels))
         for name in self._task.looks:
-            self._outbox.send(Phase("the check of %s (its first calls may compile)" % name))
+            self._outbox.send(Phase(f"the check of {name} (its first calls may compile)"))
             found = list(getattr(self, "_" + name)())
             yield from found
             if found and name == "laziness":  # steps that are only queued would pile up
@@ -173,7 +173,7 @@ class Look:
         answers = self._trainer.predict(self._batch)[:: self._share]
         off = float(np.abs(answers - 1.0).max())
         if not off < SCALE_OFF:
-            yield "predict: without dropout these logits are 1; one is off by %.2g" % off
+            yield f"predict: without dropout these logits are 1; one is off by {off:.2g}"
 
     def _step_alone(self) -> Iterator[str]:
         trainer = self._trainer
@@ -233,11 +233,11 @@ class Look:
             own, first, again = (each / max(whole, 1e-9) for each in least[name])
             if first - again > PUT_OFF:
                 yield (
-                    "%s: its work is put off until its %s are asked for; do all of it in %s, or wait for it "
-                    "in synchronize" % (name, results, name)
+                    f"{name}: its work is put off until its {results} are asked for; do all of it in {name}, or "
+                    "wait for it in synchronize"
                 )
             elif name in self._task.stages and own < IDLE:
-                yield "%s: does nothing, and another call does its work" % name
+                yield f"{name}: does nothing, and another call does its work"
 
     def _threads(self) -> Iterator[str]:
         trainer, batch = self._trainer, self._at_work()
@@ -272,9 +272,9 @@ class Look:
         sent = since(before)
         shared = changed_since(pages) if on_cpu else 0
         if sent > QUIET:
-            yield "step_alone: %d bytes were sent to other processes in two steps" % sent
+            yield f"step_alone: {sent} bytes were sent to other processes in two steps"
         if shared > QUIET:
-            yield "step_alone: %d bytes shared with other processes changed in two steps" % shared
+            yield f"step_alone: {shared} bytes shared with other processes changed in two steps"
 
     def _moved(self, step: Callable[[Any], None]) -> Dict[str, np.ndarray]:
         """Return the change of each parameter in one step, divided by the learning rate."""
@@ -290,12 +290,12 @@ def mask_problems(call: str, masks: np.ndarray) -> Iterator[str]:
     wanted = 1.0 / (1.0 - RATE)
     dropped = 1.0 - kept.mean()
     if abs(dropped - RATE) > SHARE_OFF:
-        yield "%s: dropout of rate %g drops %.3f of all numbers" % (call, RATE, dropped)
+        yield f"{call}: dropout of rate {RATE:g} drops {dropped:.3f} of all numbers"
     if kept.any():
         scale = float(np.median(masks[kept]))
         if abs(scale / wanted - 1.0) > SCALE_OFF:
-            yield "%s: what dropout keeps is scaled by %.3f, not by 1 / (1 - %g) = %.3f" % (call, scale, RATE, wanted)
+            yield f"{call}: what dropout keeps is scaled by {scale:.3f}, not by 1 / (1 - {RATE:g}) = {wanted:.3f}"
     if dropped and (kept[1:] == kept[:-1]).all(axis=2).any():
-        yield "%s: a step drops the same numbers as the step before" % call
+        yield f"{call}: a step drops the same numbers as the step before"
     if dropped and (kept[:, 1:] == kept[:, :-1]).all(axis=2).any():
-        yield "%s: two devices drop the same numbers" % call
+        yield f"{call}: two devices drop the same numbers"

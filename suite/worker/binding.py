@@ -39,7 +39,7 @@ def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
             nodes[cpu] = node
     found = []
     for cpu in sorted(allowed):
-        siblings = _numbers(os.path.join(root, "cpu", "cpu%d" % cpu, "topology", "thread_siblings_list"))
+        siblings = _numbers(os.path.join(root, "cpu", f"cpu{cpu}", "topology", "thread_siblings_list"))
         found.append(Cpu(cpu, min(siblings, default=cpu), nodes.get(cpu, 0)))
     return found
 
@@ -68,7 +68,7 @@ def shares(cpus: Collection[Cpu], ranks: int, threads: int, beside: int = 0) -> 
         if all(sum(len(core.cpus) for core in own) >= threads for own in found):
             return _numbered(found)
     if ranks * threads > len(cpus):
-        raise ValueError("%d ranks of %d threads want more than the %d cores here" % (ranks, threads, len(cpus)))
+        raise ValueError(f"{ranks} ranks of {threads} threads want more than the {len(cpus)} cores here")
     hardware_threads = [Core(core.node, [cpu]) for core in cores for cpu in core.cpus]
     return _numbered(_distributed(hardware_threads, ranks, threads))
 

@@ -58,8 +58,8 @@ class Schedule(NamedTuple):
     @property
     def words(self) -> str:
         """The addition to the optimiser in a label; "" for a constant rate."""
-        rising = "warm-up of %g epochs" % self.warmup_epochs if self.warmup_epochs else ""
-        falling = "%s decay" % self.decay if self.decay != "none" else ""
+        rising = f"warm-up of {self.warmup_epochs:g} epochs" if self.warmup_epochs else ""
+        falling = f"{self.decay} decay" if self.decay != "none" else ""
         return ", ".join(filter(None, (rising, falling)))
 
     @property

@@ -75,7 +75,7 @@ class Measured:
         count = self._divisible(count)
         exchange = self._exchange(count)
         limit = None if exchange.most is None else exchange.most - RUNS_TO_VERIFY
-        name = "%s of %d bytes" % (self._operation, count * self._itemsize)
+        name = f"{self._operation} of {count * self._itemsize} bytes"
         # A message that goes there and back keeps two ranks in step without a schedule.
         self._time("single", name, exchange.run, [exchange], [count], self._operation != "point-to-point", limit)
 

@@ -64,7 +64,7 @@ class Exchange(ABC):
 
     def begin(self) -> Pending:
         """Begin the operation without waiting for it; Unsupported if the library cannot."""
-        raise Unsupported("%s has no non-blocking form here" % type(self).__name__)
+        raise Unsupported(f"{type(self).__name__} has no non-blocking form here")
 
     @property
     def most(self) -> Optional[int]:

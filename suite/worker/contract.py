@@ -160,5 +160,5 @@ def dropout_seed(seed: int, device: int, layer: str = "") -> int:
     of its own, the same again after every `build`. `layer` is named if the framework needs a seed for each layer. A
     framework whose generator has no state adds the step's number.
     """
-    words = "%d/%d/%s" % (seed, device, layer)
+    words = f"{seed}/{device}/{layer}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") >> 1

@@ -161,7 +161,7 @@ def meta_of(folder: str, *wanted: object) -> Meta:
     meta: Meta = load_json(Meta, os.path.join(folder, META))
     for key, there, value in zip(Meta._fields[1:], meta[1:], wanted):
         if there != value:
-            raise ValueError("the oracle in %s was made for %s %r, this is %r" % (folder, key, there, value))
+            raise ValueError(f"the oracle in {folder} was made for {key} {there!r}, this is {value!r}")
     return meta
 
 
@@ -209,8 +209,7 @@ class Oracle:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
         theirs = {name: load(self._folder, kind + "." + name) for name in self.names(kind)}
         return {
-            name: self.compared("%s of %s" % (called, name), tensors.get(name), right)[0]
-            for name, right in theirs.items()
+            name: self.compared(f"{called} of {name}", tensors.get(name), right)[0] for name, right in theirs.items()
         }
 
     def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
@@ -222,10 +221,10 @@ class Oracle:
         moved = {}
         for name, start in self._initial.items():
             movement = load(self._folder, "movement." + name)
-            what = "%s movement of %s" % (iterations, name)
+            what = f"{iterations} movement of {name}"
             whole, moved[name] = self.compared(what, tensors.get(name), movement, start)
             if what in self.wrong:
-                self.wrong["%s parameter of %s" % (iterations, name)] = self.wrong[what]
+                self.wrong[f"{iterations} parameter of {name}"] = self.wrong[what]
             if start.any():  # a parameter that starts at zero is its movement
                 parameters[name] = whole
         if self._replica == 0:
@@ -254,7 +253,7 @@ class Oracle:
         """
         far = float("inf")
         if ours is None or ours.shape != theirs.shape:
-            self.wrong[what] = "is missing" if ours is None else "has shape %s, not %s" % (ours.shape, theirs.shape)
+            self.wrong[what] = "is missing" if ours is None else f"has shape {ours.shape}, not {theirs.shape}"
             return far, far
         if not np.isfinite(ours).all():
             self.wrong[what] = "holds numbers that are not finite"

@@ -57,7 +57,7 @@ class Reading:
     def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
         """`folder` is the job's output folder."""
         self._cache, self._source = input.page_cache, source
-        log = os.path.join(folder, "skipped-%d.txt" % rank)
+        log = os.path.join(folder, f"skipped-{rank}.txt")
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
         if input.mode == "memory":
@@ -73,7 +73,7 @@ class Reading:
         skipped = self.view.skipped()
         if not skipped:
             return {"data": self.view.name}
-        names = ["%s (%d times)" % (name, count) for name, count in sorted(skipped.items())]
+        names = [f"{name} ({count} times)" for name, count in sorted(skipped.items())]
         return {
             "data": self.view.name,
             "skipped": {"samples": len(names), "reads": sum(skipped.values()), "which": names[:NAMED]},

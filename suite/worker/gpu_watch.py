@@ -107,7 +107,7 @@ def cards(uuids: List[str]) -> List[Card]:
 def in_words(reasons: int) -> List[str]:
     """Return the reasons that hold clocks down; a reason that is newer than this list by its bit."""
     bits = [1 << place for place in range(reasons.bit_length()) if reasons >> place & 1]
-    return [REASONS.get(bit, "reason 0x%x" % bit) for bit in bits if bit != IDLE]
+    return [REASONS.get(bit, f"reason 0x{bit:x}") for bit in bits if bit != IDLE]
 
 
 EVERY_S = 0.1

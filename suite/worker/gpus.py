@@ -22,9 +22,9 @@ def own_devices(setup: Setup, visible: int) -> List[int]:
     given = visible == setup.devices and any(name in os.environ for name in CHOSEN)
     if visible < setup.devices or not (enough or given or setup.share_devices):
         raise Unavailable(
-            "local rank %d wants %d GPU(s) of its own, after %d of the ranks before it, and sees %d; ask for fewer "
-            "ranks per node or devices, for share_devices = true, or for device = 'cpu'"
-            % (setup.local_rank, setup.devices, first, visible)
+            f"local rank {setup.local_rank} wants {setup.devices} GPU(s) of its own, after {first} of the ranks "
+            f"before it, and sees {visible}; ask for fewer ranks per node or devices, for share_devices = true, "
+            "or for device = 'cpu'"
         )
     return [(first + index) % visible for index in range(setup.devices)]
 
@@ -34,7 +34,7 @@ def no_cuda(why: str, remedy: str) -> Unavailable:
 
     `why` is its reason ("PyTorch 2.9 is built without CUDA"), `remedy` the way to get one.
     """
-    return Unavailable("no CUDA device: %s; %s, or ask for device = 'cpu'" % (why, remedy))
+    return Unavailable(f"no CUDA device: {why}; {remedy}, or ask for device = 'cpu'")
 
 
 def driven(setup: Setup, driver: Optional[Any] = None) -> List[str]:
@@ -63,7 +63,7 @@ def uuids(driver: Optional[Any] = None) -> List[str]:
         whole, own = (_uuid(cuda, name, device) for name in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"))
         if not (whole or own):
             return []
-        found.append("MIG-%s" % own if whole and own and own != whole else "GPU-%s" % (own or whole))
+        found.append(f"MIG-{own}" if whole and own and own != whole else f"GPU-{own or whole}")
     return found
 
 

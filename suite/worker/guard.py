@@ -46,7 +46,7 @@ SIGN_OF_LIFE = b"."
 
 def guarded(tokens: Sequence, patience: float, left: float) -> list:
     """Return the tokens that start a program behind a guard, which lives as long as this thread at most."""
-    options = ["--parent=%d" % os.getpid(), "--patience=%g" % patience, "--left=%g" % left]
+    options = [f"--parent={os.getpid()}", f"--patience={patience:g}", f"--left={left:g}"]
     return [sys.executable, "-I", "-S", __file__, *options, *tokens]
 
 
@@ -123,7 +123,7 @@ def become(tokens: list) -> None:
     try:
         os.execvp(tokens[0], tokens)
     except OSError as error:
-        os.write(2, ("cannot start %s: %s\n" % (tokens[0], error.strerror)).encode())
+        os.write(2, (f"cannot start {tokens[0]}: {error.strerror}\n").encode())
         os._exit(CANNOT_START)
 
 
@@ -167,7 +167,7 @@ def signal_descendants(number: int) -> None:
     """Send a signal to all processes below this one."""
     children: dict = {}  # by their parent
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError), open("/proc/%s/stat" % name, "rb") as stream:
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
             parent = int(stream.read().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(name))
     parents = [os.getpid()]
@@ -271,9 +271,9 @@ def oom_kills(root: str = "/") -> int:
     files = []
     for number, controllers, path in control_groups(root):
         if number == "0":
-            files.append("sys/fs/cgroup%s/memory.events" % path)
+            files.append(f"sys/fs/cgroup{path}/memory.events")
         elif "memory" in controllers.split(","):
-            files.append("sys/fs/cgroup/memory%s/memory.oom_control" % path)
+            files.append(f"sys/fs/cgroup/memory{path}/memory.oom_control")
     files.append("proc/vmstat")
     counts = [line.split()[1] for name in files for line in lines_of(root + name) if line.startswith("oom_kill ")]
     return int(counts[0]) if counts else 0

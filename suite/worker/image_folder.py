@@ -47,9 +47,9 @@ def left_out_words(names: List[str]) -> str:
     """Return a sentence without its full stop; "" if nothing was left out."""
     if not names:
         return ""
-    more = " and %d more" % (len(names) - NAMED) if len(names) > NAMED else ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     kinds = "neither a class nor an image" if len(names) == 1 else "neither classes nor images"
-    return "left out %d, %s: %s%s" % (len(names), kinds, ", ".join(names[:NAMED]), more)
+    return f"left out {len(names)}, {kinds}: {', '.join(names[:NAMED])}{more}"
 
 
 def of_a_system(name: str) -> bool:
@@ -67,7 +67,7 @@ def listed(path: str) -> Images:
     """Return the classes and images of a folder; ValueError for another layout names the folder to give."""
     names = sorted(os.listdir(path))
     folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
-    left_out = ["%s/" % name for name in folders if of_a_system(name)]
+    left_out = [f"{name}/" for name in folders if of_a_system(name)]
     left_out += [
         name for name in names if name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES) and name not in folders
     ]
@@ -82,7 +82,7 @@ def listed(path: str) -> Images:
         elif not of_a_system(name):
             if _has_files(folder):
                 raise ValueError(escaped(_another_layout(path, name)))
-            left_out.append("%s/" % name)
+            left_out.append(f"{name}/")
     if not classes or set(map(str.lower, classes)) <= set(SPLITS):
         raise ValueError(escaped(_another_layout(path, None)))
     return Images(files, classes, list(map(escaped, left_out)))
@@ -100,7 +100,7 @@ def _images(folder: str, left_out: List[str]) -> List[str]:
             _refuse_pipe(entry)
             images.append(entry.path)
         elif entry.name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES):
-            left_out.append("%s/%s" % (os.path.basename(folder), entry.name))
+            left_out.append(f"{os.path.basename(folder)}/{entry.name}")
     return images
 
 
@@ -113,7 +113,7 @@ def refuse_odd_name(path: str) -> None:
     try:
         os.fsencode(path).decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError("the name of %s is no UTF-8 text; rename it (convmv renames many)" % escaped(path))
+        raise ValueError(f"the name of {escaped(path)} is no UTF-8 text; rename it (convmv renames many)")
 
 
 def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
@@ -121,9 +121,9 @@ def _refuse_pipe(entry: "os.DirEntry[str]") -> None:
     try:
         odd = not entry.is_file() and os.path.exists(entry.path)
     except OSError as error:  # links in a circle
-        raise ValueError("%s: %s; move it out of the set" % (escaped(entry.path), error.strerror))
+        raise ValueError(f"{escaped(entry.path)}: {error.strerror}; move it out of the set")
     if odd:
-        raise ValueError("%s is no file; move it out of the set" % escaped(entry.path))
+        raise ValueError(f"{escaped(entry.path)} is no file; move it out of the set")
 
 
 def _another_layout(path: str, name: Optional[str]) -> str:
@@ -131,31 +131,31 @@ def _another_layout(path: str, name: Optional[str]) -> str:
 
     `name` is a folder in it that holds files, but no images.
     """
-    rule = "one level of folders is read, one folder of images (%s) per class" % ", ".join(IMAGE_SUFFIXES)
-    problem = "%s %s; %s" % (path, "has no class folders" if name is None else "has no images in %s" % name, rule)
+    rule = f"one level of folders is read, one folder of images ({', '.join(IMAGE_SUFFIXES)}) per class"
+    problem = "%s %s; %s" % (path, "has no class folders" if name is None else f"has no images in {name}", rule)
     below = list(_below(path))
     meant = [folder for folder in below if folder != path and _is_set(folder)]
     above = os.path.dirname(os.path.abspath(path))
     if not meant and name is None and _has_images(path) and _is_set(above):
         meant = [above]
     if meant:
-        return "%s: give %s" % (problem, meant[0])
+        return f"{problem}: give {meant[0]}"
     parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))]
     if parts and set(map(str.lower, parts)) <= set(SPLITS):
-        problem = "%s: %s are parts of a set, not classes; %s" % (path, " and ".join(parts), rule)
+        problem = f"{path}: {' and '.join(parts)} are parts of a set, not classes; {rule}"
         return problem + ": sort the images of each part into such folders, and give one part"
     if name is None:
-        return problem + ": %s such folders" % ("sort its images into" if _has_images(path) else "give one with")
+        return problem + f": {'sort its images into' if _has_images(path) else 'give one with'} such folders"
     folder = os.path.join(path, name)
     tops = [each for each in _folders(path) if each.lower() in SPLITS] if name.lower() in SPLITS else [name]
     inside = [each for top in sorted(tops, key=_by_split) for each in _below(os.path.join(path, top))]
     deep = [os.path.relpath(each, path) for each in inside if _has_images(each)]
     if deep:
-        problem += "; its images lie deeper, in %s" % deep[0]
+        problem += f"; its images lie deeper, in {deep[0]}"
         return problem + ": move or link the images of each class into its own folder"
     other = {os.path.splitext(each)[1].lower() for each in os.listdir(folder)}.intersection(OTHER_SUFFIXES)
     if other:
-        return problem + ", not %s: save its images in one of these formats" % ", ".join(sorted(other))
+        return problem + f", not {', '.join(sorted(other))}: save its images in one of these formats"
     return problem + ": put its images into it, or move it out of the set"
 
 

@@ -170,17 +170,17 @@ def decode(text: str, place: str) -> Job:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise ValueError("%s is no JSON: %s" % (place, error))
+        raise ValueError(f"{place} is no JSON: {error}")
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
-        raise ValueError("%s has format %r; this worker reads format %d" % (place, found, FORMAT))
+        raise ValueError(f"{place} has format {found!r}; this worker reads format {FORMAT}")
     names = [name for name in TASKS if name in content]
     if len(names) != 1 or set(content) != {"format", "output", "group", names[0]}:
-        raise ValueError("%s wants output, group and one of %s, not %s" % (place, ", ".join(TASKS), sorted(content)))
+        raise ValueError(f"{place} wants output, group and one of {', '.join(TASKS)}, not {sorted(content)}")
     return Job(
         output=from_json(str, content["output"], place + ": output"),
         group=from_json(Group, content["group"], place + ": group"),
-        task=from_json(TASKS[names[0]], content[names[0]], "%s: %s" % (place, names[0])),
+        task=from_json(TASKS[names[0]], content[names[0]], f"{place}: {names[0]}"),
     )
 
 

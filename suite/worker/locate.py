@@ -31,7 +31,7 @@ def cut(graph: Graph, layers: int) -> Graph:
     for layer in reversed(graph.layers[:layers]):
         if layer.name in wanted:
             wanted.update(layer.inputs)
-    found = Graph("cut-%d" % layers, graph.input_shape, CLASSES)
+    found = Graph(f"cut-{layers}", graph.input_shape, CLASSES)
     shape, last = graph.input_shape, "input"
     for layer in graph.layers[:layers]:
         if layer.name in wanted:
@@ -63,7 +63,7 @@ def write_layers(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     graph = graph.without_dropout()
     for layers in range(len(graph.layers) + 1):
         found = results(trainer, cut(graph, layers), samples)
-        np.savez(os.path.join(folder, "%d.npz" % layers), **found)  # type: ignore[arg-type]
+        np.savez(os.path.join(folder, f"{layers}.npz"), **found)  # type: ignore[arg-type]
 
 
 def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str) -> List[str]:
@@ -71,20 +71,20 @@ def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str)
     graph = graph.without_dropout()
     far = FAR.get(trainer.setup.precision, FAR_IN_SHORT)
     for layers in range(len(graph.layers) + 1):
-        with np.load(os.path.join(folder, "%d.npz" % layers)) as stored:
+        with np.load(os.path.join(folder, f"{layers}.npz")) as stored:
             theirs = {name: stored[name] for name in stored.files}
         try:
             ours = results(trainer, cut(graph, layers), samples)
             wrong = [name for name in theirs if name not in ours or not distance(ours[name], theirs[name]) <= far]
             problem = words(wrong, graph.layers[layers - 1].name if layers else "") if wrong else ""
         except Exception as error:
-            problem = "%s: %s" % (type(error).__name__, error)
+            problem = f"{type(error).__name__}: {error}"
         if problem and not layers:
-            return ["a network of flatten and dense layers alone is wrong already: %s" % problem]
+            return [f"a network of flatten and dense layers alone is wrong already: {problem}"]
         if problem:
             layer = graph.layers[layers - 1]
             shape = " x ".join(map(str, layer.shape))
-            return ["the first wrong layer is %s (%s, which gives %s): %s" % (layer.name, layer.kind, shape, problem)]
+            return [f"the first wrong layer is {layer.name} ({layer.kind}, which gives {shape}): {problem}"]
     return []
 
 
@@ -95,7 +95,7 @@ def words(wrong: List[str], last: str) -> str:
         return "its output" if last else "the " + first
     if first.startswith("statistics"):
         return "its running statistics"
-    own = [name for name in wrong if name.startswith("gradient of %s." % (last or HEAD))]
+    own = [name for name in wrong if name.startswith(f"gradient of {last or HEAD}.")]
     if not last and len(own) > 1:
         return "every gradient, so look at the backward of the loss"
     return "the " + own[0] if own else "the gradient that its backward gives to its input"

@@ -88,7 +88,7 @@ def gpu_links(devices: str = PCI) -> List[str]:
             speed = text_of(path + "/max_link_speed").strip()
             width = text_of(path + "/max_link_width").strip()
             if speed and width.isdigit():
-                found.append("%s x%s" % (speed, width))
+                found.append(f"{speed} x{width}")
     return found
 
 
@@ -99,9 +99,9 @@ def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[s
         if text_of(path + "/operstate").strip() == "up":
             name = os.path.basename(path)
             speed = text_of(path + "/speed").strip()
-            found.append("%s, %s Mbit/s" % (name, speed) if speed.isdigit() else name)
+            found.append(f"{name}, {speed} Mbit/s" if speed.isdigit() else name)
     for path in sorted(glob.glob(infiniband + "/*/ports/*/rate")):
-        found.append("%s, %s" % (path.split("/")[-4], text_of(path).strip()))
+        found.append(f"{path.split('/')[-4]}, {text_of(path).strip()}")
     return found
 
 

@@ -35,7 +35,7 @@ def main(argv: List[str]) -> int:
     job = read_job(argv[0])
     rank = own_rank()
     # This process's own output, and that of its native libraries, goes to a file of this rank's.
-    log = os.open(os.path.join(job.output, "rank-%d.log" % rank.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(os.path.join(job.output, f"rank-{rank.rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     outbox = Outbox(job.output, rank.rank)
@@ -58,7 +58,7 @@ def main(argv: List[str]) -> int:
     except BaseException as error:
         traceback.print_exc()
         kind = kind_of(error)
-        text = "%s: %s" % (type(error).__name__, error)
+        text = f"{type(error).__name__}: {error}"
         text += place_of(error) if kind == "crash" else ""
         outbox.send(messages.Failed(kind, text, traceback.format_exc(), time.time()))
         # Other ranks may wait for this one in a collective call: leave at once, tidy or not. A load ends with its rank.
@@ -107,8 +107,8 @@ def bind(job: Job, rank: Rank) -> List[int]:
             allowed = set(binding.shares(binding.topology(allowed), ranks, wanted, beside)[rank.local_rank])
         except ValueError:
             raise Unavailable(
-                "rank %d wants %d cores of its own and this host has %d for all of its ranks; ask for fewer threads "
-                "or ranks per node, or for binding = 'none'" % (rank.rank, wanted, len(allowed))
+                f"rank {rank.rank} wants {wanted} cores of its own and this host has {len(allowed)} for all of "
+                "its ranks; ask for fewer threads or ranks per node, or for binding = 'none'"
             )
         os.sched_setaffinity(0, allowed)
     return sorted(allowed)
@@ -140,14 +140,13 @@ def join(made: "Union[Trainer, Communicator]", group: Group, outbox: Outbox, beg
     asked = group.setup
     if joined.world != asked.world or joined.rank != made.setup.rank:
         raise WrongWorld(
-            "rank %d of %d was asked for, the engine (%s) made rank %d of %d; the MPI library and the launcher "
-            "probably come from different installations"
-            % (made.setup.rank, asked.world, joined.transport, joined.rank, joined.world)
+            f"rank {made.setup.rank} of {asked.world} was asked for, the engine ({joined.transport}) made rank "
+            f"{joined.rank} of {joined.world}; the MPI library and the launcher probably come from different "
+            "installations"
         )
     if joined.devices != asked.devices:
         raise WrongWorld(
-            "rank %d was asked to drive %d devices, the framework drives %d"
-            % (joined.rank, asked.devices, joined.devices)
+            f"rank {joined.rank} was asked to drive {asked.devices} devices, the framework drives {joined.devices}"
         )
 
 
@@ -167,7 +166,7 @@ def place_of(error: BaseException) -> str:
         bundled = not name.startswith("..") and "site-packages" not in name
         adapters = bundled and not name.startswith(ours)
         if adapters or (bundled and not in_adapter):
-            place = " (%s, line %s: %s)" % (name, frame.lineno, line)
+            place = f" ({name}, line {frame.lineno}: {line})"
         in_adapter = in_adapter or adapters
         raised = bundled and not adapters and "raise " in line
     return "" if raised else place

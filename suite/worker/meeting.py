@@ -150,17 +150,15 @@ class Meeting:
                 peer, origin = door.accept()
             except socket.timeout:
                 absent = [rank for rank in range(1, self._world) if rank not in self._peers]
-                others = "; others came from %s" % ", ".join(strays) if strays else ""
-                raise OSError(
-                    "ranks %s did not come to %s within %g s%s; %s" % (absent, self._at(), patience, others, CHECK)
-                )
+                others = f"; others came from {', '.join(strays)}" if strays else ""
+                raise OSError(f"ranks {absent} did not come to {self._at()} within {patience:g} s{others}; {CHECK}")
             rank = greeted(peer, self._world)
             if rank is None or not 0 < rank < self._world:
                 strays.append("%s:%d" % origin[:2])
                 peer.close()
             elif rank in self._peers:
                 peer.close()
-                raise OSError("two processes came to %s as rank %d; end what an earlier run left" % (self._at(), rank))
+                raise OSError(f"two processes came to {self._at()} as rank {rank}; end what an earlier run left")
             else:
                 greet(peer, 0, self._world)
                 self._peers[rank] = peer
@@ -174,7 +172,7 @@ class Meeting:
             except OSError as error:  # rank 0 does not listen yet, or has only just gone
                 problem = str(error)
                 time.sleep(RETRY)
-        raise OSError("rank %d found no rank 0 at %s: %s; %s" % (self._rank, self._at(), problem, CHECK))
+        raise OSError(f"rank {self._rank} found no rank 0 at {self._at()}: {problem}; {CHECK}")
 
     def _called(self, seconds: float) -> socket.socket:
         peer = socket.create_connection(self._address, timeout=seconds)
@@ -183,7 +181,7 @@ class Meeting:
                 raise OSError("nobody listens")
             greet(peer, self._rank, self._world)
             if greeted(peer, self._world, seconds) != 0:
-                raise OSError("what answers there is no rank 0 of %d ranks" % self._world)
+                raise OSError(f"what answers there is no rank 0 of {self._world} ranks")
         except OSError:
             peer.close()
             raise
@@ -208,9 +206,9 @@ class Meeting:
 
     def _lost(self, rank: int, error: OSError) -> OSError:
         silent = isinstance(error, socket.timeout)
-        what = "sent nothing for %g s" % self._limit if silent else "hung up (%s)" % error
+        what = f"sent nothing for {self._limit:g} s" if silent else f"hung up ({error})"
         return ConnectionError(
-            "rank %d %s while rank %d waited, met at %s; its own log says why" % (rank, what, self._rank, self._at())
+            f"rank {rank} {what} while rank {self._rank} waited, met at {self._at()}; its own log says why"
         )
 
     def _send_text(self, rank: int, text: str) -> None:

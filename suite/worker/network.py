@@ -37,7 +37,7 @@ def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
         # An adapter without management counts nothing: "N/A (no PMA)". Others may be read by root alone.
         with contextlib.suppress(OSError, ValueError):
             with open(folder + "/port_rcv_data") as received, open(folder + "/port_xmit_data") as sent:
-                found["%s:%s" % (device, port)] = (int(received.read()) * WORD, int(sent.read()) * WORD)
+                found[f"{device}:{port}"] = (int(received.read()) * WORD, int(sent.read()) * WORD)
     return found
 
 
@@ -69,7 +69,7 @@ def connections(tables: Tuple[str, ...] = TABLES) -> List[Connection]:
             with open(path) as table:
                 for line in table.readlines()[1:]:
                     fields = line.split()
-                    if fields[3] == OPEN and "socket:[%s]" % fields[9] in sockets:
+                    if fields[3] == OPEN and f"socket:[{fields[9]}]" in sockets:
                         found.add(Connection(_address(fields[1]), _address(fields[2])))
     return sorted(found)[:MOST_CONNECTIONS]
 
@@ -91,7 +91,7 @@ def _address(written: str) -> str:
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address
     shown = "[%s]" if address.version == 6 else "%s"
-    return "%s:%d" % (shown % address, int(port, 16))
+    return f"{shown % address}:{int(port, 16)}"
 
 
 BYTES_SENT = struct.Struct("200xQ")  # tcpi_bytes_sent in <linux/tcp.h>

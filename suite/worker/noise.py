@@ -142,7 +142,7 @@ def own_pids() -> List[int]:
     """
     value, cpus, found = os.environb.get(MARKER), own_cpus(), []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if value is not None else [])):
-        if pid == os.getpid() or MARKER + b"=" + (value or b"") in bytes_of("/proc/%d/environ" % pid).split(b"\0"):
+        if pid == os.getpid() or MARKER + b"=" + (value or b"") in bytes_of(f"/proc/{pid}/environ").split(b"\0"):
             with contextlib.suppress(ProcessLookupError):
                 if cpus & os.sched_getaffinity(pid):
                     found.append(pid)
@@ -164,7 +164,7 @@ def cpu_times(text: str, cpus: Set[int]) -> Optional[Tuple[float, float, float]]
     None if a CPU is missing from it. The system measures idle time, and only samples how the rest was spent.
     """
     rows = {fields[0]: fields[1:9] for fields in map(str.split, text.splitlines()) if fields}
-    known = [list(map(int, rows.get("cpu%d" % cpu, ()))) for cpu in cpus]
+    known = [list(map(int, rows.get(f"cpu{cpu}", ()))) for cpu in cpus]
     if min(map(len, known), default=0) < 8:
         return None
     idle, stolen = sum(row[3] + row[4] for row in known), sum(row[7] for row in known)

@@ -18,7 +18,7 @@ def overlapped(
     communicator: Communicator, exchange: Exchange, sampler: Sampler, operation: str, bytes: int
 ) -> OverlapTimes:
     """Return samples of the exchange (an operation on `bytes` bytes) alone, of computation alone, and of both."""
-    name = "%s of %d bytes, hidden" % (operation, bytes)
+    name = f"{operation} of {bytes} bytes, hidden"
     compute = communicator.compute
 
     def alone() -> None:

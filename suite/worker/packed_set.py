@@ -77,13 +77,13 @@ def read_marker(folder: str) -> Marker:
     content = load(Any, path)
     found = content.get("format") if isinstance(content, dict) else None
     if isinstance(found, int) and found != FORMAT:
-        raise ValueError("%s has format %d, this release reads %d" % (folder, found, FORMAT))
+        raise ValueError(f"{folder} has format {found}, this release reads {FORMAT}")
     marker: Marker = from_json(Marker, content, path)
     if marker.samples < 1 or marker.classes < 1:
-        raise ValueError("%s has %d samples of %d classes" % (path, marker.samples, marker.classes))
+        raise ValueError(f"{path} has {marker.samples} samples of {marker.classes} classes")
     for name in [*marker.parts, *marker.files]:
         if os.path.isabs(name) or ".." in name.split(os.sep):
-            raise ValueError("%s names %s, which lies outside of the set" % (path, name))
+            raise ValueError(f"{path} names {name}, which lies outside of the set")
     return marker
 
 
@@ -116,7 +116,7 @@ class RecordSource(Source):
             problem = "%s holds no complete set of records (%s); pack it (stagebench data convert)"
             raise ValueError(problem % (path, error))
         except ValueError as error:
-            raise ValueError("%s; %s" % (error, again))
+            raise ValueError(f"{error}; {again}")
         self.how = how
         self.path = path
         self.form = marker.form
@@ -127,16 +127,16 @@ class RecordSource(Source):
         self.parts = [os.path.join(path, name) for name in marker.parts]
         lost = [part for part in self.parts if not os.path.isdir(part)]
         if lost:
-            raise ValueError("%s lacks %s; %s" % (path, ", ".join(map(os.path.basename, lost)), again))
+            raise ValueError(f"{path} lacks {', '.join(map(os.path.basename, lost))}; {again}")
         there = files_of(path, marker.parts)
         for name, size in sorted(marker.files.items()):
             if there.get(name) != size:
-                holds = "%d bytes" % there[name] if name in there else "nothing"
+                holds = f"{there[name]} bytes" if name in there else "nothing"
                 problem = "%s holds %s, and %d bytes were packed; %s"
                 raise ValueError(problem % (os.path.join(path, name), holds, size, again))
         self.joined = os.path.join(path, JOINED)
         self.input_shape = self.shape  # a network's; whole images have none before `check`
-        self.name = "%s as %s (%d samples)" % (marker.source, self.form, self._samples)
+        self.name = f"{marker.source} as {self.form} ({self._samples} samples)"
         self.records = self
 
     def __len__(self) -> int:
@@ -149,13 +149,13 @@ class RecordSource(Source):
         return [path for path in found if os.path.basename(path) not in OWN]
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
-        raise ValueError("%s is read in its reader's own order, not sample by sample" % self.name)
+        raise ValueError(f"{self.name} is read in its reader's own order, not sample by sample")
 
     def check(self, shape: Tuple[int, ...], classes: int) -> None:
         """Note the network's input shape; ValueError if the network does not take these samples."""
         self.input_shape = tuple(shape)
         if self.shape and self.shape != tuple(shape):
-            raise ValueError("%s holds samples of %r, the network wants %r" % (self.path, self.shape, tuple(shape)))
+            raise ValueError(f"{self.path} holds samples of {self.shape!r}, the network wants {tuple(shape)!r}")
         refuse_classes(self.path, self.classes, classes)
 
 
@@ -184,7 +184,7 @@ def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
     """Write the missing parts, join all parts, and write the marker."""
     # Neighbours in a folder are of one class: every reader wants them mixed.
     order = np.random.RandomState(0).permutation(len(source)).tolist()
-    names = ["part-%05d" % number for number in range(task.parts)]
+    names = [f"part-{number:05d}" for number in range(task.parts)]
     done = 0
     for number, name in enumerate(names):
         indices = order[number :: task.parts]
@@ -239,7 +239,7 @@ def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
     samples = sum(part.samples for part in parts)
     skipped = [each for part in parts for each in part.skipped]
     if not samples:
-        raise ValueError("none of the %d samples of %s can be read" % (len(source), source.name))
+        raise ValueError(f"none of the {len(source)} samples of {source.name} can be read")
     marker = Marker(
         *task.recipe,
         format=FORMAT,

@@ -26,15 +26,14 @@ def check(
         return
     if found.shape != right.shape:
         raise WrongResult(
-            "%s of %d numbers: rank %d has %r numbers instead of %r"
-            % (operation, count, rank, found.shape, right.shape)
+            f"{operation} of {count} numbers: rank {rank} has {found.shape!r} numbers instead of {right.shape!r}"
         )
     wrong = np.flatnonzero(~(np.abs(found - right) <= tolerance(world, dtype) * right))  # so that NaN is wrong
     if len(wrong):
         raise WrongResult(
-            "%s of %d numbers: rank %d of %d has %r at place %d instead of %r, and %d wrong numbers in all; "
-            "a speed of wrong results is none: look at the transport, or at the library's release"
-            % (operation, count, rank, world, float(found[wrong[0]]), wrong[0], float(right[wrong[0]]), len(wrong))
+            f"{operation} of {count} numbers: rank {rank} of {world} has {float(found[wrong[0]])!r} at place "
+            f"{wrong[0]} instead of {float(right[wrong[0]])!r}, and {len(wrong)} wrong numbers in all; a speed of "
+            "wrong results is none: look at the transport, or at the library's release"
         )
 
 

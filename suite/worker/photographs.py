@@ -52,8 +52,8 @@ def opened_image(file: Any) -> Iterator[Any]:
         except UnidentifiedImageError:
             stream.seek(0)
             with suppress(UnidentifiedImageError), Image.open(stream) as other:
-                raise ValueError("its format is %s; %s are read" % (other.format, READ))
-            raise ValueError("not an image whose format is known; %s are read" % READ)
+                raise ValueError(f"its format is {other.format}; {READ} are read")
+            raise ValueError(f"not an image whose format is known; {READ} are read")
         with image:
             refuse_huge(image, len(file) if isinstance(file, bytes) else os.path.getsize(file))
             yield image
@@ -125,8 +125,8 @@ class Photographs:
         """`crop` is the side of the network's input; ValueError if it is larger than the resized image."""
         if crop > how.resize:
             raise ValueError(
-                "%d pixels cannot be cut from images of %d; the workload's preprocessing wants a larger `resize`"
-                % (crop, how.resize)
+                f"{crop} pixels cannot be cut from images of {how.resize}; the workload's preprocessing wants a "
+                "larger `resize`"
             )
         self.how = how
         self.crop = crop
@@ -180,9 +180,9 @@ def refuse_huge(opened: Any, length: int) -> None:
     """
     width, height = opened.size
     if width * height > MOST_PIXELS:
-        raise ValueError("it has %d x %d pixels, and %d in all are read" % (width, height, MOST_PIXELS))
+        raise ValueError(f"it has {width} x {height} pixels, and {MOST_PIXELS} in all are read")
     if PIXEL_BYTES * width * height > max(FREE, DENSE * length):
-        raise ValueError("its header promises %d x %d pixels, too many for %d bytes" % (width, height, length))
+        raise ValueError(f"its header promises {width} x {height} pixels, too many for {length} bytes")
 
 
 class Encoded(BytesIO):
@@ -224,7 +224,7 @@ def naming(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
-        raise OSError("cannot read the image %s: %s; replace it, or move it out of the set" % (escaped(name), reason))
+        raise OSError(f"cannot read the image {escaped(name)}: {reason}; replace it, or move it out of the set")
 
 
 def random_box(how: Preprocessing, stream: np.random.RandomState, width: int, height: int) -> Box:

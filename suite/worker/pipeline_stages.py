@@ -40,8 +40,8 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
     if count > most:
         where = " where one value crosses," if one_value else ""
         raise Unsupported(
-            "%s can be cut into %d stages at most,%s and %d are asked for; ask for fewer stages, or fewer ranks or "
-            "devices" % (graph.name, most, where, count)
+            f"{graph.name} can be cut into {most} stages at most,{where} and {count} are asked for; ask for fewer "
+            "stages, or fewer ranks or devices"
         )
     sizes = {place: _numbers(graph, place) for place in places[1:-1]}
     borders = [0, *_cheapest(before, sizes, places, count), len(graph.layers)]
@@ -116,8 +116,8 @@ def check_blocks(graph: Graph, count: int) -> None:
     """Raise Unsupported for a network without a block that gives each of `count` ranks a branch."""
     if not blocks(graph, count):
         raise Unsupported(
-            "%s has no block with a branch for each of %d ranks; ask for fewer ranks, or for a network with wider "
-            "blocks, such as googlenet" % (graph.name, count)
+            f"{graph.name} has no block with a branch for each of {count} ranks; ask for fewer ranks, or for a "
+            "network with wider blocks, such as googlenet"
         )
 
 

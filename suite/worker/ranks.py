@@ -32,9 +32,7 @@ def own_rank(environ: Optional[Mapping[str, str]] = None) -> Rank:
         return Rank(0, 1, 0)
     rank, world, local = OWN if OWN[0] in environ else environ[NAMES].split(",")
     if rank not in environ:
-        raise KeyError(
-            "%s names %s, which the engine did not set; correct the launcher's RankVariables" % (NAMES, rank)
-        )
+        raise KeyError(f"{NAMES} names {rank}, which the engine did not set; correct the launcher's RankVariables")
     number = int(environ[rank])
     return Rank(number, int(environ.get(world, "1")), int(environ.get(local, number)))
 
@@ -63,7 +61,7 @@ class Outbox:
     LOOK_EVERY = 5.0  # ... between two looks at what a silent process has done
 
     def __init__(self, folder: str, rank: int) -> None:
-        path = os.path.join(folder, "rank-%d.jsonl" % rank)
+        path = os.path.join(folder, f"rank-{rank}.jsonl")
         self._stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
         self._name = ""  # of the phase

@@ -27,12 +27,12 @@ def meeting_place(who: str) -> Address:
     for name in VARIABLES:
         if not os.environ.get(name):
             raise ValueError(
-                "%s is not set, and %s meet there; a launcher sets it, by hand: "
-                "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500" % (name, who)
+                f"{name} is not set, and {who} meet there; a launcher sets it, by hand: MASTER_ADDR=127.0.0.1 "
+                "MASTER_PORT=29500"
             )
     host, port = (os.environ[name] for name in VARIABLES)
     if not port.isdigit():
-        raise ValueError("MASTER_PORT is %r, which is not the number of a port; a launcher sets it" % port)
+        raise ValueError(f"MASTER_PORT is {port!r}, which is not the number of a port; a launcher sets it")
     return host, int(port)
 
 

@@ -37,7 +37,7 @@ class Source:
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
         """Return a sample, cut and flipped at random; ValueError if the source has no such samples."""
-        raise ValueError("%s is not augmented: random crops and flips are for image folders" % self.name)
+        raise ValueError(f"{self.name} is not augmented: random crops and flips are for image folders")
 
     def index(self, position: int) -> int:
         """Return the sample index at position `position` of `order`."""
@@ -80,11 +80,11 @@ class ArraySource(Arrays):
         """Load everything; ValueError if the images are not of the network's shape, or not as many as labels."""
         images, labels = loaded(path)
         if images.shape[1:] != tuple(shape[1:]):
-            raise ValueError("%s holds images of %r, the network wants %r" % (path, images.shape[1:], tuple(shape)))
+            raise ValueError(f"{path} holds images of {images.shape[1:]!r}, the network wants {tuple(shape)!r}")
         scaled = images.astype(np.float32) / 255.0
         self.arrays = ((scaled - scaled.mean()) / scaled.std())[:, np.newaxis], labels.astype(np.int64)
         self.classes = int(labels.max()) + 1
-        self.name = "%s (%d samples)" % (os.path.basename(path), len(labels))
+        self.name = f"{os.path.basename(path)} ({len(labels)} samples)"
 
 
 class FolderSource(Source):
@@ -99,9 +99,9 @@ class FolderSource(Source):
         found = listed(path)
         self.files = found.files
         self.classes = len(found.classes)
-        counts = "%d images, %d classes" % (len(found.files), len(found.classes))
+        counts = f"{len(found.files)} images, {len(found.classes)} classes"
         words = [counts] + ([left_out_words(found.left_out)] if found.left_out else [])
-        self.name = "%s (%s)" % (os.path.basename(path), "; ".join(words))
+        self.name = f"{os.path.basename(path)} ({'; '.join(words)})"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -127,7 +127,7 @@ def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
     elif data.kind == "folder":
         source = FolderSource(data.path, shape, data.preprocessing)
     else:
-        raise ValueError("unknown kind of data %r; known: arrays, folder" % data.kind)
+        raise ValueError(f"unknown kind of data {data.kind!r}; known: arrays, folder")
     refuse_classes(data.path, source.classes, classes)
     return source
 
@@ -136,8 +136,8 @@ def refuse_classes(path: str, classes: int, outputs: int) -> None:
     """Raise ValueError for a set that has more classes than the network has outputs."""
     if classes > outputs:
         raise ValueError(
-            "%s has %d classes, the network has %d outputs; name a network with as many as there are classes"
-            % (path, classes, outputs)
+            f"{path} has {classes} classes, the network has {outputs} outputs; name a network with as many as "
+            "there are classes"
         )
 
 
@@ -154,7 +154,7 @@ class Subset(Source):
             self.files = [source.files[index] for index in indices]
         if source.arrays is not None:
             self.arrays = source.arrays[0][indices], source.arrays[1][indices]
-        self.name = "%s, %d samples to %s" % (source.name, len(indices), what)
+        self.name = f"{source.name}, {len(indices)} samples to {what}"
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -177,8 +177,7 @@ def split(source: Source, fraction: float) -> Tuple[Subset, Subset]:
     held_out = int(round(len(source) * fraction))
     if not 0 < held_out < len(source):
         raise ValueError(
-            "holding out %g of %s leaves one half empty (%d of %d samples)"
-            % (fraction, source.name, held_out, len(source))
+            f"holding out {fraction:g} of {source.name} leaves one half empty ({held_out} of {len(source)} samples)"
         )
     order = np.random.RandomState(0).permutation(len(source)).tolist()
     learning = Subset(source, sorted(order[held_out:]), "learn from")

@@ -51,7 +51,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
         try:
             found = passes.run(name)
         except Unsupported as error:
-            outbox.send(messages.Notes({name: "not measured: %s" % error}))
+            outbox.send(messages.Notes({name: f"not measured: {error}"}))
             continue
         outbox.send(found)
         if name == NATIVE:  # now: the speed is kept, whatever becomes of later passes
@@ -88,8 +88,8 @@ def costs_a_note(outbox: Outbox, name: str, what: str, alone: bool = True) -> It
         refused = isinstance(error, Unsupported)
         if not (alone or refused):
             raise
-        text = "%s" % error if refused else "%s: %s" % (type(error).__name__, error)
-        outbox.send(messages.Notes({name: "%s: %s" % (what, text)}))
+        text = f"{error}" if refused else f"{type(error).__name__}: {error}"
+        outbox.send(messages.Notes({name: f"{what}: {text}"}))
 
 
 def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
@@ -101,7 +101,7 @@ def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None
     if found is not None:
         outbox.send(found)
         if trace and not found.trace:
-            outbox.send(messages.Notes({KERNELS: "their trace has more than %d MiB" % (kernels.LARGEST >> 20)}))
+            outbox.send(messages.Notes({KERNELS: f"their trace has more than {kernels.LARGEST >> 20} MiB"}))
 
 
 def reference(made: "Union[Trainer, Communicator]") -> List[float]:
@@ -144,7 +144,7 @@ def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
         trainer.forward(batch)
         trainer.backward()
         found.append(("gradients", subnormal(trainer.gradients())))
-    named = ["%.2g %% of the %s" % (100.0 * part, name) for name, part in found if part > SUBNORMAL]
+    named = [f"{100.0 * part:.2g} % of the {name}" for name, part in found if part > SUBNORMAL]
     return {"subnormal": ", ".join(named)} if named else {}
 
 
@@ -197,7 +197,7 @@ def check_loss(found: messages.Pass, outbox: Outbox) -> None:
     """
     if found.loss is None or is_finite(found.loss):
         return
-    text = "the loss is %r after %d steps of the %s pass" % (found.loss, len(found.step_s), found.name)
+    text = f"the loss is {found.loss!r} after {len(found.step_s)} steps of the {found.name} pass"
     if BY_NAME[found.name].exchanges or not BY_NAME[found.name].has_loss:
         raise Diverged(text)
     outbox.send(messages.Notes({found.name: text + ", which trains without the exchange"}))
@@ -211,7 +211,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     """Train whole epochs, with a test after each."""
     build(trainer, task.graph, outbox)
     if task.data is None:
-        raise Unsupported("the pass %r learns from real data, and the case has synthetic ones" % TRAIN)
+        raise Unsupported(f"the pass {TRAIN!r} learns from real data, and the case has synthetic ones")
     learning, testing = split(opened(trainer, task.graph, task.data), task.training.held_out)
     with outbox.at_work():
         reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
@@ -228,7 +228,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
     outbox.send(messages.Notes(dict(trainer.notes(), **reading.notes())))
     last = found.epochs[-1].loss
     if last is None or not is_finite(last):
-        raise Diverged("the loss is %r after %d epochs" % (last, len(found.epochs)))
+        raise Diverged(f"the loss is {last!r} after {len(found.epochs)} epochs")
 
 
 def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> None:

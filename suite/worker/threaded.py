@@ -33,7 +33,7 @@ class ThreadedReader(Reader):
     def __init__(self, source: Source, setup: Setup) -> None:
         """Begin to read at once, unless there are no readers."""
         self._source = source
-        self.words = "%d threads" % setup.readers if setup.readers else "the training thread"
+        self.words = f"{setup.readers} threads" if setup.readers else "the training thread"
         self._indices = batches_of_indices(source, setup)
         self._pool = ThreadPoolExecutor(setup.readers) if setup.readers else None
         self._ahead: Deque[Future] = deque()
@@ -91,7 +91,7 @@ def batches_of_indices(source: Source, setup: Setup) -> Iterator[List[int]]:
     A short last batch of an epoch is filled from the next one.
     """
     if len(source) < setup.replicas:
-        raise ValueError("%s has fewer samples than there are ranks (%d)" % (source.name, setup.replicas))
+        raise ValueError(f"{source.name} has fewer samples than there are ranks ({setup.replicas})")
     pending: List[int] = []
     epoch = 0
     while True:

@@ -63,7 +63,7 @@ class Trainer(ABC):
     def synchronize(self) -> None:
         """Return when the device has done all its work; the default is for CPUs, if every call returns with it done."""
         if self.setup.device != "cpu":
-            raise NotImplementedError("%s does not say how to wait for %r" % (type(self).__name__, self.setup.device))
+            raise NotImplementedError(f"{type(self).__name__} does not say how to wait for {self.setup.device!r}")
 
     def close(self) -> None:
         """Stop reading and leave the group; called once, last, if all went well.
@@ -94,7 +94,7 @@ class Trainer(ABC):
         framework's own loader. `open_input` keeps the reader and `close` closes it: an adapter keeps none itself.
         """
         if source.records is not None:
-            raise Unsupported("%s does not read %s" % (type(self).__name__, source.records.form))
+            raise Unsupported(f"{type(self).__name__} does not read {source.records.form}")
         kind = ThreadedReader if source.arrays is None else GatheringReader
         return kind(source, self.setup)
 
@@ -121,7 +121,7 @@ class Trainer(ABC):
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
         """Write samples (`suite.worker.packed_set.Record`) in a record format into an empty folder: a part of a set."""
-        raise Unsupported("%s writes no records" % type(self).__name__)
+        raise Unsupported(f"{type(self).__name__} writes no records")
 
     def join_parts(self, form: str, parts: List[str], folder: str) -> None:  # noqa: B027 - most readers take parts
         """Join a set's parts to one, for a reader that takes one file; the parts stay as they are."""
@@ -149,7 +149,7 @@ class Trainer(ABC):
         Also called many times in a row by the `comm_only` pass.
         """
         if self.setup.world > 1:
-            raise NotImplementedError("%s does not say how ranks exchange" % type(self).__name__)
+            raise NotImplementedError(f"{type(self).__name__} does not say how ranks exchange")
 
     @abstractmethod
     def update(self) -> None:
@@ -171,7 +171,7 @@ class Trainer(ABC):
     def step_alone(self, batch: Any) -> None:
         """Run `step` without any exchange (pass `compute_only`); on a single device, identical to `step`."""
         if self.setup.world * self.setup.devices > 1:
-            raise Unsupported("%s cannot leave its exchange out" % type(self).__name__)
+            raise Unsupported(f"{type(self).__name__} cannot leave its exchange out")
         self.step(batch)
 
     def set_learning_rate(self, rate: float) -> None:
@@ -181,7 +181,7 @@ class Trainer(ABC):
         momentum*v + g): a framework that keeps lr*v multiplies it by the new rate over the old (the momentum correction
         of Goyal et al. 2017, arXiv 1706.02677, section 3).
         """
-        raise Unsupported("%s cannot change its learning rate" % type(self).__name__)
+        raise Unsupported(f"{type(self).__name__} cannot change its learning rate")
 
     # --- evidence -----------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Trainer(ABC):
         if self.group is not None:
             return float(self.group.maximum(value))
         if self.setup.world > 1:
-            raise NotImplementedError("%s does not ask the other ranks" % type(self).__name__)
+            raise NotImplementedError(f"{type(self).__name__} does not ask the other ranks")
         return value
 
     def mark(self) -> Any:
@@ -246,7 +246,7 @@ class Trainer(ABC):
         layer, since `forget_layer_times`, or the batch is run anew (`suite.worker.layers` helps); nothing is exchanged
         then, and running statistics may move. Unsupported explains why layers cannot be distinguished.
         """
-        raise Unsupported("%s does not say how its layers are timed" % type(self).__name__)
+        raise Unsupported(f"{type(self).__name__} does not say how its layers are timed")
 
     def forget_layer_times(self) -> None:  # noqa: B027 - most do not time layers within the staged pass
         """Drop what the layers' clocks hold: the staged pass's warm-up is over."""
@@ -260,7 +260,7 @@ class Trainer(ABC):
         path of the whole profile as Chrome's trace events, gzipped; "" on most ranks. Unsupported explains why kernels
         cannot be distinguished.
         """
-        raise Unsupported("%s has no profiler of its kernels" % type(self).__name__)
+        raise Unsupported(f"{type(self).__name__} has no profiler of its kernels")
 
     def gradient_bytes(self) -> Optional[int]:
         """Return the mean bytes that each of this rank's devices adds to a step's exchange; None if there is none.

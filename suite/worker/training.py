@@ -33,8 +33,8 @@ class Training:
         kinds = untold(trainer, graph)
         if kinds:
             raise Unsupported(
-                "%s does not tell training from use (predict), which a network with %s asks for"
-                % (type(trainer).__name__, " and ".join(kinds))
+                f"{type(trainer).__name__} does not tell training from use (predict), which a network with "
+                f"{' and '.join(kinds)} asks for"
             )
         self._trainer = trainer
         self._progress = progress
@@ -81,7 +81,7 @@ class Training:
                 if own < EVERY_STEP or own % THEN_EVERY == 0 or done >= end:
                     loss = trainer.loss()
                     losses.append((step, loss, earlier + time.perf_counter() - begin))
-                phase = "epoch %d of %d" % (number, len(ends))
+                phase = f"epoch {number} of {len(ends)}"
                 self._progress(name=TRAIN, phase=phase, step=min(done, end) - first, of=end - first)
             trainer.synchronize()
             seconds = time.perf_counter() - begin

@@ -53,14 +53,14 @@ def from_json(kind: Any, value: Any, place: str) -> Any:
         return from_json((fitting or arguments)[0], value, place)
     if origin in (dict, Dict):
         _expect(isinstance(value, dict), "an object", value, place)
-        return {key: from_json(arguments[1], item, "%s[%r]" % (place, key)) for key, item in value.items()}
+        return {key: from_json(arguments[1], item, f"{place}[{key!r}]") for key, item in value.items()}
     if origin in (list, List, tuple, Tuple):
         _expect(isinstance(value, list), "a list", value, place)
         kinds = arguments[:1] * len(value) if origin in (list, List) or arguments[-1] is Ellipsis else arguments
-        _expect(len(kinds) == len(value), "a list of %d" % len(kinds), value, place)
-        items = [from_json(each, item, "%s[%d]" % (place, at)) for at, (each, item) in enumerate(zip(kinds, value))]
+        _expect(len(kinds) == len(value), f"a list of {len(kinds)}", value, place)
+        items = [from_json(each, item, f"{place}[{at}]") for at, (each, item) in enumerate(zip(kinds, value))]
         return items if origin in (list, List) else tuple(items)
-    raise TypeError("%s: %r is no type that this codec knows" % (place, kind))
+    raise TypeError(f"{place}: {kind!r} is no type that this codec knows")
 
 
 def load(kind: Any, path: str, largest: int = MARKER) -> Any:
@@ -69,15 +69,15 @@ def load(kind: Any, path: str, largest: int = MARKER) -> Any:
     Files larger than `largest` bytes are refused, since parsed JSON can take many times its size.
     """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise ValueError("%s is no regular file" % path)  # opening a pipe would wait for ever
+        raise ValueError(f"{path} is no regular file")  # opening a pipe would wait for ever
     with open(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > largest:
-            raise ValueError("%s has %d bytes, more than any that was written" % (path, size))
+            raise ValueError(f"{path} has {size} bytes, more than any that was written")
         try:
             content = json.load(stream)
         except (ValueError, RecursionError) as error:
-            raise ValueError("%s is no JSON: %s" % (path, error))
+            raise ValueError(f"{path} is no JSON: {error}")
     return from_json(kind, content, path)
 
 
@@ -122,7 +122,7 @@ class LineCodec:
         content = json.loads(line)
         name = content.pop("type", None) if isinstance(content, dict) else None
         if not isinstance(name, str) or name not in self.types:
-            raise ValueError("no message of a known type: %s" % repr(line)[:80])
+            raise ValueError(f"no message of a known type: {repr(line)[:80]}")
         kind = self.types[name]
         if "time_s" not in kind._fields:
             content.pop("time_s", None)
@@ -146,11 +146,11 @@ def _named_tuple(kind: Any, value: Any, place: str) -> Any:
     types = _types(kind)
     unknown = sorted(set(value) - set(types))
     if unknown:
-        raise ValueError("%s: unknown field %r; there are %s" % (place, unknown[0], ", ".join(types)))
+        raise ValueError(f"{place}: unknown field {unknown[0]!r}; there are {', '.join(types)}")
     missing = [name for name in types if name not in value and name not in kind._field_defaults]
     if missing:
-        raise ValueError("%s: the field %r is missing" % (place, missing[0]))
-    return kind(**{name: from_json(types[name], item, "%s.%s" % (place, name)) for name, item in value.items()})
+        raise ValueError(f"{place}: the field {missing[0]!r} is missing")
+    return kind(**{name: from_json(types[name], item, f"{place}.{name}") for name, item in value.items()})
 
 
 def _own_form(kind: Any, value: Any, place: str) -> Any:
@@ -158,13 +158,13 @@ def _own_form(kind: Any, value: Any, place: str) -> Any:
     try:
         return kind.from_dict(value)
     except ValueError as error:
-        raise ValueError("%s: no %s: %s" % (place, kind.__name__, error))
+        raise ValueError(f"{place}: no {kind.__name__}: {error}")
 
 
 def _expect(fits: bool, expected: str, value: Any, place: str) -> None:
     if not fits:
-        given = "null" if value is None else "%s (%s)" % (repr(value)[:80], type(value).__name__)
-        raise ValueError("%s: %s is expected, not %s" % (place, expected, given))
+        given = "null" if value is None else f"{repr(value)[:80]} ({type(value).__name__})"
+        raise ValueError(f"{place}: {expected} is expected, not {given}")
 
 
 @functools.lru_cache(maxsize=None)

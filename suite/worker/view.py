@@ -30,7 +30,7 @@ class View(Source):
         self.classes = source.classes
         self.records = source.records
         self.arrays = None if self.random else source.arrays  # to be taken by `index`
-        self.name = source.name + (", %d times" % self._repeat if self._repeat > 1 else "")
+        self.name = source.name + (f", {self._repeat} times" if self._repeat > 1 else "")
 
     def __len__(self) -> int:
         return self._repeat * len(self.source)
@@ -50,7 +50,7 @@ class View(Source):
                 if not self.skip:
                     raise
                 self._note(str(error))
-        raise OSError("none of the %d samples of %s can be read" % (count, self.name))
+        raise OSError(f"none of the {count} samples of {self.name} can be read")
 
     def index(self, position: int) -> int:
         """Return the source's sample index at a position."""
@@ -91,8 +91,8 @@ class InMemory(Arrays):
         free = memory().available
         if needed > free / 2:
             raise MemoryError(
-                "%s decoded takes %.1f GB of %.1f GB of free memory; use data_mode = 'disk' or a smaller set"
-                % (source.name, needed / 1e9, free / 1e9)
+                f"{source.name} decoded takes {needed / 1000000000.0:.1f} GB of {free / 1000000000.0:.1f} GB of "
+                "free memory; use data_mode = 'disk' or a smaller set"
             )
         images = np.empty((len(source),) + first.shape, np.float32)
         labels = np.empty(len(source), np.int64)

@@ -25,7 +25,7 @@ INIT = xavier(0.2)
 def inception(b: Builder, name: str, x: str, widths: tuple) -> str:
     """Add four branches, joined along channels."""
     one, reduce3, three, reduce5, five, project = widths
-    p = "inception_%s_" % name
+    p = f"inception_{name}_"
     branches = [
         b.conv_relu(p + "1x1", x, one, 1, init=INIT),
         b.conv_relu(p + "3x3", b.conv_relu(p + "3x3_reduce", x, reduce3, 1, init=INIT), three, 3, pad=1, init=INIT),
@@ -54,7 +54,7 @@ def googlenet() -> Graph:
         if name in ("4a", "4d"):
             auxiliary(b, "loss1" if name == "4a" else "loss2", x)
         if name in ("3b", "4e"):
-            x = b.max_pool("pool%s" % name[0], x, 3, 2, ceil=True)
+            x = b.max_pool(f"pool{name[0]}", x, 3, 2, ceil=True)
     x = b.flatten("flat", b.avg_pool("pool5", x, 7, 1))
     b.head(b.dense("loss3_classifier", b.dropout("pool5_drop", x, 0.4), 1000, xavier()))
     return b.graph

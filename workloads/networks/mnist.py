@@ -21,8 +21,8 @@ def mnist_large() -> Graph:
     b = Builder("mnist_large", (1, 28, 28), 10)
     x, channels = "input", 1
     for index, width in enumerate((128, 256, 512), start=1):
-        x = b.conv_relu("conv%d" % index, x, width, 3, pad=1, init=uniform(9 * channels))
-        x, channels = b.max_pool("pool%d" % index, x, 2, 2), width
+        x = b.conv_relu(f"conv{index}", x, width, 3, pad=1, init=uniform(9 * channels))
+        x, channels = b.max_pool(f"pool{index}", x, 2, 2), width
     x, features = b.flatten("flat", x), 512 * 3 * 3
     for name in ("fc1", "fc2"):
         x, features = b.relu(name + "_relu", b.dense(name, x, 512, uniform(features))), 512
@@ -34,8 +34,8 @@ def mnist_stated() -> Graph:
     b = Builder("mnist_stated", (1, 28, 28), 10)
     x, channels = "input", 1
     for index, width in enumerate((64, 128, 256, 512), start=1):
-        x = b.conv_relu("conv%d" % index, x, width, 3, pad=1, init=uniform(9 * channels))
-        x, channels = b.max_pool("pool%d" % index, x, 2, 2, ceil=True), width
+        x = b.conv_relu(f"conv{index}", x, width, 3, pad=1, init=uniform(9 * channels))
+        x, channels = b.max_pool(f"pool{index}", x, 2, 2, ceil=True), width
     x, features = b.flatten("flat", x), 512 * 2 * 2
     for name, width in (("fc1", 512), ("fc2", 64), ("fc3", 64)):
         x, features = b.relu(name + "_relu", b.dense(name, x, width, uniform(features))), width

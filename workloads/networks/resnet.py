@@ -41,8 +41,8 @@ def resnet(name: str, depths: tuple) -> Graph:
     for stage, ((width, stride), blocks) in enumerate(zip(STAGES, depths), start=2):
         for block in range(blocks):
             first = block == 0
-            letter = "abcdef"[block] if blocks <= 6 else "b%d" % block if block else "a"
-            x = bottleneck(b, "res%d%s" % (stage, letter), x, width, stride if first else 1, first)
+            letter = "abcdef"[block] if blocks <= 6 else f"b{block}" if block else "a"
+            x = bottleneck(b, f"res{stage}{letter}", x, width, stride if first else 1, first)
     x = b.flatten("flat", b.avg_pool("pool5", x, 7, 1))
     b.head(b.dense("fc", x, 1000, {"weight": {"kind": "gaussian", "std": 0.01}}))
     return b.graph
