@@ -37,11 +37,11 @@ class Builder:
 
     def conv_relu(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
         """Add a convolution and its rectifier, named `<name>_relu`."""
-        return self.relu(name + "_relu", self.conv(name, x, out, kernel, **attrs))
+        return self.relu(f"{name}_relu", self.conv(name, x, out, kernel, **attrs))
 
     def conv_bn(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
         """Add a convolution without bias, then batch normalisation named `<name>_bn`."""
-        return self.graph.add(name + "_bn", "batch_norm", (self.conv(name, x, out, kernel, bias=False, **attrs),))
+        return self.graph.add(f"{name}_bn", "batch_norm", (self.conv(name, x, out, kernel, bias=False, **attrs),))
 
     def dense(self, name: str, x: str, out: int, init: Optional[dict] = None) -> str:
         """Add a fully connected layer over a flat input."""

@@ -67,7 +67,7 @@ def for_proof(graph: Graph, seed: int = SEED) -> Dict[str, np.ndarray]:
     by_name = {layer.name: layer for layer in graph.layers}
     for layer in graph.layers:
         branch = by_name.get(layer.inputs[0])
-        gain = branch.name + ".weight" if branch is not None and isinstance(layer, Add) else ""
+        gain = f"{branch.name}.weight" if branch is not None and isinstance(layer, Add) else ""
         if gain in drawn and drawn[gain].ndim == 1:  # a normalisation's
             drawn[gain] *= np.float32(0.25)
     return drawn

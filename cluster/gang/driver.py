@@ -141,7 +141,7 @@ def explain(engine: str, folder: Path, error: Exception) -> None:
     """Print the failure; if no rank failed, report it as the explanation of the ranks' end."""
     found = re.search(f"{SAID}(.*)", str(error))
     text = found[1].strip() if found else f"{engine}'s driver failed: {first_line(error)}"
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
     if not DEATH.search(text):
         kind = "timeout" if isinstance(error, TimeoutError) else "crash"

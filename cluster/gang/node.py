@@ -108,7 +108,7 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
             # The ranks' turn has come: `suite.contracts.engine_messages.Begun`.
             line = {"type": "begun", "time_s": time.time(), "nodes": ", ".join(host for host, _, _ in places)}
             with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
-                stream.write(json.dumps(line) + "\n")
+                stream.write(f"{json.dumps(line)}\n")
             for index, (_, tokens) in enumerate(gang["sidecars"], 1):
                 servers[log_of_sidecar(index)] = started(gang, tokens, shared, log_of_sidecar(index))
         for who in gang["ranks"][number]:

@@ -161,7 +161,7 @@ def _build(state: State) -> None:
             path.touch()
         run("unshare", *(f"--{kind}={path}" for kind, path in kept.items()), "hostname", host)
         (FILES / host).mkdir(parents=True)
-        (FILES / host / "hosts").write_text("127.0.0.1 localhost\n" + table)
+        (FILES / host / "hosts").write_text(f"127.0.0.1 localhost\n{table}")
     if state.rate != UNSHAPED:
         shape(layout, state.rate)
     place, name = shlex.quote(str(state.folder)), layout.name

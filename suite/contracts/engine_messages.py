@@ -44,4 +44,4 @@ CODEC = LineCodec(EngineMessage)
 def report(folder: Path, message: EngineMessage) -> None:
     """Append one message to the file in `folder`, the attempt's (`Request.folder`)."""
     with (folder / FILE).open("a") as stream:
-        stream.write(CODEC.encode(message) + "\n")
+        stream.write(f"{CODEC.encode(message)}\n")

@@ -91,7 +91,7 @@ def _cut(originals: list[Image.Image], request: Photographs, label: int, index: 
 
 
 def _save(image: Image.Image, path: Path) -> None:
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.partial")
     with _removed(partial):
         image.save(partial, "JPEG", quality=QUALITY)
         partial.replace(path)

@@ -125,4 +125,4 @@ def _begin(folder: Path, recipe: Recipe) -> None:
             why = f"was packed before {recipe.source} changed"
         raise RequestError(f"{folder} {why}; remove it, then run the same command again")
     with disk(f"cannot write {folder}", ANOTHER_PLACE):
-        write_whole(path, json.dumps(recipe._asdict(), indent=1) + "\n")
+        write_whole(path, f"{json.dumps(recipe._asdict(), indent=1)}\n")

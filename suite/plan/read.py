@@ -125,8 +125,8 @@ def differences(before: str, now: str) -> list[str]:
         return []
     words = []
     for key in dict.fromkeys([*sides[1], *sides[0]]):
-        option = "--set " if key.startswith(overrides.TABLE + ".") else ""
-        name = option + key.removeprefix(overrides.TABLE + ".")
+        option = "--set " if key.startswith(f"{overrides.TABLE}.") else ""
+        name = option + key.removeprefix(f"{overrides.TABLE}.")
         equals = "=" if option else " = "
         there, here = (f"{name}{equals}{value_text(side[key])}" if key in side else f"no {name}" for side in sides)
         if there != here:

@@ -151,7 +151,7 @@ def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tu
 
 def candidates(adapter: Needs, settings: Mapping[str, str]) -> Iterator[Candidate]:
     """Yield the places to look in, best first; an explicit setting is the only one."""
-    variable = "STAGEBENCH_PYTHON_" + adapter.name.upper().replace("-", "_")
+    variable = f"STAGEBENCH_PYTHON_{adapter.name.upper().replace('-', '_')}"
     explicit = ((settings.get(adapter.name), f"--python {adapter.name}"), (os.environ.get(variable), variable))
     for value, origin in explicit:
         if value:

@@ -31,7 +31,7 @@ def idx_files(folder: str, part: str = "train") -> Optional[Tuple[str, str]]:
 def _idx_file(folder: str, name: str) -> Optional[str]:
     """Return the path of that file; some copies have a dot for the last dash, or are gzipped. None if it is missing."""
     for stem in (name, name.replace("-idx", ".idx")):
-        for path in (os.path.join(folder, stem), os.path.join(folder, stem + ".gz")):
+        for path in (os.path.join(folder, stem), os.path.join(folder, f"{stem}.gz")):
             if os.path.isfile(path):
                 return path
     return None
@@ -157,7 +157,7 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
         if not os.path.isfile(path):
             raise ValueError(f"{path} is no file; name an .npz file")
         with zipfile.ZipFile(path) as archive:
-            absent = [name for name in NAMES if name + ".npy" not in archive.namelist()]
+            absent = [name for name in NAMES if f"{name}.npy" not in archive.namelist()]
             if absent:
                 raise ValueError(f"{path} holds no array named {' or '.join(absent)}; write both")
             return images(path, archive, "images", IMAGES), _whole(path, archive, "labels", IMAGES)
@@ -172,13 +172,13 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
 
 def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.ndarray:
     _shape(path, archive, name, kinds)
-    with archive.open(name + ".npy") as stream:
+    with archive.open(f"{name}.npy") as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[int, ...]:
     """Return an array's shape from its header; ValueError if the file cannot hold it, or its values are no numbers."""
-    member = archive.getinfo(name + ".npy")
+    member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):

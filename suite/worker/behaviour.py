@@ -133,7 +133,7 @@ class Look:
         self._batch = trainer.to_device(Batch(images, labels))
         for name in self._task.looks:
             self._outbox.send(Phase(f"the check of {name} (its first calls may compile)"))
-            found = list(getattr(self, "_" + name)())
+            found = list(getattr(self, f"_{name}")())
             yield from found
             if found and name == "laziness":  # steps that are only queued would pile up
                 return

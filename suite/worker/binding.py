@@ -6,7 +6,6 @@ memory of its own.
 """
 
 import glob
-import os
 import re
 from typing import Collection, Dict, List, NamedTuple
 
@@ -33,13 +32,13 @@ class Core(NamedTuple):
 def topology(allowed: Collection[int], root: str = ROOT) -> List[Cpu]:
     """Return these CPUs with their cores and nodes; if the system hides them, each is a core of its own, on node 0."""
     nodes = {}
-    for path in glob.glob(os.path.join(root, "node", "node[0-9]*", "cpulist")):
+    for path in glob.glob(f"{root}/node/node[0-9]*/cpulist"):
         node = int(re.findall(r"\d+", path)[-1])
         for cpu in _numbers(path):
             nodes[cpu] = node
     found = []
     for cpu in sorted(allowed):
-        siblings = _numbers(os.path.join(root, "cpu", f"cpu{cpu}", "topology", "thread_siblings_list"))
+        siblings = _numbers(f"{root}/cpu/cpu{cpu}/topology/thread_siblings_list")
         found.append(Cpu(cpu, min(siblings, default=cpu), nodes.get(cpu, 0)))
     return found
 

@@ -95,7 +95,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     save_all(folder, "movement", {name: final[name] - initial[name] for name in initial})
     save_all(folder, "running", {name: final[name] for name in final if name not in initial})
     save(folder, "predicted", trainer.predict(next(batches(trainer, graph, samples))))
-    store(Meta(losses, samples, weights.digest(initial), graph.digest), os.path.join(folder, META))
+    store(Meta(losses, samples, weights.digest(initial), graph.digest), f"{folder}/{META}")
 
 
 def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
@@ -158,7 +158,7 @@ def change_rate(trainer: Trainer, update: int) -> None:
 
 def meta_of(folder: str, *wanted: object) -> Meta:
     """Return an oracle's description; ValueError if it was made for other samples, weights or another graph."""
-    meta: Meta = load_json(Meta, os.path.join(folder, META))
+    meta: Meta = load_json(Meta, f"{folder}/{META}")
     for key, there, value in zip(Meta._fields[1:], meta[1:], wanted):
         if there != value:
             raise ValueError(f"the oracle in {folder} was made for {key} {there!r}, this is {value!r}")
@@ -203,11 +203,11 @@ class Oracle:
     def names(self, kind: str) -> List[str]:
         """Return the names of the stored tensors of one kind."""
         files = sorted(os.listdir(self._folder))
-        return [file[len(kind) + 1 : -len(".npy")] for file in files if file.startswith(kind + ".")]
+        return [file[len(kind) + 1 : -len(".npy")] for file in files if file.startswith(f"{kind}.")]
 
     def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
-        theirs = {name: load(self._folder, kind + "." + name) for name in self.names(kind)}
+        theirs = {name: load(self._folder, f"{kind}.{name}") for name in self.names(kind)}
         return {
             name: self.compared(f"{called} of {name}", tensors.get(name), right)[0] for name, right in theirs.items()
         }
@@ -220,7 +220,7 @@ class Oracle:
         parameters = {}
         moved = {}
         for name, start in self._initial.items():
-            movement = load(self._folder, "movement." + name)
+            movement = load(self._folder, f"movement.{name}")
             what = f"{iterations} movement of {name}"
             whole, moved[name] = self.compared(what, tensors.get(name), movement, start)
             if what in self.wrong:
@@ -228,8 +228,8 @@ class Oracle:
             if start.any():  # a parameter that starts at zero is its movement
                 parameters[name] = whole
         if self._replica == 0:
-            parameters.update(self.errors("running", iterations + " parameter", tensors))
-        return {iterations + " parameter": parameters, iterations + " movement": moved}
+            parameters.update(self.errors("running", f"{iterations} parameter", tensors))
+        return {f"{iterations} parameter": parameters, f"{iterations} movement": moved}
 
     def first_movement_errors(self, tensors: Dict[str, np.ndarray], rule: Optimiser) -> Dict[str, float]:
         """Return the distances of the parameters' movements after one update from what the gradients move them by.
@@ -238,8 +238,8 @@ class Oracle:
         """
         moved = {}
         for name, start in self._initial.items():
-            movement = first_movement(rule, load(self._folder, "gradient." + name), start)
-            what = "first native movement of " + name
+            movement = first_movement(rule, load(self._folder, f"gradient.{name}"), start)
+            what = f"first native movement of {name}"
             _, moved[name] = self.compared(what, tensors.get(name), movement, start)
         return moved
 
@@ -307,13 +307,13 @@ def pieces(*tensors: np.ndarray) -> Iterator[List[np.ndarray]]:
 
 def save_all(folder: str, kind: str, tensors: Dict[str, np.ndarray]) -> None:
     for name, tensor in tensors.items():
-        save(folder, kind + "." + name, tensor)
+        save(folder, f"{kind}.{name}", tensor)
 
 
 def save(folder: str, name: str, tensor: np.ndarray) -> None:
     """Store one tensor in float32."""
-    np.save(os.path.join(folder, name + ".npy"), np.asarray(tensor, dtype=np.float32))
+    np.save(f"{folder}/{name}.npy", np.asarray(tensor, dtype=np.float32))
 
 
 def load(folder: str, name: str) -> np.ndarray:
-    return np.load(os.path.join(folder, name + ".npy"), mmap_mode="r")  # type: ignore[no-any-return]
+    return np.load(f"{folder}/{name}.npy", mmap_mode="r")  # type: ignore[no-any-return]

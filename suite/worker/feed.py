@@ -57,7 +57,7 @@ class Reading:
     def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
         """`folder` is the job's output folder."""
         self._cache, self._source = input.page_cache, source
-        log = os.path.join(folder, f"skipped-{rank}.txt")
+        log = f"{folder}/skipped-{rank}.txt"
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
         if input.mode == "memory":

@@ -281,7 +281,7 @@ def oom_kills(root: str = "/") -> int:
 
 def control_groups(root: str = "/") -> list:
     """Return this process's control groups: the hierarchy's number (0: version 2), its controllers, the path in it."""
-    return [line.split(":", 2) for line in lines_of(root + "proc/self/cgroup")]
+    return [line.split(":", 2) for line in lines_of(f"{root}proc/self/cgroup")]
 
 
 def lines_of(path: str) -> list:
@@ -306,7 +306,7 @@ def append(file: str, message: dict) -> None:
     import json
 
     with open(file, "a") as stream:
-        stream.write(json.dumps(message) + "\n")
+        stream.write(f"{json.dumps(message)}\n")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def _another_layout(path: str, name: Optional[str]) -> str:
     parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))]
     if parts and set(map(str.lower, parts)) <= set(SPLITS):
         problem = f"{path}: {' and '.join(parts)} are parts of a set, not classes; {rule}"
-        return problem + ": sort the images of each part into such folders, and give one part"
+        return f"{problem}: sort the images of each part into such folders, and give one part"
     if name is None:
         return problem + f": {'sort its images into' if _has_images(path) else 'give one with'} such folders"
     folder = os.path.join(path, name)
@@ -152,11 +152,11 @@ def _another_layout(path: str, name: Optional[str]) -> str:
     deep = [os.path.relpath(each, path) for each in inside if _has_images(each)]
     if deep:
         problem += f"; its images lie deeper, in {deep[0]}"
-        return problem + ": move or link the images of each class into its own folder"
+        return f"{problem}: move or link the images of each class into its own folder"
     other = {os.path.splitext(each)[1].lower() for each in os.listdir(folder)}.intersection(OTHER_SUFFIXES)
     if other:
         return problem + f", not {', '.join(sorted(other))}: save its images in one of these formats"
-    return problem + ": put its images into it, or move it out of the set"
+    return f"{problem}: put its images into it, or move it out of the set"
 
 
 def _below(path: str) -> Iterator[str]:

@@ -178,8 +178,8 @@ def decode(text: str, place: str) -> Job:
     if len(names) != 1 or set(content) != {"format", "output", "group", names[0]}:
         raise ValueError(f"{place} wants output, group and one of {', '.join(TASKS)}, not {sorted(content)}")
     return Job(
-        output=from_json(str, content["output"], place + ": output"),
-        group=from_json(Group, content["group"], place + ": group"),
+        output=from_json(str, content["output"], f"{place}: output"),
+        group=from_json(Group, content["group"], f"{place}: group"),
         task=from_json(TASKS[names[0]], content[names[0]], f"{place}: {names[0]}"),
     )
 

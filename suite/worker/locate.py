@@ -5,7 +5,6 @@ is called. A dense layer ends each cut, after a flatten layer if its input has s
 are a file of arrays for each cut, `N.npz`.
 """
 
-import os
 from typing import Dict, List
 
 import numpy as np
@@ -50,10 +49,10 @@ def results(trainer: Trainer, graph: Graph, samples: int) -> Dict[str, np.ndarra
     found = {"loss": np.array([trainer.loss()]), "logits": np.array(trainer.logits())}
     trainer.backward()
     trainer.communicate()
-    gradients = {"gradient of " + name: np.array(tensor) for name, tensor in trainer.gradients().items()}
+    gradients = {f"gradient of {name}": np.array(tensor) for name, tensor in trainer.gradients().items()}
     trainer.update()
     parameters = trainer.parameters()
-    found.update(("statistics of " + name, np.array(parameters[name])) for name, _ in graph.buffers)
+    found.update((f"statistics of {name}", np.array(parameters[name])) for name, _ in graph.buffers)
     found.update(gradients)
     return found
 
@@ -63,7 +62,7 @@ def write_layers(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     graph = graph.without_dropout()
     for layers in range(len(graph.layers) + 1):
         found = results(trainer, cut(graph, layers), samples)
-        np.savez(os.path.join(folder, f"{layers}.npz"), **found)  # type: ignore[arg-type]
+        np.savez(f"{folder}/{layers}.npz", **found)  # type: ignore[arg-type]
 
 
 def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str) -> List[str]:
@@ -71,7 +70,7 @@ def first_wrong_layer(trainer: Trainer, graph: Graph, samples: int, folder: str)
     graph = graph.without_dropout()
     far = FAR.get(trainer.setup.precision, FAR_IN_SHORT)
     for layers in range(len(graph.layers) + 1):
-        with np.load(os.path.join(folder, f"{layers}.npz")) as stored:
+        with np.load(f"{folder}/{layers}.npz") as stored:
             theirs = {name: stored[name] for name in stored.files}
         try:
             ours = results(trainer, cut(graph, layers), samples)
@@ -92,10 +91,10 @@ def words(wrong: List[str], last: str) -> str:
     """Say what of the last layer is wrong, from the names of results."""
     first = wrong[0]
     if first in ("loss", "logits"):
-        return "its output" if last else "the " + first
+        return "its output" if last else f"the {first}"
     if first.startswith("statistics"):
         return "its running statistics"
     own = [name for name in wrong if name.startswith(f"gradient of {last or HEAD}.")]
     if not last and len(own) > 1:
         return "every gradient, so look at the backward of the loss"
-    return "the " + own[0] if own else "the gradient that its backward gives to its input"
+    return f"the {own[0]}" if own else "the gradient that its backward gives to its input"

@@ -53,7 +53,7 @@ def gpus(ask: Callable[[List[str]], str] = asked) -> Tuple[List[str], Optional[s
 
     The lists are empty, and the driver is None, if nvidia-smi is missing or fails.
     """
-    command = ["nvidia-smi", "--query-gpu=" + ",".join(FIELDS), "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         listed = ask(command)
     except (OSError, subprocess.SubprocessError):
@@ -83,10 +83,10 @@ def _number(text: str) -> Optional[float]:
 def gpu_links(devices: str = PCI) -> List[str]:
     """Return the fastest link that each graphics device and its slot have in common, by the devices' addresses."""
     found = []
-    for path in sorted(glob.glob(devices + "/*")):
-        if text_of(path + "/class").startswith("0x03"):
-            speed = text_of(path + "/max_link_speed").strip()
-            width = text_of(path + "/max_link_width").strip()
+    for path in sorted(glob.glob(f"{devices}/*")):
+        if text_of(f"{path}/class").startswith("0x03"):
+            speed = text_of(f"{path}/max_link_speed").strip()
+            width = text_of(f"{path}/max_link_width").strip()
             if speed and width.isdigit():
                 found.append(f"{speed} x{width}")
     return found
@@ -95,12 +95,12 @@ def gpu_links(devices: str = PCI) -> List[str]:
 def networks(interfaces: str = NETWORKS, infiniband: str = INFINIBAND) -> List[str]:
     """Return the interfaces that are up, and InfiniBand's ports, each with its speed if it reports one."""
     found = []
-    for path in sorted(glob.glob(interfaces + "/*")):
-        if text_of(path + "/operstate").strip() == "up":
+    for path in sorted(glob.glob(f"{interfaces}/*")):
+        if text_of(f"{path}/operstate").strip() == "up":
             name = os.path.basename(path)
-            speed = text_of(path + "/speed").strip()
+            speed = text_of(f"{path}/speed").strip()
             found.append(f"{name}, {speed} Mbit/s" if speed.isdigit() else name)
-    for path in sorted(glob.glob(infiniband + "/*/ports/*/rate")):
+    for path in sorted(glob.glob(f"{infiniband}/*/ports/*/rate")):
         found.append(f"{path.split('/')[-4]}, {text_of(path).strip()}")
     return found
 
@@ -137,7 +137,7 @@ def memory(root: str = "/") -> HostMemory:
         )
         if most is not None:
             # Files in the page cache make room.
-            files = sum(int(field(group + "/memory.stat", name, " ") or 0) for name in ("active_file", "inactive_file"))
+            files = sum(int(field(f"{group}/memory.stat", name, " ") or 0) for name in ("active_file", "inactive_file"))
             free = max(0, int(most) - max(0, int(used or 0) - files))
             found = HostMemory(min(found.total, int(most)), min(found.available, free))
     return found
@@ -151,7 +151,7 @@ def folders_of_groups(controller: str, root: str = "/") -> List[str]:
     found = []
     for number, controllers, path in control_groups(root):
         if number == "0" or controller in controllers.split(","):
-            mounted = root + "sys/fs/cgroup" + ("" if number == "0" else "/" + controller)
+            mounted = root + "sys/fs/cgroup" + ("" if number == "0" else f"/{controller}")
             parts = path.strip("/").split("/")
             found += [os.path.join(mounted, *parts[:depth]).rstrip("/") for depth in range(len(parts), -1, -1)]
     return found
@@ -159,9 +159,9 @@ def folders_of_groups(controller: str, root: str = "/") -> List[str]:
 
 def _quota(group: str) -> Optional[float]:
     """Return the cores' worth of time that one control group allows; None: no limit."""
-    fields = text_of(group + "/cpu.max").split()
+    fields = text_of(f"{group}/cpu.max").split()
     if not fields:
-        fields = [text_of(group + "/cpu.cfs_" + name).strip() for name in ("quota_us", "period_us")]
+        fields = [text_of(f"{group}/cpu.cfs_{name}").strip() for name in ("quota_us", "period_us")]
     if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", or -1
         return None
     return int(fields[0]) / int(fields[1])
@@ -181,9 +181,9 @@ class Energy(NamedTuple):
 def energy(folder: str = POWERCAP) -> Dict[str, Energy]:
     """Return RAPL's counters by their folder; none if the host has none, or only root may read them."""
     found = {}
-    for zone in sorted(glob.glob(folder + "/intel-rapl:*")):  # AMD's bear that name too
+    for zone in sorted(glob.glob(f"{folder}/intel-rapl:*")):  # AMD's bear that name too
         used, size = (text_of(zone + name).strip() for name in ("/energy_uj", "/max_energy_range_uj"))
-        if text_of(zone + "/name").startswith(DOMAINS) and used.isdigit() and size.isdigit():
+        if text_of(f"{zone}/name").startswith(DOMAINS) and used.isdigit() and size.isdigit():
             found[zone] = Energy(int(used), int(size))
     return found
 

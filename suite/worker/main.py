@@ -35,7 +35,7 @@ def main(argv: List[str]) -> int:
     job = read_job(argv[0])
     rank = own_rank()
     # This process's own output, and that of its native libraries, goes to a file of this rank's.
-    log = os.open(os.path.join(job.output, f"rank-{rank.rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(f"{job.output}/rank-{rank.rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     outbox = Outbox(job.output, rank.rank)
@@ -156,7 +156,7 @@ def place_of(error: BaseException) -> str:
     The text is "" if a `raise` of stagebench's own gives the reason.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    ours = ("suite" + os.sep, "workloads" + os.sep)
+    ours = (f"suite{os.sep}", f"workloads{os.sep}")
     place = ""  # of the last frame in the bundle, an adapter's rather than one of stagebench's own
     in_adapter = False
     raised = False

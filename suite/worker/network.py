@@ -36,7 +36,7 @@ def counters(network: str = NETWORK, infiniband: str = INFINIBAND) -> Counters:
         device, _, port = folder.split(os.sep)[-4:-1]
         # An adapter without management counts nothing: "N/A (no PMA)". Others may be read by root alone.
         with contextlib.suppress(OSError, ValueError):
-            with open(folder + "/port_rcv_data") as received, open(folder + "/port_xmit_data") as sent:
+            with open(f"{folder}/port_rcv_data") as received, open(f"{folder}/port_xmit_data") as sent:
                 found[f"{device}:{port}"] = (int(received.read()) * WORD, int(sent.read()) * WORD)
     return found
 
@@ -78,7 +78,7 @@ def _sockets() -> Iterator[Tuple[int, str]]:
     """Yield (descriptor, "socket:[inode]") of each of this process's sockets."""
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         with contextlib.suppress(OSError):  # closed since
-            called = os.readlink("/proc/self/fd/" + name)
+            called = os.readlink(f"/proc/self/fd/{name}")
             if called.startswith("socket:"):
                 yield int(name), called
 

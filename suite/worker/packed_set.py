@@ -73,7 +73,7 @@ class Marker(NamedTuple):
 
 def read_marker(folder: str) -> Marker:
     """Return the description of a folder's set; OSError if no set is complete, ValueError for another release's set."""
-    path = os.path.join(folder, MARKER)
+    path = f"{folder}/{MARKER}"
     content = load(Any, path)
     found = content.get("format") if isinstance(content, dict) else None
     if isinstance(found, int) and found != FORMAT:
@@ -91,16 +91,16 @@ def files_of(folder: str, parts: List[str]) -> Dict[str, int]:
     """Return the bytes of every file that holds samples, by its path in the set."""
     found = {}
     for name in [*parts, JOINED]:
-        inside = os.path.join(folder, name)
+        inside = f"{folder}/{name}"
         for each in sorted(os.listdir(inside)) if os.path.isdir(inside) else ():
             if each not in OWN:
-                found[os.path.join(name, each)] = os.path.getsize(os.path.join(inside, each))
+                found[f"{name}/{each}"] = os.path.getsize(f"{inside}/{each}")
     return found
 
 
 def part_of(folder: str) -> Part:
     """Return a part's description of itself."""
-    part: Part = load(Part, os.path.join(folder, PART), MANY_SKIPPED)
+    part: Part = load(Part, f"{folder}/{PART}", MANY_SKIPPED)
     return part
 
 
@@ -124,7 +124,7 @@ class RecordSource(Source):
         self.classes = marker.classes
         self.shape = tuple(marker.shape)
         self._samples = marker.samples
-        self.parts = [os.path.join(path, name) for name in marker.parts]
+        self.parts = [f"{path}/{name}" for name in marker.parts]
         lost = [part for part in self.parts if not os.path.isdir(part)]
         if lost:
             raise ValueError(f"{path} lacks {', '.join(map(os.path.basename, lost))}; {again}")
@@ -133,8 +133,8 @@ class RecordSource(Source):
             if there.get(name) != size:
                 holds = f"{there[name]} bytes" if name in there else "nothing"
                 problem = "%s holds %s, and %d bytes were packed; %s"
-                raise ValueError(problem % (os.path.join(path, name), holds, size, again))
-        self.joined = os.path.join(path, JOINED)
+                raise ValueError(problem % (f"{path}/{name}", holds, size, again))
+        self.joined = f"{path}/{JOINED}"
         self.input_shape = self.shape  # a network's; whole images have none before `check`
         self.name = f"{marker.source} as {self.form} ({self._samples} samples)"
         self.records = self
@@ -145,7 +145,7 @@ class RecordSource(Source):
     def paths(self) -> List[str]:
         """Return every file of the format; of the joined form if there is one."""
         folders = [self.joined] if os.path.isdir(self.joined) else self.parts
-        found = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
+        found = [f"{folder}/{name}" for folder in folders for name in sorted(os.listdir(folder))]
         return [path for path in found if os.path.basename(path) not in OWN]
 
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
@@ -188,13 +188,13 @@ def pack(trainer: Trainer, source: Source, task: Pack, outbox: Outbox) -> None:
     done = 0
     for number, name in enumerate(names):
         indices = order[number :: task.parts]
-        if not os.path.isdir(os.path.join(task.folder, name)):
-            _write_part(trainer, source, indices, task, os.path.join(task.folder, name), outbox, done)
+        if not os.path.isdir(f"{task.folder}/{name}"):
+            _write_part(trainer, source, indices, task, f"{task.folder}/{name}", outbox, done)
         done += len(indices)
-    joined = os.path.join(task.folder, JOINED)
+    joined = f"{task.folder}/{JOINED}"
     shutil.rmtree(joined, ignore_errors=True)
-    partial = _emptied(joined + ".partial")
-    trainer.join_parts(task.form, [os.path.join(task.folder, name) for name in names], partial)
+    partial = _emptied(f"{joined}.partial")
+    trainer.join_parts(task.form, [f"{task.folder}/{name}" for name in names], partial)
     if os.listdir(partial):
         os.rename(partial, joined)
     else:
@@ -206,7 +206,7 @@ def _write_part(
     trainer: Trainer, source: Source, indices: List[int], task: Pack, final: str, outbox: Outbox, done: int
 ) -> None:
     """Write one part of a set, of which `done` samples are in earlier parts."""
-    partial = _emptied(final + ".partial")
+    partial = _emptied(f"{final}.partial")
     skipped: List[str] = []
     written = [0]
 
@@ -224,7 +224,7 @@ def _write_part(
                 yield found
 
     trainer.pack(task.form, kept(), partial)
-    store(Part(written[0], skipped), os.path.join(partial, PART))
+    store(Part(written[0], skipped), f"{partial}/{PART}")
     os.rename(partial, final)
 
 
@@ -235,7 +235,7 @@ def _emptied(folder: str) -> str:
 
 
 def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
-    parts = [part_of(os.path.join(task.folder, name)) for name in names]
+    parts = [part_of(f"{task.folder}/{name}") for name in names]
     samples = sum(part.samples for part in parts)
     skipped = [each for part in parts for each in part.skipped]
     if not samples:
@@ -250,4 +250,4 @@ def _write_marker(source: Source, task: Pack, names: List[str]) -> None:
         files=files_of(task.folder, names),
         skipped=Skipped(len(skipped), skipped[:NAMED]),
     )
-    store(marker, os.path.join(task.folder, MARKER))
+    store(marker, f"{task.folder}/{MARKER}")

@@ -38,7 +38,7 @@ class Passes:
 
     def run(self, name: str) -> Pass:
         """Run one pass: every step on this rank."""
-        method: Callable[[], Pass] = getattr(self, "_" + name)
+        method: Callable[[], Pass] = getattr(self, f"_{name}")
         if name == NATIVE:
             return method()  # metered part by part
         meter = Meter()

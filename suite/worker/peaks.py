@@ -119,4 +119,4 @@ def on_cores(setup: Setup) -> Optional[Yardstick]:
         places = [np.empty_like(share) for share in shares]
         return lambda: list(pool.map(np.copyto, places, shares))
 
-    return Yardstick("NumPy " + np.__version__, product, copy)
+    return Yardstick(f"NumPy {np.__version__}", product, copy)

@@ -18,7 +18,7 @@ from suite.worker.image_folder import escaped
 from workloads.catalogue import PHOTOGRAPHS, Box, Preprocessing
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # Pillow's names
-READ = ", ".join(FORMATS[:-1]) + " and " + FORMATS[-1]
+READ = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
 BEGIN, START_OF_SCAN, EXIF = b"\xff\xd8", 0xDA, 0xE1  # a JPEG's first bytes, two of its markers
 
 

@@ -61,7 +61,7 @@ class Outbox:
     LOOK_EVERY = 5.0  # ... between two looks at what a silent process has done
 
     def __init__(self, folder: str, rank: int) -> None:
-        path = os.path.join(folder, f"rank-{rank}.jsonl")
+        path = f"{folder}/rank-{rank}.jsonl"
         self._stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
         self._name = ""  # of the phase

@@ -1,6 +1,5 @@
 """The tasks that a worker runs with its trainer; `suite.worker.job` defines them."""
 
-import os
 import resource
 import time
 from contextlib import contextmanager
@@ -94,7 +93,7 @@ def costs_a_note(outbox: Outbox, name: str, what: str, alone: bool = True) -> It
 
 def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
     """Send every kernel's times, and keep rank 0's trace of them."""
-    trace = os.path.join(output, kernels.TRACE) if rank == 0 else ""  # several would show the same
+    trace = f"{output}/{kernels.TRACE}" if rank == 0 else ""  # several would show the same
     found: Optional[messages.Kernels] = None
     with costs_a_note(outbox, KERNELS, "not timed", passes.alone):
         found = passes.kernels(trace)
@@ -200,7 +199,7 @@ def check_loss(found: messages.Pass, outbox: Outbox) -> None:
     text = f"the loss is {found.loss!r} after {len(found.step_s)} steps of the {found.name} pass"
     if BY_NAME[found.name].exchanges or not BY_NAME[found.name].has_loss:
         raise Diverged(text)
-    outbox.send(messages.Notes({found.name: text + ", which trains without the exchange"}))
+    outbox.send(messages.Notes({found.name: f"{text}, which trains without the exchange"}))
 
 
 def is_finite(loss: float) -> bool:
@@ -272,7 +271,7 @@ def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
         batch = trainer.as_numpy(trainer.next_batch())
         batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
     images, labels = (np.concatenate(parts)[: task.samples] for parts in zip(*batches))
-    np.savez(os.path.join(output, "read.npz"), images=images, labels=labels)
+    np.savez(f"{output}/read.npz", images=images, labels=labels)
     outbox.send(messages.Notes(trainer.notes()))
 
 

@@ -16,7 +16,7 @@ class Turns:
     """The turns of one rank; without a pipe it is always this rank's turn."""
 
     def __init__(self, folder: str, rank: int, send: Callable[[Any], None]) -> None:
-        path = os.path.join(folder, PIPE % rank)
+        path = f"{folder}/{PIPE % rank}"
         self._send = send
         # For writing, too: a pipe without a writer would end.
         self._pipe = os.open(path, os.O_RDWR) if os.path.exists(path) else None

@@ -83,11 +83,11 @@ def load(kind: Any, path: str, largest: int = MARKER) -> Any:
 
 def store(value: Any, path: str) -> None:
     """Write a NamedTuple to a file, which is complete or does not exist."""
-    with open(path + ".partial", "w") as stream:
+    with open(f"{path}.partial", "w") as stream:
         json.dump(to_json(value), stream, indent=1)
         stream.flush()
         os.fsync(stream.fileno())
-    os.rename(path + ".partial", path)
+    os.rename(f"{path}.partial", path)
 
 
 def in_words(kind: Any) -> str:

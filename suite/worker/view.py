@@ -84,7 +84,7 @@ class InMemory(Arrays):
 
     def __init__(self, source: Source) -> None:
         """Decode everything; MemoryError if it would not fit into half of the free memory."""
-        self.name = source.name + ", in memory"
+        self.name = f"{source.name}, in memory"
         self.classes = source.classes
         first = source.sample(0)[0]
         needed = first.nbytes * len(source)

@@ -23,7 +23,7 @@ def alexnet() -> Graph:
     x = b.conv_relu("conv5", x, 256, 3, pad=1, groups=2, init=tenth)
     x = b.flatten("flat", b.max_pool("pool5", x, 3, 2))
     for name in ("fc6", "fc7"):
-        x = b.relu(name + "_relu", b.dense(name, x, 4096, gaussian(0.005, 0.1)))
-        x = b.dropout(name + "_drop", x, 0.5)
+        x = b.relu(f"{name}_relu", b.dense(name, x, 4096, gaussian(0.005, 0.1)))
+        x = b.dropout(f"{name}_drop", x, 0.5)
     b.head(b.dense("fc8", x, 1000, zero))
     return b.graph

@@ -27,19 +27,19 @@ def inception(b: Builder, name: str, x: str, widths: tuple) -> str:
     one, reduce3, three, reduce5, five, project = widths
     p = f"inception_{name}_"
     branches = [
-        b.conv_relu(p + "1x1", x, one, 1, init=INIT),
-        b.conv_relu(p + "3x3", b.conv_relu(p + "3x3_reduce", x, reduce3, 1, init=INIT), three, 3, pad=1, init=INIT),
-        b.conv_relu(p + "5x5", b.conv_relu(p + "5x5_reduce", x, reduce5, 1, init=INIT), five, 5, pad=2, init=INIT),
-        b.conv_relu(p + "pool_proj", b.max_pool(p + "pool", x, 3, 1, pad=1, ceil=True), project, 1, init=INIT),
+        b.conv_relu(f"{p}1x1", x, one, 1, init=INIT),
+        b.conv_relu(f"{p}3x3", b.conv_relu(f"{p}3x3_reduce", x, reduce3, 1, init=INIT), three, 3, pad=1, init=INIT),
+        b.conv_relu(f"{p}5x5", b.conv_relu(f"{p}5x5_reduce", x, reduce5, 1, init=INIT), five, 5, pad=2, init=INIT),
+        b.conv_relu(f"{p}pool_proj", b.max_pool(f"{p}pool", x, 3, 1, pad=1, ceil=True), project, 1, init=INIT),
     ]
-    return b.concat(p + "output", *branches)
+    return b.concat(f"{p}output", *branches)
 
 
 def auxiliary(b: Builder, name: str, x: str) -> None:
     """Add a classifier on an inner block, weighted 0.3."""
-    x = b.conv_relu(name + "_conv", b.avg_pool(name + "_ave_pool", x, 5, 3), 128, 1, init=INIT)
-    x = b.relu(name + "_fc_relu", b.dense(name + "_fc", b.flatten(name + "_flat", x), 1024, INIT))
-    b.head(b.dense(name + "_classifier", b.dropout(name + "_drop_fc", x, 0.7), 1000, xavier()), 0.3)
+    x = b.conv_relu(f"{name}_conv", b.avg_pool(f"{name}_ave_pool", x, 5, 3), 128, 1, init=INIT)
+    x = b.relu(f"{name}_fc_relu", b.dense(f"{name}_fc", b.flatten(f"{name}_flat", x), 1024, INIT))
+    b.head(b.dense(f"{name}_classifier", b.dropout(f"{name}_drop_fc", x, 0.7), 1000, xavier()), 0.3)
 
 
 def googlenet() -> Graph:

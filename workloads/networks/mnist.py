@@ -25,7 +25,7 @@ def mnist_large() -> Graph:
         x, channels = b.max_pool(f"pool{index}", x, 2, 2), width
     x, features = b.flatten("flat", x), 512 * 3 * 3
     for name in ("fc1", "fc2"):
-        x, features = b.relu(name + "_relu", b.dense(name, x, 512, uniform(features))), 512
+        x, features = b.relu(f"{name}_relu", b.dense(name, x, 512, uniform(features))), 512
     b.head(b.dense("fc3", x, 10, uniform(features)))
     return b.graph
 
@@ -38,6 +38,6 @@ def mnist_stated() -> Graph:
         x, channels = b.max_pool(f"pool{index}", x, 2, 2, ceil=True), width
     x, features = b.flatten("flat", x), 512 * 2 * 2
     for name, width in (("fc1", 512), ("fc2", 64), ("fc3", 64)):
-        x, features = b.relu(name + "_relu", b.dense(name, x, width, uniform(features))), width
+        x, features = b.relu(f"{name}_relu", b.dense(name, x, width, uniform(features))), width
     b.head(b.dense("fc4", x, 10, uniform(features)))
     return b.graph

@@ -12,12 +12,12 @@ HE = {"weight": {"kind": "he_fan_out"}}
 
 def bottleneck(b: Builder, name: str, x: str, width: int, stride: int, project: bool) -> str:
     """Add a block of 1x1, 3x3, 1x1, in parallel with an identity or a projection."""
-    y = b.relu(name + "_a_relu", b.conv_bn(name + "_a", x, width, 1, init=HE))
-    y = b.relu(name + "_b_relu", b.conv_bn(name + "_b", y, width, 3, stride=stride, pad=1, init=HE))
-    y = b.conv_bn(name + "_c", y, 4 * width, 1, init=HE)
+    y = b.relu(f"{name}_a_relu", b.conv_bn(f"{name}_a", x, width, 1, init=HE))
+    y = b.relu(f"{name}_b_relu", b.conv_bn(f"{name}_b", y, width, 3, stride=stride, pad=1, init=HE))
+    y = b.conv_bn(f"{name}_c", y, 4 * width, 1, init=HE)
     if project:
-        x = b.conv_bn(name + "_proj", x, 4 * width, 1, stride=stride, init=HE)
-    return b.relu(name + "_relu", b.add(name + "_sum", y, x))
+        x = b.conv_bn(f"{name}_proj", x, 4 * width, 1, stride=stride, init=HE)
+    return b.relu(f"{name}_relu", b.add(f"{name}_sum", y, x))
 
 
 def resnet50() -> Graph:
