@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+from cluster.nodes import CheckedLauncher
 from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher, Process, Request
-from suite.errors import RequestError
+from suite.errors import Unavailable
 from suite.processes.hosts import LOOPBACK, here
 
 
-class Local(Launcher):
+class Local(CheckedLauncher):
     """Starts ranks as plain processes; the environment has the address at which they meet."""
 
     name = "local"
@@ -17,23 +18,21 @@ class Local(Launcher):
     several_hosts = False
     order = 0
 
-    def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Return that the placement asks for other machines; nothing else can be missing."""
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """Raise Unavailable if the placement asks for other machines; nothing else can be missing."""
         if placement.nodes > 1:
-            return (
+            raise Unavailable(
                 f"the launcher 'local' starts ranks on this machine only, the placement asks for {placement.nodes} "
                 "nodes; ask for 1 node, or take another launcher (mpiexec)"
             )
         others = [host for host in placement.hosts if not here(host)]
         if others:
-            return f"the launcher 'local' cannot start ranks on {', '.join(others)}; leave `hosts` out, or take mpiexec"
-        return None
+            raise Unavailable(
+                f"the launcher 'local' cannot start ranks on {', '.join(others)}; leave `hosts` out, or take mpiexec"
+            )
 
-    def processes(self, request: Request) -> list[Process]:
+    def start(self, request: Request) -> list[Process]:
         """Return one process per rank, with its numbers in our variables and in torchrun's."""
-        problem = self.missing(request.placement, request.interpreter)
-        if problem is not None:
-            raise RequestError(problem)
         world, variables = request.placement.ranks, {**request.environ, **rendezvous(LOOPBACK, request.port)}
         ranks = [Process(request.command, {**variables, **numbers(rank, world)}, rank) for rank in range(world)]
         return [*ranks, *sidecars(request, variables)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from suite.contracts.engine_messages import FILE
 from suite.contracts.launcher import LOGINS, Request
 from suite.errors import RequestError, Unavailable
-from suite.processes.query import UNSET, ask
+from suite.processes.query import UNSET, ask, last_words
 from suite.worker import guard
 
 AGENT = "STAGEBENCH_LAUNCH_AGENT"
@@ -88,9 +88,9 @@ def missing(login: tuple[str, ...], quoted_python: str) -> str | None:
             f"the host {host!r} has no interpreter {quoted_python}: environments must lie at the same path on every "
             "host; share their folder, or make the environment there too"
         )
-    last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+    ended = f"{Path(program).name} ended with exit code {done.returncode}: {last_words(done)}"
     return (
-        f"no login on the host {host!r} ({Path(program).name} ended with exit code {done.returncode}: {last}); "
+        f"no login on the host {host!r} ({ended}); "
         f"`{shown}` must work without a question: correct the name, or let the host know your key"
     )
 

@@ -10,6 +10,7 @@ from suite.contracts.case import Placement
 from suite.contracts.launcher import Launcher, Process, Request
 from suite.errors import RequestError, Unavailable
 from suite.processes.hosts import LOOPBACK, here
+from suite.worker.rendezvous import address_towards
 
 
 class CheckedLauncher(Launcher):
@@ -78,13 +79,10 @@ def address(host: str) -> str:
 
 def own_address(peer: str) -> str:
     """Return the address by which `peer` can reach this machine; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((peer, 9))
-        except OSError as error:
-            raise Unavailable(f"there is no way from this machine to {peer} ({error}); check `hosts`") from error
-        found: str = probe.getsockname()[0]
-        return found
+    try:
+        return address_towards(peer)
+    except OSError as error:
+        raise Unavailable(f"there is no way from this machine to {peer} ({error}); check `hosts`") from error
 
 
 def loopback(numbers: str) -> bool:

@@ -12,7 +12,7 @@ from suite.contracts.case import Placement
 from suite.contracts.hooks import hookimpl
 from suite.contracts.launcher import Launcher
 from suite.errors import Unavailable
-from suite.processes.query import ask
+from suite.processes.query import ask, last_words
 
 ADDRESS = "RAY_ADDRESS"  # Ray's own
 SECONDS = 60.0  # for a cluster to answer
@@ -84,7 +84,7 @@ def nodes(python: Path, address: str) -> tuple[list[Node], str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return [], str(error)
     except (ValueError, IndexError, TypeError):
-        return [], (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+        return [], last_words(done)
 
 
 @hookimpl

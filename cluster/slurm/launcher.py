@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.dialects import DIALECTS, LIBRARY, OPEN_MPI_LOSSES, knobs, output
-from cluster.nodes import queue_limit
+from cluster.nodes import CheckedLauncher, queue_limit
 from cluster.slurm import follow, script
 from cluster.slurm.script import SETTING, cores, resources, with_theirs
 from suite.contracts.case import Placement
@@ -36,7 +36,7 @@ SRUN = re.compile(
 PATTERNS = FailurePatterns(deaths=(SRUN,), any_order=True, losses=OPEN_MPI_LOSSES)
 
 
-class Slurm(Launcher):
+class Slurm(CheckedLauncher):
     """Writes the batch script; the process to start is the one that submits it and follows the job.
 
     Ranks and sidecars run in the allocation. The attempt's folder must be on a file system that
@@ -51,23 +51,54 @@ class Slurm(Launcher):
     nodes_in_order = False  # Slurm sorts a list of nodes
     order = 30
 
-    def missing(self, placement: Placement, interpreter: Path) -> str | None:
-        """Return that programs, a controller that answers, nodes, or the PMI of the interpreter's MPI are missing."""
-        try:
-            check(placement, interpreter)
-        except Unavailable as error:
-            return str(error)
-        return None
+    def check(self, placement: Placement, interpreter: Path) -> None:
+        """Raise Unavailable if programs, a controller that answers, nodes, or the PMI of the MPI are missing."""
+        absent = [name for name in PROGRAMS if shutil.which(name) is None]
+        if absent:
+            raise Unavailable(
+                f"there is no {', '.join(absent)} on PATH: this is no host of a Slurm cluster; run stagebench on its "
+                "login node, or install Slurm (Debian: apt-get install slurm-wlm munge)"
+            )
+        queue_limit(WAIT, USUAL)
+        options = with_theirs(resources(placement))
+        code, answer = asked("scontrol", "ping")
+        if code != 0:
+            short = next((line for line in answer.split(" | ") if "DOWN" in line or "fatal" in line), answer)
+            raise Unavailable(
+                f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
+                "another cluster's settings"
+            )
+        pmi = pmi_plugin(interpreter)
+        printed = asked("srun", f"--mpi={pmi}", "--test-only", "true")[1]
+        if "Invalid MPI type" in printed:  # which `srun --mpi=list` does not show
+            raise Unavailable(
+                f"the MPI of {interpreter} wants `srun --mpi={pmi}`, which this Slurm cannot load: "
+                f"{printed.partition(' | ')[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
+                f"libpmix-dev), name one that fits with {PMI}, or take the launcher mpiexec"
+            )
+        code, answer = asked("sbatch", "--test-only", *options, "--wrap", "true")
+        if code != 0:
+            rows = [line.split() for line in asked("sinfo", "--noheader", "--format=%P %D %c %T")[1].split(" | ")]
+            names = [f"{row[0]} ({row[1]} nodes of {row[2]} cores, {row[3]})" for row in rows if len(row) == 4]
+            partitions = f"the partitions {', '.join(names)}" if names else "no partition"
+            raise Unavailable(
+                f"Slurm cannot place nodes = {placement.nodes}, ranks = {placement.ranks_per_node} of "
+                f"{cores(placement)} cores each: {answer}; it has {partitions}. Ask for less, or name another "
+                f'partition with {SETTING} ("--partition=NAME")'
+            )
 
     def processes(self, request: Request) -> list[Process]:
-        """Return the one process; RequestError for what `missing` returns."""
+        """Return the one process; RequestError for what it lacks. Slurm is not asked again."""
         try:
-            around = os.environ.get("SLURM_JOB_ID", "")
-            wait, pmi = queue_limit(WAIT, WITHIN_JOB if around else USUAL), pmi_plugin(request.interpreter, request.mpi)
-            request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
-            text = script.text(request, pmi)
+            return self.start(request)
         except Unavailable as error:
             raise RequestError(str(error)) from error
+
+    def start(self, request: Request) -> list[Process]:
+        around = os.environ.get("SLURM_JOB_ID", "")
+        wait, pmi = queue_limit(WAIT, WITHIN_JOB if around else USUAL), pmi_plugin(request.interpreter, request.mpi)
+        request = replace(request, environ={**wire(request.interpreter, pmi, request.placement), **request.environ})
+        text = script.text(request, pmi)
         path = request.folder / script.NAME
         path.write_text(text)
         path.chmod(0o755)
@@ -83,43 +114,6 @@ class Slurm(Launcher):
                 undo=(*program, name),
             )
         ]
-
-
-def check(placement: Placement, interpreter: Path) -> None:
-    """Unavailable names what is missing, in Slurm's words, with the remedy."""
-    absent = [name for name in PROGRAMS if shutil.which(name) is None]
-    if absent:
-        raise Unavailable(
-            f"there is no {', '.join(absent)} on PATH: this is no host of a Slurm cluster; run stagebench on its login "
-            "node, or install Slurm (Debian: apt-get install slurm-wlm munge)"
-        )
-    queue_limit(WAIT, USUAL)
-    options = with_theirs(resources(placement))
-    code, answer = asked("scontrol", "ping")
-    if code != 0:
-        short = next((line for line in answer.split(" | ") if "DOWN" in line or "fatal" in line), answer)
-        raise Unavailable(
-            f"Slurm's controller does not answer: {short}; `scontrol ping` tells when it does, SLURM_CONF names "
-            "another cluster's settings"
-        )
-    pmi = pmi_plugin(interpreter)
-    printed = asked("srun", f"--mpi={pmi}", "--test-only", "true")[1]
-    if "Invalid MPI type" in printed:  # which `srun --mpi=list` does not show
-        raise Unavailable(
-            f"the MPI of {interpreter} wants `srun --mpi={pmi}`, which this Slurm cannot load: "
-            f"{printed.partition(' | ')[0]}; install that plug-in with its library (Debian, pmix: apt-get install "
-            f"libpmix-dev), name one that fits with {PMI}, or take the launcher mpiexec"
-        )
-    code, answer = asked("sbatch", "--test-only", *options, "--wrap", "true")
-    if code != 0:
-        rows = [line.split() for line in asked("sinfo", "--noheader", "--format=%P %D %c %T")[1].split(" | ")]
-        names = [f"{row[0]} ({row[1]} nodes of {row[2]} cores, {row[3]})" for row in rows if len(row) == 4]
-        partitions = f"the partitions {', '.join(names)}" if names else "no partition"
-        raise Unavailable(
-            f"Slurm cannot place nodes = {placement.nodes}, ranks = {placement.ranks_per_node} of {cores(placement)} "
-            f"cores each: {answer}; it has {partitions}. Ask for less, or name another partition with {SETTING} "
-            '("--partition=NAME")'
-        )
 
 
 def asked(*tokens: str) -> tuple[int, str]:

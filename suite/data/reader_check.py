@@ -7,7 +7,7 @@ come exactly once.
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -278,29 +278,10 @@ def some(source: Path, samples: int, even: int, folder: Path) -> Path:
 
     Equal samples are skipped, since a reader's copies could not be told apart. RequestError if there are too few.
     """
-    return (_some_images if kind_of(source) == "folder" else _some_arrays)(source, samples, even, folder)
-
-
-def _spread(count: int, samples: int) -> list[int]:
-    return [int(index) for index in np.linspace(0, count - 1, min(count, samples))]
-
-
-def _even(source: Path, distinct: list[int], even: int) -> list[int]:
-    count = len(distinct) // even * even
-    if not count:
-        raise RequestError(
-            f"{source} holds {len(distinct)} different samples, and comparing readers takes {even} or more; "
-            "name a larger set or leave --readers out"
-        )
-    return distinct[:count]
-
-
-def _some_images(source: Path, samples: int, even: int, folder: Path) -> Path:
+    if kind_of(source) == "arrays":
+        return _some_arrays(source, samples, even, folder)
     files = listed(str(source)).files
-    first: dict[bytes, int] = {}
-    for index in _spread(len(files), samples):
-        first.setdefault(sha256(Path(files[index][0]).read_bytes()).digest(), index)
-    for index in _even(source, list(first.values()), even):
+    for index in _different(source, len(files), samples, even, lambda index: Path(files[index][0]).read_bytes()):
         path = Path(files[index][0])
         link = folder / "images" / path.parent.name / path.name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -310,12 +291,23 @@ def _some_images(source: Path, samples: int, even: int, folder: Path) -> Path:
 
 def _some_arrays(source: Path, samples: int, even: int, folder: Path) -> Path:
     images, labels = loaded(str(source))
-    first: dict[bytes, int] = {}
-    for index in _spread(len(labels), samples):
-        first.setdefault(images[index].tobytes(), index)
-    chosen = _even(source, list(first.values()), even)
+    chosen = _different(source, len(labels), samples, even, lambda index: images[index].tobytes())
     if (labels[chosen] == labels[chosen[0]]).all():  # a set of one class would be refused
+        taken = {images[index].tobytes() for index in chosen}
         others = np.flatnonzero(labels != labels[chosen[0]])
-        chosen[-1] = next((int(other) for other in others if images[other].tobytes() not in first), chosen[-1])
+        chosen[-1] = next((int(other) for other in others if images[other].tobytes() not in taken), chosen[-1])
     np.savez(folder / "some.npz", images=images[chosen], labels=labels[chosen])
     return folder / "some.npz"
+
+
+def _different(source: Path, count: int, samples: int, even: int, content: Callable[[int], bytes]) -> list[int]:
+    """Return the indices of samples with different content, spread over the set, a multiple of `even`."""
+    first: dict[bytes, int] = {}
+    for index in map(int, np.linspace(0, count - 1, min(count, samples))):
+        first.setdefault(sha256(content(index)).digest(), index)
+    if len(first) < even:
+        raise RequestError(
+            f"{source} holds {len(first)} different samples, and comparing readers takes {even} or more; "
+            "name a larger set or leave --readers out"
+        )
+    return list(first.values())[: len(first) // even * even]

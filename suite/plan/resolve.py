@@ -80,7 +80,9 @@ class _Maker:
         self.graph = functools.cache(lambda name: graph_of(self.workloads[name]))
         # A large set's listing takes seconds.
         self.missing = functools.cache(missing_records)
-        self.looked_up = functools.cache(self.look_up)
+        self.looked_up = functools.cache(
+            lambda data, name: fit(data, self.workloads[name].dataset, self.graph(name), self.plan.file.parent)
+        )
 
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """Yield (case, its place in the plan); problems go to the plan's list."""
@@ -187,9 +189,6 @@ class _Maker:
         if not found.outcome:
             unread = refused_format(adapter, capabilities, case, found.path, workload, self.missing)
         return Resolved(case, *(unread or (found.outcome, found.reason)))
-
-    def look_up(self, data: str, workload: str) -> Fit:
-        return fit(data, self.workloads[workload].dataset, self.graph(workload), self.plan.file.parent)
 
     def fit(self, choice: Choice) -> Fit:
         """Return the choice's data as resolved for its workload; each pair is looked up once."""

@@ -106,12 +106,9 @@ def values_of(text: str) -> Table:
 
 def value_text(given: Any) -> str:
     """Write a string, number, truth value, list or table as TOML; ValueError for anything else."""
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, int | float):
+    if isinstance(given, int | float) and not isinstance(given, bool):
         return repr(given)
-    if isinstance(given, str):
-        # JSON's escapes are valid in TOML, which needs one more.
+    if isinstance(given, str | bool):  # JSON's escapes are valid in TOML, which needs one more
         return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(given, list | tuple):
         return f"[{', '.join(value_text(each) for each in given)}]"

@@ -201,7 +201,7 @@ def examine(path: Path, modules: tuple[str, ...]) -> Probe | str:
         return f"did not answer within {SECONDS:g} s"
     except OSError as error:
         return f"cannot be started: {error.strerror or error}"
-    last = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+    last = query.last_words(done)
     if done.returncode != 0:
         return f"ended with exit code {done.returncode}: {last}"
     try:

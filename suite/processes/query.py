@@ -89,6 +89,11 @@ def ask(tokens: Sequence[str], seconds: float, foreign: Iterable[str] = FOREIGN)
     return subprocess.CompletedProcess(tokens, program.returncode, out, err)
 
 
+def last_words(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of a program's messages, else of its output."""
+    return (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+
+
 def commit_of(folder: Path) -> tuple[str, str]:
     """Return the full hash of a folder's commit, with "-dirty" if tracked files have changed, and why it is not known.
 

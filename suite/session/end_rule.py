@@ -40,10 +40,6 @@ class EndRule:
 PLANNED = EndRule()
 
 
-def further_round(cases: int) -> str:
-    return f"a further round: {counted(cases, 'case')} cannot be told from another yet"
-
-
 def still_open(cases: int, processes: int, half_width: float) -> str:
     """Report the comparisons that `processes`, the most of a case, did not settle; `half_width` is relative."""
     are, whose = ("is", "its interval is") if cases == 1 else ("are", "their intervals are")

@@ -42,12 +42,12 @@ from suite.session.cases import (
     turn_groups,
     turn_key,
 )
-from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, further_round, still_open
+from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, still_open
 from suite.session.observer import Observer
 from suite.session.patience import Patience, patiently
 from suite.session.proving import CaseProofs
 from suite.session.turns import Room, Turned, take_turns
-from suite.text import grouped
+from suite.text import counted, grouped
 from suite.worker.messages import Message
 
 FAILURES = ("oom", "timeout", "crash", "diverged")
@@ -153,7 +153,8 @@ class Session:
                     return
             todo = [item for item in due if not self._have(item.case, repeat)]
             if repeat >= planned and todo:
-                self._observer.note(further_round(len(todo)), further=len(todo))
+                cases = counted(len(todo), "case")
+                self._observer.note(f"a further round: {cases} cannot be told from another yet", further=len(todo))
             for joined in grouped(todo, lambda item: turn_key(item) or item.case.id).values():
                 for group in turn_groups(joined):
                     yield repeat, group

@@ -45,8 +45,9 @@ def overlapped(
 
     found = sampler.alternating(name, [alone, computing, both, progressed])
     late = rounded([max(turn) for turn in zip(*(samples.late for samples in found))])
-    times = (rounded(samples.seconds) for samples in found)
-    return OverlapTimes(operation, bytes, *times, slices=slices, late_s=late, clock_error_s=found[0].clock_error)
+    alone_s, compute_s, both_s, progressed_s = (rounded(samples.seconds) for samples in found)
+    error = found[0].clock_error
+    return OverlapTimes(operation, bytes, alone_s, compute_s, both_s, progressed_s, slices, late, error)
 
 
 def _slices(communicator: Communicator, seconds: float) -> int:

@@ -18,26 +18,22 @@ def mnist_small() -> Graph:
 
 
 def mnist_large() -> Graph:
-    b = Builder("mnist_large", (1, 28, 28), 10)
-    x, channels = "input", 1
-    for index, width in enumerate((128, 256, 512), start=1):
-        x = b.conv_relu(f"conv{index}", x, width, 3, pad=1, init=uniform(9 * channels))
-        x, channels = b.max_pool(f"pool{index}", x, 2, 2), width
-    x, features = b.flatten("flat", x), 512 * 3 * 3
-    for name in ("fc1", "fc2"):
-        x, features = b.relu(f"{name}_relu", b.dense(name, x, 512, uniform(features))), 512
-    b.head(b.dense("fc3", x, 10, uniform(features)))
-    return b.graph
+    return stacked("mnist_large", (128, 256, 512), (512, 512), ceil=False)
 
 
 def mnist_stated() -> Graph:
-    b = Builder("mnist_stated", (1, 28, 28), 10)
-    x, channels = "input", 1
-    for index, width in enumerate((64, 128, 256, 512), start=1):
+    return stacked("mnist_stated", (64, 128, 256, 512), (512, 64, 64), ceil=True)
+
+
+def stacked(name: str, convolutions: tuple, dense: tuple, ceil: bool) -> Graph:
+    """Build a network of convolutions, each pooled, and dense layers, given by their widths."""
+    b = Builder(name, (1, 28, 28), 10)
+    x, channels, extent = "input", 1, 28
+    for index, width in enumerate(convolutions, start=1):
         x = b.conv_relu(f"conv{index}", x, width, 3, pad=1, init=uniform(9 * channels))
-        x, channels = b.max_pool(f"pool{index}", x, 2, 2, ceil=True), width
-    x, features = b.flatten("flat", x), 512 * 2 * 2
-    for name, width in (("fc1", 512), ("fc2", 64), ("fc3", 64)):
-        x, features = b.relu(f"{name}_relu", b.dense(name, x, width, uniform(features))), width
-    b.head(b.dense("fc4", x, 10, uniform(features)))
+        x, channels, extent = b.max_pool(f"pool{index}", x, 2, 2, ceil=ceil), width, (extent + ceil) // 2
+    x, features = b.flatten("flat", x), channels * extent**2
+    for index, width in enumerate(dense, start=1):
+        x, features = b.relu(f"fc{index}_relu", b.dense(f"fc{index}", x, width, uniform(features))), width
+    b.head(b.dense(f"fc{len(dense) + 1}", x, 10, uniform(features)))
     return b.graph
