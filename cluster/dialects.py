@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -33,10 +32,10 @@ class Dialect:
     version: str  # a regular expression for the output of `mpiexec --version`
     library: str  # a regular expression for MPI_Get_library_version of a library whose ranks it can start
     pmi: str  # the value of Slurm's `srun --mpi=` for such a library
-    group: tuple[str, ...]  # the number of ranks, their spreading over nodes, no binding
-    on_hosts: tuple[str, ...]  # the hosts; {hosts} is "a:2,b:2"
-    variable: tuple[str, ...]  # sets one variable for every rank
-    agent: tuple[str, ...]  # the only program that logs in to other hosts; daemons stay its children
+    group: str  # the number of ranks, their spreading over nodes, no binding
+    on_hosts: str  # the hosts; {hosts} is "a:2,b:2"
+    variable: str  # sets one variable for every rank
+    agent: str  # the only program that logs in to other hosts; daemons stay its children
     numbers: RankVariables
     failures: FailurePatterns
     wire: dict[str, str] = field(default_factory=dict)  # variables for ranks on several hosts
@@ -101,14 +100,11 @@ DIALECTS = (
         library=r"Open MPI v5\.",
         pmi="pmix",
         # Oversubscribing as a modifier of plain --map-by would put all ranks on the first host.
-        group=("-n", "{ranks}", "--map-by", "ppr:{per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"),
-        on_hosts=("--host", "{hosts}"),
-        variable=("-x", "{name}"),
-        agent=(
-            *("--prtemca", "plm_ssh_agent", "{agent}"),
-            *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
-            *("--prtemca", "prte_leave_session_attached", "1"),
-        ),
+        group="-n {ranks} --map-by ppr:{per_node}:node:OVERSUBSCRIBE --bind-to none",
+        on_hosts="--host {hosts}",
+        variable="-x {name}",
+        agent="--prtemca plm_ssh_agent {agent} --prtemca plm_ssh_no_tree_spawn 1 "
+        "--prtemca prte_leave_session_attached 1",
         numbers=OPEN_MPI_NUMBERS,
         failures=OPEN_MPI_FAILURES,
         wire=IN_PIECES,
@@ -124,14 +120,10 @@ DIALECTS = (
         version=r"\((Open MPI|OpenRTE)\) 4\.",
         library=r"Open MPI v[45]\.",  # PMIx lets the newer library join the older engine, not the other way round
         pmi="pmix",
-        group=("-n", "{ranks}", "--map-by", "ppr:{per_node}:node", "--oversubscribe", "--bind-to", "none"),
-        on_hosts=("--host", "{hosts}"),
-        variable=("-x", "{name}"),
-        agent=(
-            *("--mca", "plm_rsh_agent", "{agent}"),
-            *("--mca", "plm_rsh_no_tree_spawn", "1"),
-            *("--mca", "orte_leave_session_attached", "1"),
-        ),
+        group="-n {ranks} --map-by ppr:{per_node}:node --oversubscribe --bind-to none",
+        on_hosts="--host {hosts}",
+        variable="-x {name}",
+        agent="--mca plm_rsh_agent {agent} --mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1",
         numbers=OPEN_MPI_NUMBERS,
         failures=OPEN_MPI_FAILURES,
         wire=TWO_LINKS,
@@ -144,10 +136,10 @@ DIALECTS = (
         version=r"HYDRA build details",
         library=r"MPICH Version",
         pmi="pmi2",
-        group=("-n", "{ranks}", "-ppn", "{per_node}", "-bind-to", "none"),
-        on_hosts=("-hosts", "{hosts}"),
-        variable=("-genv", "{name}", "{value}"),
-        agent=("-launcher", "ssh", "-launcher-exec", "{agent}"),
+        group="-n {ranks} -ppn {per_node} -bind-to none",
+        on_hosts="-hosts {hosts}",
+        variable="-genv {name} {value}",
+        agent="-launcher ssh -launcher-exec {agent}",
         numbers=RankVariables("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
         failures=MPICH_FAILURES,
     ),
@@ -169,9 +161,9 @@ def recognised(version: str) -> Dialect | None:
     return next((dialect for dialect in DIALECTS if re.search(dialect.version, version)), None)
 
 
-def filled(template: Iterable[str], **values: object) -> list[str]:
+def filled(template: str, **values: object) -> list[str]:
     """Return a row's tokens with the fields filled in."""
-    return [token.format(**values) for token in template]
+    return [token.format(**values) for token in template.split()]
 
 
 @dataclass(frozen=True)

@@ -71,24 +71,23 @@ def _problems() -> Iterator[str]:
         yield f"a laboratory needs the program {', '.join(absent)}; `apt-get install {packages}` brings it"
     # The kernel's features are tried in a new namespace, which is removed.
     probe = f"stagebench-probe-{uuid4().hex[:12]}"  # another may be looking, too
-    if not works("ip", "netns", "add", probe):
+    if not works(f"ip netns add {probe}"):
         yield "this kernel, or the container around us, refuses network namespaces; run the container with --privileged"
         return
-    shape = ("tc", "-n", probe, "qdisc", "add", "dev", "one", "root", *discipline(1e9, paces=True))
     attempts = {
-        "veth": ("ip", "-n", probe, "link", "add", "one", "type", "veth", "peer", "name", "two"),
-        "bridge": ("ip", "-n", probe, "link", "add", "switch", "type", "bridge"),
-        "sch_tbf": shape,
-        f"tcp_{CONGESTION}": ("ip", "-n", probe, "route", "add", "blackhole", "192.0.2.0/24", "congctl", CONGESTION),
+        "veth": f"ip -n {probe} link add one type veth peer name two",
+        "bridge": f"ip -n {probe} link add switch type bridge",
+        "sch_tbf": f"tc -n {probe} qdisc add dev one root {discipline(1e9, paces=True)}",
+        f"tcp_{CONGESTION}": f"ip -n {probe} route add blackhole 192.0.2.0/24 congctl {CONGESTION}",
     }
     try:
-        for module, tokens in attempts.items():
-            if not works(*tokens):
+        for module, command in attempts.items():
+            if not works(command):
                 yield f"this kernel has no {module}: try `modprobe {module}`{KERNEL}"
-        if not works("unshare", "--uts", "--ipc", "true"):
+        if not works("unshare --uts --ipc true"):
             yield "this kernel, or the container around us, refuses UTS and IPC namespaces; run it with --privileged"
     finally:
-        works("ip", "netns", "del", probe)
+        works(f"ip netns del {probe}")
 
 
 def up(layout: Layout, rate: str = UNSHAPED, slurm: int = 0) -> State:
@@ -140,9 +139,9 @@ def down(state: State) -> None:
         end(namespace)
     for host in layout.hosts:
         for mount in state.kept(host).values():
-            works("umount", str(mount))
+            works(f"umount {shlex.quote(str(mount))}")
     for namespace in layout.namespaces:
-        works("ip", "netns", "del", namespace)
+        works(f"ip netns del {namespace}")
         shutil.rmtree(FILES / namespace, ignore_errors=True)
     shutil.rmtree(state.folder)
 
@@ -150,16 +149,16 @@ def down(state: State) -> None:
 def _build(state: State) -> None:
     state.save()
     layout = state.layout
-    run("ip", "netns", "add", layout.switch)
-    run("ip", "-n", layout.switch, "link", "add", "bridge", "type", "bridge")
-    run("ip", "-n", layout.switch, "link", "set", "bridge", "up")
+    run(f"ip netns add {layout.switch}")
+    run(f"ip -n {layout.switch} link add bridge type bridge")
+    run(f"ip -n {layout.switch} link set bridge up")
     table = "".join(f"{layout.address(host)} {host}\n" for host in layout.hosts)
     for host in layout.hosts:
         connect(layout, host)
         kept = state.kept(host)  # the UTS namespace, with the host's name in it, and the IPC namespace
         for path in kept.values():
             path.touch()
-        run("unshare", *(f"--{kind}={path}" for kind, path in kept.items()), "hostname", host)
+        run(shlex.join(["unshare", *(f"--{kind}={path}" for kind, path in kept.items()), "hostname", host]))
         (FILES / host).mkdir(parents=True)
         (FILES / host / "hosts").write_text(f"127.0.0.1 localhost\n{table}")
     if state.rate != UNSHAPED:
@@ -171,10 +170,11 @@ def _build(state: State) -> None:
 
 def processes(namespace: str) -> list[psutil.Process]:
     """Return the processes in a network namespace; none if it does not exist."""
-    if not works("ip", "netns", "pids", namespace):
+    command = f"ip netns pids {namespace}"
+    if not works(command):
         return []
     running = []
-    for pid in map(int, run("ip", "netns", "pids", namespace).split()):
+    for pid in map(int, run(command).split()):
         with suppress(psutil.NoSuchProcess):
             running.append(psutil.Process(pid))
     return running

@@ -5,6 +5,7 @@ A link is a pair of Ethernet ends, one in the host, one on the switch.
 
 import json
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -109,11 +110,11 @@ class Wire:
 def connect(layout: Layout, host: str) -> None:
     """Make a host's namespace and its link to the switch."""
     port = _port(layout, host)
-    run("ip", "netns", "add", host)
-    run("ip", "-n", host, "link", "set", "lo", "up")
-    run("ip", "-n", host, "link", "add", WIRE, "type", "veth", "peer", "name", port, "netns", layout.switch)
-    run("ip", "-n", layout.switch, "link", "set", port, "master", "bridge", "up")
-    run("ip", "-n", host, "address", "add", f"{layout.address(host)}/{layout.length}", "dev", WIRE)
+    run(f"ip netns add {host}")
+    run(f"ip -n {host} link set lo up")
+    run(f"ip -n {host} link add {WIRE} type veth peer name {port} netns {layout.switch}")
+    run(f"ip -n {layout.switch} link set {port} master bridge up")
+    run(f"ip -n {host} address add {layout.address(host)}/{layout.length} dev {WIRE}")
     switch_link(host, on=True)
 
 
@@ -122,27 +123,27 @@ def shape(layout: Layout, rate: str) -> None:
     speed = bits(rate)
     for host in layout.hosts:
         for namespace, device in ((host, WIRE), (layout.switch, _port(layout, host))):
-            run("ip", "-n", namespace, "link", "set", device, "gso_max_segs", str(packets(speed)))
-            queue = ("tc", "-n", namespace, "qdisc")
+            run(f"ip -n {namespace} link set {device} gso_max_segs {packets(speed)}")
+            queue = f"tc -n {namespace} qdisc"
             if speed is None:
-                works(*queue, "del", "dev", device, "root")  # fails where none was set
+                works(f"{queue} del dev {device} root")  # fails where none was set
             else:
-                run(*queue, "replace", "dev", device, "root", *discipline(speed, paces=namespace == layout.switch))
+                run(f"{queue} replace dev {device} root {discipline(speed, paces=namespace == layout.switch)}")
 
 
 def wire(host: str) -> Wire:
     """Return the state and the counters of a host's end."""
-    (found,) = json.loads(run("ip", "-n", host, "-json", "-stats", "link", "show", WIRE))
+    (found,) = json.loads(run(f"ip -n {host} -json -stats link show {WIRE}"))
     counted = found["stats64"]
     return Wire(found["operstate"] == "UP", counted["rx"]["bytes"], counted["tx"]["bytes"])
 
 
 def switch_link(host: str, on: bool) -> None:
     """Cut a host's link, or restore it."""
-    run("ip", "-n", host, "link", "set", WIRE, "up" if on else "down")
+    run(f"ip -n {host} link set {WIRE} {'up' if on else 'down'}")
     if on:  # a route goes with its link, and comes again without its options
-        route = run("ip", "-n", host, "route", "show", "dev", WIRE).split()
-        run("ip", "-n", host, "route", "replace", *route, "dev", WIRE, "congctl", CONGESTION)
+        route = run(f"ip -n {host} route show dev {WIRE}").strip()
+        run(f"ip -n {host} route replace {route} dev {WIRE} congctl {CONGESTION}")
 
 
 def _port(layout: Layout, host: str) -> str:
@@ -165,11 +166,11 @@ def bits(rate: str) -> float | None:
     return float(match[1]) * UNITS[match[2]]
 
 
-def discipline(rate: float, paces: bool) -> list[str]:
+def discipline(rate: float, paces: bool) -> str:
     """Return tc's arguments for a token bucket of `rate` bits per second, and for a second one that paces."""
     burst = max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))
-    pace = ["peakrate", f"{int(PACE * rate)}bit", "mtu", str(paced(rate))] if paces else []
-    return ["tbf", "rate", f"{int(rate)}bit", "burst", str(burst), "latency", LATENCY, *pace]
+    pace = f" peakrate {int(PACE * rate)}bit mtu {paced(rate)}" if paces else ""
+    return f"tbf rate {int(rate)}bit burst {burst} latency {LATENCY}{pace}"
 
 
 def paced(rate: float) -> int:
@@ -189,14 +190,21 @@ def packets(rate: float | None) -> int:
     return most if rate is None else min(most, int(FULL * paced(rate) / PACKET))
 
 
-def run(*tokens: str) -> str:
+def run(command: str) -> str:
     """Return a program's output; Unavailable has the message of the one that failed."""
-    done = subprocess.run(tokens, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
+    done = _done(command)
     if done.returncode != 0:
         printed = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        raise Unavailable(f"`{' '.join(tokens)}` failed: {printed}")
+        raise Unavailable(f"`{command}` failed: {printed}")
     return done.stdout
 
 
-def works(*tokens: str) -> bool:
-    return subprocess.run(tokens, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS).returncode == 0
+def works(command: str) -> bool:
+    return _done(command).returncode == 0
+
+
+def _done(command: str) -> subprocess.CompletedProcess[str]:
+    tokens = shlex.split(command)
+    return subprocess.run(
+        tokens, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
+    )

@@ -174,38 +174,39 @@ def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
     """Return the text of slurm.conf. Jobs are followed by process group: control groups belong to the machine."""
     user, first = getpass.getuser(), nodes[0]
     controller = first.name if first.alone else socket.gethostname().split(".")[0]
-    settings = {
-        "ClusterName": "stagebench",
-        "SlurmctldHost": f"{controller}({first.address})",
-        "SlurmctldPort": free_port(),
-        "SlurmdPort": free_port(),
-        "SlurmUser": user,
-        "SlurmdUser": user,
-        "AuthType": "auth/munge",
-        "AuthInfo": f"socket={folder}/sock/munge.socket",
-        "CredType": "cred/munge",
-        "StateSaveLocation": f"{folder}/state",
-        "SlurmdSpoolDir": spool(folder, "%n"),
-        "TmpFS": f"{folder}/tmp.%n",  # one folder for several nodes, and srun over them hangs
-        "SlurmctldPidFile": f"{folder}/slurmctld.pid",
-        "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
-        "SlurmctldLogFile": f"{folder}/slurmctld.log",
-        "SlurmdLogFile": f"{folder}/slurmd.%n.log",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
-        "JobAcctGatherType": "jobacct_gather/none",
-        "AccountingStorageType": "accounting_storage/none",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_CPU",
-        "SlurmdParameters": "config_overrides",  # the cores are those declared here
-        "MpiDefault": "none",
-        "ReturnToService": 2,
-        "SwitchType": "switch/none",
-        "SchedulerParameters": "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1",
-        "KillWait": 5,
-        "SlurmdTimeout": 60,
-    }
-    lines = [f"{name}={value}" for name, value in settings.items()]
+    # Several nodes with one TmpFS: srun over them hangs. By config_overrides, the cores are those declared here.
+    lines = [
+        f"""\
+ClusterName=stagebench
+SlurmctldHost={controller}({first.address})
+SlurmctldPort={free_port()}
+SlurmdPort={free_port()}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/sock/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={spool(folder, "%n")}
+TmpFS={folder}/tmp.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+MpiDefault=none
+ReturnToService=2
+SwitchType=switch/none
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
+KillWait=5
+SlurmdTimeout=60"""
+    ]
     for node in nodes:
         where = "" if node.alone else f" NodeHostname={controller} Port={free_port()}"
         lines.append(f"NodeName={node.name} NodeAddr={node.address}{where} CPUs={cores} RealMemory={MEMORY}")
