@@ -82,36 +82,35 @@ def _taking(knob: str, blocks: Sequence[Values], adapters: Mapping[str, Adapter]
 
 
 def _blocks(values: Values, adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
-    """Yield blocks that sweep the placements, one device first; adapters of one strategy share a block."""
-    nodes, ranks, devices = (values.get(key, [1]) for key in PLACED)
-    chosen = values.get("adapter", [])
-    if "strategy" in values:
-        placed = {key: values[key] for key in PLACED if key in values}
-        precisions: dict[str, list[Any]] = {}
-        for name in chosen:
-            precisions.setdefault(_precision(values, adapters.get(name)), []).append(name)
-        for precision, names in (precisions or {"": []}).items():
-            block = {"adapter": names, "strategy": values["strategy"], **placed}
-            yield {**block, "precision": [precision]} if precision else block
-        return
-    for node_count, several_ranks, several_devices in product(nodes, (False, True), (False, True)):
-        placed = {
-            "nodes": [node_count],
-            "ranks": [count for count in ranks if (node_count != 1 or count != 1) == several_ranks],
-            "devices": [count for count in devices if (count != 1) == several_devices],
-        }
-        if not all(placed.values()):
-            continue
-        groups: dict[tuple[str, str], list[Any]] = {}
-        for name in chosen:
+    """Yield blocks that sweep the placements; adapters of one strategy and precision share a block."""
+    for placed, several in _placements(values):
+        groups: dict[tuple[str, str], list[Any]] = {} if values.get("adapter") else {("", ""): []}
+        for name in values.get("adapter", []):
             adapter = adapters.get(name)
-            strategy = _strategy(adapter, several_ranks, several_devices)
+            strategy = _strategy(adapter, *several) if several else ""
             groups.setdefault((strategy, _precision(values, adapter)), []).append(name)
-        named = {key: each for key, each in placed.items() if each != [1]}
-        for (strategy, precision), names in (groups or {("", ""): []}).items():
-            chosen_ones = {"strategy": strategy, "precision": precision}
-            block = {key: [value] for key, value in chosen_ones.items() if value}
-            yield {"adapter": names, **block, **named}
+        for (strategy, precision), names in groups.items():
+            chosen = {"strategy": values.get("strategy", [strategy]), "precision": [precision]}
+            yield {"adapter": names, **{key: each for key, each in chosen.items() if each != [""]}, **placed}
+
+
+def _placements(values: Values) -> Iterator[tuple[Values, tuple[bool, bool] | None]]:
+    """Yield (keys of the placement, whether there are several ranks and devices), one device first.
+
+    All placements of given strategies are yielded together, with None.
+    """
+    if "strategy" in values:
+        yield {key: values[key] for key in PLACED if key in values}, None
+        return
+    all_nodes, all_ranks, all_devices = (values.get(key, [1]) for key in PLACED)
+    for nodes, ranks, devices in product(all_nodes, (False, True), (False, True)):
+        placed = {
+            "nodes": [nodes],
+            "ranks": [count for count in all_ranks if (nodes != 1 or count != 1) == ranks],
+            "devices": [count for count in all_devices if (count != 1) == devices],
+        }
+        if all(placed.values()):
+            yield {key: counts for key, counts in placed.items() if counts != [1]}, (ranks, devices)
 
 
 def _strategy(adapter: Adapter | None, several_ranks: bool, several_devices: bool) -> str:

@@ -6,7 +6,7 @@ NVIDIA's driver brings NVML, the library; no package is needed.
 import ctypes
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from suite.worker.messages import GpuUse
 
@@ -40,14 +40,12 @@ class Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
-class Card:
-    """A GPU that NVML has opened."""
+class Card(NamedTuple):
+    """A GPU that NVML has opened; `library` has been initialised."""
 
-    def __init__(self, library: Any, handle: ctypes.c_void_p, uuid: str) -> None:
-        """`library` has been initialised."""
-        self._library = library
-        self._handle = handle
-        self.uuid = uuid
+    library: Any
+    handle: ctypes.c_void_p
+    uuid: str
 
     def sample(self) -> GpuUse:
         """Return the activity at this moment."""
@@ -81,8 +79,8 @@ class Card:
 
     def _asked(self, name: str, answer: Any, *which: int) -> Any:
         """Return `answer`, filled in by the function; None if this driver does not have it, or it fails."""
-        function = getattr(self._library, name, None)
-        if function is None or function(self._handle, *which, ctypes.byref(answer)):
+        function = getattr(self.library, name, None)
+        if function is None or function(self.handle, *which, ctypes.byref(answer)):
             return None
         return answer
 

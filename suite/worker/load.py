@@ -30,7 +30,15 @@ class Load:
         for core in sorted(cores):
             words = [sys.executable, "-I", os.path.abspath(__file__), str(os.getpid()), str(core), repr(share)]
             self._processes.append(subprocess.Popen(words))
-        self._rise(above(share))
+        levels = above(share)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        try:
+            for process in self._processes:
+                os.setpriority(os.PRIO_PROCESS, process.pid, own - levels)
+        except PermissionError:
+            for thread in os.listdir("/proc/self/task"):  # each has a nice value of its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.setpriority(os.PRIO_PROCESS, int(thread), own + levels)
 
     def end(self) -> Dict[str, float]:
         """Stop the load; return the share asked for and the share that was taken on average, for the record."""
@@ -40,16 +48,6 @@ class Load:
             process.wait()
         wall = time.perf_counter() - self._began
         return {"asked": self._asked, "taken": (_children_s() - before) / (wall * self._cores)}
-
-    def _rise(self, levels: int) -> None:
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        try:
-            for process in self._processes:
-                os.setpriority(os.PRIO_PROCESS, process.pid, own - levels)
-        except PermissionError:
-            for thread in os.listdir("/proc/self/task"):  # each has a nice value of its own
-                with contextlib.suppress(ProcessLookupError):
-                    os.setpriority(os.PRIO_PROCESS, int(thread), own + levels)
 
 
 def above(share: float) -> int:

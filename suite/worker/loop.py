@@ -81,14 +81,13 @@ class Turn(NamedTuple):
     pairs: List[Tuple[float, float]]  # of every round (native, this side) seconds per step
 
 
-class Loop:
+class Loop(NamedTuple):
     """A loop that runs the body of a pass on every rank, with the same number of steps unless ranks run alone."""
 
-    def __init__(
-        self, trainer: Trainer, sampling: Sampling, progress: Callable[..., None], turns: Optional[Turns] = None
-    ) -> None:
-        """Without `turns`, no other measurement is waited for."""
-        self._trainer, self._sampling, self._progress, self._turns = trainer, sampling, progress, turns
+    trainer: Trainer
+    sampling: Sampling
+    progress: Callable[..., None]
+    turns: Optional[Turns] = None  # without them, no other measurement is waited for
 
     def alone(self, name: str, body: Callable[[], Any]) -> Timed:
         """Warm up, then time by every rank's own clock; no synchronisation between steps.
@@ -96,7 +95,7 @@ class Loop:
         The body exchanges nothing, and its pace is not known beforehand: a reader first hands out what it read ahead.
         """
         warmup, steady = self._warm_up(name, body)
-        steps, least_s = self._sampling.steps, self._sampling.seconds
+        steps, least_s = self.sampling.steps, self.sampling.seconds
         with little_to_collect():
             block = self._timed(name, body, steps, reported_every(warmup), 0, steps, least_s)
         return joined(warmup, steady, [block])
@@ -110,7 +109,7 @@ class Loop:
         measurements take turns, each part is one turn, and the pass ends with a turn that lasts. Ranks whose steps wait
         for no other rank make as many as they can in the seconds of a part; the other ranks' parts are equal steps.
         """
-        trainer = self._trainer
+        trainer = self.trainer
         meter = Meter(driven(trainer.setup))  # before the warm-up: devices would cool down while it is made
         warmup, steady = self._warm_up(name, side.body)
         size, least_s, wanted, more = self._agreed_parts(warmup, self._multiple(side))
@@ -125,8 +124,8 @@ class Loop:
                 use = meter.end()
                 dropped = trainer.dropped_steps() - dropped
                 parts.append(Part(trainer.maximum(disturbance(use)), block, dropped, use))
-        if self._turns is not None:
-            self._turns.wait(more=False)
+        if self.turns is not None:
+            self.turns.wait(more=False)
         chosen = sorted(range(len(parts)), key=lambda at: max(parts[at].disturbance, 1.0))[:wanted]
         kept = [part for at, part in enumerate(parts) if at in chosen]
         aside = [each for at, part in enumerate(parts) if at not in chosen for each in part.block.step_s]
@@ -138,9 +137,9 @@ class Loop:
 
         A side that does none of these is prepared once, before its first part.
         """
-        untimed = max(side.untimed, self._trainer.ahead)
-        if self._turns is not None and self._turns.taken:
-            self._turns.wait(more=True)
+        untimed = max(side.untimed, self.trainer.ahead)
+        if self.turns is not None and self.turns.taken:
+            self.turns.wait(more=True)
             untimed = max(untimed, size // RESUMED_SHARE, 1)
         elif not first and not untimed:
             return
@@ -214,7 +213,7 @@ class Loop:
         Progress is reported at the first step, then once per `every` steps. `done` of the pass's `of` steps were run
         before.
         """
-        trainer, mark = self._trainer, self._trainer.mark
+        trainer, mark = self.trainer, self.trainer.mark
         settle = trainer.synchronize if settled else lambda: None
         marks: List[Any] = []
         returned: List[Any] = []
@@ -226,7 +225,7 @@ class Loop:
             returned.append(body())
             marks.append(mark())
             if (len(returned) - 1) % every == 0:
-                self._progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
+                self.progress(name=name, phase="measure", step=done + len(returned), of=max(of, len(returned)))
         settle()
         wall = time.perf_counter() - begin
         return Block([trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned)
@@ -237,7 +236,7 @@ class Loop:
         The warm-up ends when the last steps show no trend on any rank. A persistent trend ends it, too: after
         `warmup_limit`, but not before PATIENCE times the steps that are needed, or after LIMIT times as many.
         """
-        sampling = self._sampling
+        sampling = self.sampling
         window = WINDOW if sampling.warmup_steps >= WINDOW else QUICK_WINDOW
         least = max(sampling.warmup_steps, window)
         seconds: List[float] = []
@@ -247,39 +246,39 @@ class Loop:
             if len(seconds) < least:
                 continue
             # Two collective questions, so that all ranks leave the loop together.
-            if not self._trainer.maximum(float(falling(seconds[-window:]))):
+            if not self.trainer.maximum(float(falling(seconds[-window:]))):
                 return seconds, True
             late = len(seconds) >= PATIENCE * least and time.perf_counter() - began > sampling.warmup_limit
-            if self._trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
+            if self.trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
 
     def _synchronised(self, name: str, body: Callable[[], Any], step: int, of: int) -> float:
         """Return the seconds of one step of a warm-up, until all of its work is done."""
         start = time.perf_counter()
         body()
-        self._trainer.synchronize()
-        self._progress(name=name, phase="warmup", step=step, of=of)
+        self.trainer.synchronize()
+        self.progress(name=name, phase="warmup", step=step, of=of)
         return time.perf_counter() - start
 
     def _agreed_steps(self, warmup: List[float]) -> int:
-        return max(self._sampling.steps, self._most(self._sampling.seconds / usual(warmup)))
+        return max(self.sampling.steps, self._most(self.sampling.seconds / usual(warmup)))
 
     def _most(self, value: float) -> int:
         """Return the value of the rank where it is largest, rounded up."""
-        return int(self._trainer.maximum(float(math.ceil(value))))
+        return int(self.trainer.maximum(float(math.ceil(value))))
 
     def _multiple(self, *sides: Side) -> int:
         """Return the number of which the steps of a part, or of a block, are a multiple: reads and exchanges end."""
-        multiple = self._trainer.period
+        multiple = self.trainer.period
         for side in sides:
             multiple = multiple * side.multiple // math.gcd(multiple, side.multiple)
         return multiple
 
     def _agreed_parts(self, warmup: List[float], multiple: int) -> Tuple[int, float, int, int]:
         """Return (steps of a part, its least seconds, wanted parts, the number that may be run beyond)."""
-        most, sampling, step_s = self._trainer.maximum, self._sampling, usual(warmup)
+        most, sampling, step_s = self.trainer.maximum, self.sampling, usual(warmup)
         wait_s = min(MOST_WAIT_S, sampling.warmup_limit)
-        if not self._trainer.waits_for_ranks():
+        if not self.trainer.waits_for_ranks():
             whole_s = most(max(sampling.seconds, sampling.steps * step_s))
             wanted = max(1, int(whole_s // max(PART_S, PACED_STEPS * most(step_s))))
             return multiple, whole_s / wanted, wanted, max(wanted, int(math.ceil(wait_s * wanted / whole_s)))

@@ -129,13 +129,10 @@ def memory(root: str = "/") -> HostMemory:
     found = HostMemory(*(float(kib.split()[0]) * 1024 if kib else float("inf") for kib in (total, available)))
     for group in folders_of_groups("memory", root):
         most, used = (
-            next((text for text in (text_of(group + name).strip() for name in names) if text.isdigit()), None)
-            for names in (
-                ("/memory.max", "/memory.limit_in_bytes"),
-                ("/memory.current", "/memory.usage_in_bytes"),
-            )
+            text_of(f"{group}/{name}").strip() or text_of(f"{group}/{old}").strip()
+            for name, old in (("memory.max", "memory.limit_in_bytes"), ("memory.current", "memory.usage_in_bytes"))
         )
-        if most is not None:
+        if most.isdigit():
             # Files in the page cache make room.
             files = sum(int(field(f"{group}/memory.stat", name, " ") or 0) for name in ("active_file", "inactive_file"))
             free = max(0, int(most) - max(0, int(used or 0) - files))

@@ -208,7 +208,6 @@ def _write_part(
     """Write one part of a set, of which `done` samples are in earlier parts."""
     partial = _emptied(f"{final}.partial")
     skipped: List[str] = []
-    written = [0]
 
     def kept() -> Iterator[Record]:
         for number, index in enumerate(indices, done + 1):
@@ -220,11 +219,10 @@ def _write_part(
                     raise
                 skipped.append(str(error))
             else:
-                written[0] += 1
                 yield found
 
     trainer.pack(task.form, kept(), partial)
-    store(Part(written[0], skipped), f"{partial}/{PART}")
+    store(Part(len(indices) - len(skipped), skipped), f"{partial}/{PART}")
     os.rename(partial, final)
 
 

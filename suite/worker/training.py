@@ -48,8 +48,7 @@ class Training:
         and has seconds of its own. Steps are those of the joined batch (`Trainer.joint_steps`). Training stops early
         after `patience` epochs without a better accuracy; 0: never.
         """
-        trainer = self._trainer
-        setup = self._trainer.setup
+        trainer, setup = self._trainer, self._trainer.setup
         trainer.begin_training()
         begin = time.perf_counter()
         trainer.open_input(learning)
@@ -57,13 +56,12 @@ class Training:
         batches = list(test_batches(trainer, testing))
         ends = epoch_ends(len(learning), setup.batch, setup.replicas, epochs)
         losses: List[Tuple[int, float, float]] = []
-        earlier = 0.0
         rows: List[messages.Epoch] = []
         meter = Meter(gpus.driven(setup))
+        earlier = 0.0
         done = taken = 0  # steps of the joined batch, and this rank's own
         for number, end in enumerate(ends, 1):
-            first = done
-            before = taken
+            first, before = done, taken
             trainer.synchronize()
             meter.begin()
             trainer.maximum(0.0)
@@ -73,14 +71,11 @@ class Training:
                     factor = schedule.factor(done, ends[-1], ends[-1] / epochs)
                     trainer.set_learning_rate(setup.optimiser.lr * factor)
                 trainer.step(trainer.to_device(trainer.next_batch()))
-                step = done
-                own = taken
-                joint = trainer.joint_steps()
-                taken = taken + 1
+                step, joint = done, trainer.joint_steps()
                 done = step + 1 if joint is None else joint
-                if own < EVERY_STEP or own % THEN_EVERY == 0 or done >= end:
-                    loss = trainer.loss()
-                    losses.append((step, loss, earlier + time.perf_counter() - begin))
+                if taken < EVERY_STEP or taken % THEN_EVERY == 0 or done >= end:
+                    losses.append((step, trainer.loss(), earlier + time.perf_counter() - begin))
+                taken += 1
                 phase = f"epoch {number} of {len(ends)}"
                 self._progress(name=TRAIN, phase=phase, step=min(done, end) - first, of=end - first)
             trainer.synchronize()
