@@ -63,7 +63,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         channels_last = self._layout == "channels_last"
         samples = setup.tuned_batch or setup.batch
         tried = partial(attempt, channels_last, samples=samples)
-        self._ways = choose(setup, self.group, graph, samples, "caffempi, " + self._layout, tried, CODE)
+        self._ways = choose(setup, self.group, graph, samples, f"caffempi, {self._layout}", tried, CODE)
         self._graph = graph
         self._net = lower(graph, channels_last, setup.world, self._dtype, self._device, self._ways)
         self._arena = self._net.arena

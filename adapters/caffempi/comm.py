@@ -26,12 +26,12 @@ class MPICommunicator(Communicator):
         self._library = named(MPI.Get_library_version())
         versions = {"mpi4py": mpi4py.__version__, "mpi": self._library}
         versions.update(python=platform.python_version(), numpy=np.__version__)
-        return Joined(self.comm.rank, self.comm.size, "mpi: " + self._library, versions)
+        return Joined(self.comm.rank, self.comm.size, f"mpi: {self._library}", versions)
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         number, mpi = TYPES.get(dtype, (None, MPI.DATATYPE_NULL))
         if mpi == MPI.DATATYPE_NULL:
-            raise Unsupported("%s has no numbers of %s" % (self._library, dtype))
+            raise Unsupported(f"{self._library} has no numbers of {dtype}")
         if operation == "point-to-point":
             return PointToPoint(self.comm, count, number, mpi)
         return Collective(CALLS[operation], self.comm, count, number, mpi)

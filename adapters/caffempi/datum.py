@@ -53,14 +53,14 @@ def parsed(message: Any) -> Datum:
                 continue
             size, at = (8, at) if wire == FIXED64 else (4, at) if wire == FIXED32 else varint(message, at)
             if wire not in (FIXED64, BYTES, FIXED32) or at + size > end:
-                raise ValueError("field %d does not end in the message" % (tag >> 3))
+                raise ValueError(f"field {tag >> 3} does not end in the message")
             found[tag >> 3] = message[at : at + size]
             at += size
         shape = tuple(int(found.get(key, 0)) for key in (CHANNELS, HEIGHT, WIDTH))
         floats = np.frombuffer(found[FLOATS], "<f4")
         return Datum(int(found[LABEL]), shape, found[DATA], floats, bool(found.get(ENCODED, 0)))
     except (IndexError, KeyError, TypeError, struct.error) as error:
-        raise ValueError("not a Datum: %s" % (error or type(error).__name__))
+        raise ValueError(f"not a Datum: {error or type(error).__name__}")
 
 
 def number(key: int, value: int) -> bytes:

@@ -38,7 +38,7 @@ class DistributedTrainer(CaffeMPITrainer):
         check(self._staging)
         self.group = Ranks(chosen(self.setup, "node_ranks", default=None))
         versions = dict(joined.versions, mpi4py=mpi4py.__version__, mpi=self.group.library)
-        return Joined(self.group.rank, self.group.size, "mpi: " + self.group.library, versions)
+        return Joined(self.group.rank, self.group.size, f"mpi: {self.group.library}", versions)
 
     def build(self, graph: Graph, weights: Arrays) -> None:
         """Make the net, and the plan of its messages; all ranks come here."""
@@ -90,7 +90,7 @@ class DistributedTrainer(CaffeMPITrainer):
         found["overlap"] = self._overlap
         found["groups"] = [[names[index] for index in group.layers] for group in self._plan.groups]
         found["nodes"] = self.group.nodes
-        found["progress"] = "between layers" if pace.poll_s is None else "a thread, every %g ms" % (1e3 * pace.poll_s)
+        found["progress"] = "between layers" if pace.poll_s is None else f"a thread, every {1000.0 * pace.poll_s:g} ms"
         found["in_flight_bytes"] = pace.piece * pace.window * self._arena.gradients.element_size()
         if self._plan.cost is not None:
             found.update(self._plan.cost._asdict())

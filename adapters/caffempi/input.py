@@ -98,13 +98,13 @@ class Part:
             needed = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
             if os.path.getsize(self.path) < needed:  # reading beyond a mapped file's end kills the process
                 self._environment.close()
-                raise ValueError("%d of %d bytes are there" % (os.path.getsize(self.path), needed))
+                raise ValueError(f"{os.path.getsize(self.path)} of {needed} bytes are there")
             with self._environment.begin() as transaction:
                 self.keys = [key for key in transaction.cursor().iternext(values=False) if key != VALUES]
                 values = transaction.get(VALUES)
                 self.values = parsed(values).floats if values is not None else None
         except (lmdb.Error, ValueError) as error:
-            raise OSError("cannot read the records in %s: %s; pack them again" % (self.path, error))
+            raise OSError(f"cannot read the records in {self.path}: {error}; pack them again")
         self._mine = threading.local()
 
     def get(self, key: bytes) -> Any:
@@ -192,11 +192,11 @@ class Database(Source):
     def _found(self, index: int) -> Tuple[Datum, Part, str]:
         key, place = self._places[index]
         part = self._parts[place]
-        name = "%s, key %d" % (part.path, KEY.unpack(key)[0])
+        name = f"{part.path}, key {KEY.unpack(key)[0]}"
         try:
             return parsed(part.get(key)), part, name
         except (lmdb.Error, ValueError, TypeError) as error:
-            raise OSError("cannot read the record %s: %s; pack it again" % (name, error))
+            raise OSError(f"cannot read the record {name}: {error}; pack it again")
 
 
 class ReadingThreads(ThreadedReader):

@@ -79,7 +79,7 @@ def lower(
 
 def layer_of(node: Node, channels_last: bool, way: str) -> Layer:
     if node.kind not in KINDS:
-        raise Unsupported("caffempi has no layer for %r of kind %r" % (node.name, node.kind))
+        raise Unsupported(f"caffempi has no layer for {node.name!r} of kind {node.kind!r}")
     if knob_of(node) == "pointwise" and (way == "product" or (way == "torch" and channels_last)):
         return PointConvolution(node, way)
     if node.kind == "dropout" and node.attrs["rate"] == 0:

@@ -153,8 +153,8 @@ def check(staging: str) -> None:
     """Unavailable where device memory is to be handed to an MPI library that takes none."""
     if staging == "none" and not cuda_aware():
         raise Unavailable(
-            "staging = 'none' hands device memory to MPI, and %s is not CUDA-aware here; take an MPI library that is "
-            "built with CUDA, or staging = 'pinned'" % named(MPI.Get_library_version())
+            f"staging = 'none' hands device memory to MPI, and {named(MPI.Get_library_version())} is not "
+            "CUDA-aware here; take an MPI library that is built with CUDA, or staging = 'pinned'"
         )
 
 

@@ -140,7 +140,7 @@ class Net:
         found = {}
         for slot in self.slots:
             for role, tensor in slot.layer.buffers().items():
-                found["%s.%s" % (slot.layer.name, role)] = tensor
+                found[f"{slot.layer.name}.{role}"] = tensor
         return found
 
 

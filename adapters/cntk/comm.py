@@ -24,7 +24,7 @@ class MPIGroup(Group):
         self._communicator = C.distributed.mpi_communicator()
         self._workers = self._communicator.workers()
         self.rank, self.world = C.Communicator.rank(), C.Communicator.num_workers()
-        self.transport = "mpi: " + library
+        self.transport = f"mpi: {library}"
 
     def sum_in_place(self, views: List[Any]) -> None:
         """Replace each NDArrayView by its sum over the ranks, as the 32-bit learner does."""
@@ -50,11 +50,11 @@ class MPIGroup(Group):
 def check_launcher(library: str, environ: Mapping[str, str]) -> None:
     """Raise Unavailable if MPI would die at its start without saying why."""
     engine = environ.get("OMPI_VERSION", "")  # set by Open MPI since 5.0
-    if engine and not library.startswith("Open MPI v%s." % engine.split(".")[0]):
+    if engine and not library.startswith(f"Open MPI v{engine.split('.')[0]}."):
         raise Unavailable(
-            "this rank was started by the mpiexec of Open MPI %s, and CNTK uses the library %s, which cannot join it; "
-            "name that library's own mpiexec with STAGEBENCH_MPIEXEC (Debian's openmpi-bin: /usr/bin/mpiexec)"
-            % (engine, library)
+            f"this rank was started by the mpiexec of Open MPI {engine}, and CNTK uses the library {library}, "
+            "which cannot join it; name that library's own mpiexec with STAGEBENCH_MPIEXEC (Debian's openmpi-bin: "
+            "/usr/bin/mpiexec)"
         )
 
 
@@ -68,7 +68,7 @@ class CNTKCommunicator(Communicator):
 
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         if operation != "all-reduce":
-            raise Unsupported("CNTK's communicator has no %s; it has all-reduce" % operation)
+            raise Unsupported(f"CNTK's communicator has no {operation}; it has all-reduce")
         return Sum(self.group, count)
 
 

@@ -50,8 +50,8 @@ def write(samples: Iterable[Record], folder: str) -> None:
             path, encoded = sample.path, sample.encoded or b""
             if not path or set(path) & set(SIGNS) or turned(encoded):
                 path, encoded = own(sample.number, encoded, folder)
-            images.write("%s\t%d\n" % (path, sample.label))
-            lengths.write("%d\n" % len(encoded))
+            images.write(f"{path}\t{sample.label}\n")
+            lengths.write(f"{len(encoded)}\n")
 
 
 def join(parts: List[str], folder: str) -> None:
@@ -61,8 +61,8 @@ def join(parts: List[str], folder: str) -> None:
             for path, label in listed(part):
                 whole = os.path.abspath(os.path.join(part, path))
                 if set(whole) & set(SIGNS):
-                    raise ValueError("CNTK takes @ in %s for a sign of its own; move the data home" % whole)
-                images.write("%s\t%s\n" % (whole, label))
+                    raise ValueError(f"CNTK takes @ in {whole} for a sign of its own; move the data home")
+                images.write(f"{whole}\t{label}\n")
             with open(in_folder(part).lengths) as text:
                 lengths.write(text.read())
 
@@ -74,7 +74,7 @@ def check(folder: str) -> None:
         with open(files.lengths) as text:
             lengths = [int(line) for line in text]
     except ValueError as error:
-        raise OSError("cannot read %s: %s; %s" % (files.lengths, error, CURED))
+        raise OSError(f"cannot read {files.lengths}: {error}; {CURED}")
     paths = [path for path, _ in listed(folder)]
     if len(paths) != len(lengths):
         counted = (files.images, len(paths), files.lengths, len(lengths), CURED)
@@ -87,8 +87,8 @@ def check(folder: str) -> None:
             raise OSError("cannot read the image %s: %s, and %s names it; %s" % place)
         if found != lengths[index]:
             raise OSError(
-                "cannot read the image %s: it has changed since it was packed (%s has %d bytes, it is %d); %s"
-                % (paths[index], files.lengths, lengths[index], found, CURED)
+                f"cannot read the image {paths[index]}: it has changed since it was packed ({files.lengths} has "
+                f"{lengths[index]} bytes, it is {found}); {CURED}"
             )
 
 
@@ -120,7 +120,7 @@ def turned(encoded: bytes) -> bool:
 def own(number: int, encoded: bytes, folder: str) -> Tuple[str, bytes]:
     """(name, content) of an image written into a part, without its Exif."""
     plain = photographs.without_exif(encoded)
-    name = "%08d.%s" % (number, "jpg" if plain[:2] == photographs.BEGIN else "png")
+    name = f"{number:08d}.{'jpg' if plain[:2] == photographs.BEGIN else 'png'}"
     with open(os.path.join(folder, name), "wb") as stream:
         stream.write(plain)
     return name, plain

@@ -71,10 +71,10 @@ class MinibatchReader(Reader):
             partition_index=setup.rank,
         )
         if not found:
-            raise ValueError("no samples came instead of %d" % setup.batch)
+            raise ValueError(f"no samples came instead of {setup.batch}")
         images, labels = (found[stream] for stream in self._streams)  # once: a look-up costs a twentieth of a batch
         if images.num_samples != setup.batch:
-            raise ValueError("a batch of %d samples came instead of %d" % (images.num_samples, setup.batch))
+            raise ValueError(f"a batch of {images.num_samples} samples came instead of {setup.batch}")
         return Batch(images, labels)
 
     def _naming_the_file(self, act: Callable[[], Any]) -> Any:
@@ -85,7 +85,7 @@ class MinibatchReader(Reader):
             raise
         except Exception as error:  # CNTK raises many types, with a C++ stack below the first line
             reason = str(error).strip().split("\n")[0]
-            raise OSError("cannot read the records %s: %s; pack them again" % (self._path, reason))
+            raise OSError(f"cannot read the records {self._path}: {reason}; pack them again")
 
 
 class PackedReader(MinibatchReader):
@@ -154,7 +154,7 @@ class ImageReader(MinibatchReader):
         self._images = np.empty((setup.batch,) + self._shape, dtype=np.float32)
         imagemap.check(records.joined)
         readers = max(1, setup.readers)
-        self.words = "cntk.io.ImageDeserializer, %d thread(s) of OpenMP, always one batch ahead" % readers
+        self.words = f"cntk.io.ImageDeserializer, {readers} thread(s) of OpenMP, always one batch ahead"
         machine.decoders(readers, setup.threads)
         path = imagemap.in_folder(records.joined).images
         super().__init__(path, setup, device, lambda: self._opened(records))
@@ -216,6 +216,4 @@ def labels_of(batch: Batch) -> np.ndarray:
 def enough(path: str, chunks: int, world: int) -> None:
     """Raise TooFew if there are fewer chunks than ranks."""
     if chunks < world:
-        raise TooFew(
-            "%s has %d chunks, which is too few for %d ranks; read it with format = 'files'" % (path, chunks, world)
-        )
+        raise TooFew(f"{path} has {chunks} chunks, which is too few for {world} ranks; read it with format = 'files'")

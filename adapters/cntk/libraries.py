@@ -36,9 +36,9 @@ def missing() -> List[str]:
 def remedy(names: List[str]) -> str:
     """Return the remedy for missing libraries."""
     return (
-        "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no %s; build %s from "
-        "source (README, 'CNTK's image reader') and name the folder in %s, or use format = 'files'"
-        % (", ".join(names), ", ".join(IMAGE_LIBRARIES[name] for name in names), SETTING)
+        "CNTK's image reader is linked with libraries of Ubuntu 16.04, and the loader finds no "
+        f"{', '.join(names)}; build {', '.join(IMAGE_LIBRARIES[name] for name in names)} from source (README, "
+        f"'CNTK's image reader') and name the folder in {SETTING}, or use format = 'files'"
     )
 
 

@@ -88,9 +88,9 @@ class Lowering:
     def conv(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         shape, bias = layer.parameters[0].shape, 0
         if attrs["bias"]:
-            bias = self._tensors.parameter(layer.name + ".bias", (attrs["out"], 1, 1))
+            bias = self._tensors.parameter(f"{layer.name}.bias", (attrs["out"], 1, 1))
         if self._fast and attrs["kernel"] == 1 and attrs["groups"] == 1 and attrs["pad"] == 0:
-            y = C.times(self._tensors.parameter(layer.name + ".weight", shape[:2]), strided(x, attrs), output_rank=2)
+            y = C.times(self._tensors.parameter(f"{layer.name}.weight", shape[:2]), strided(x, attrs), output_rank=2)
         else:
             centred = attrs["kernel"] == 2 * attrs["pad"] + 1  # what automatic padding does
             if attrs["pad"] and not centred:
@@ -98,7 +98,7 @@ class Lowering:
                 x = C.pad(x, [(0, 0), around, around], mode=C.CONSTANT_PAD, constant_value=0)
             automatic = bool(attrs["pad"]) and centred
             y = C.convolution(
-                self._tensors.parameter(layer.name + ".weight", shape),
+                self._tensors.parameter(f"{layer.name}.weight", shape),
                 x,
                 strides=(attrs["stride"], attrs["stride"]),
                 sharing=[True],
@@ -109,8 +109,8 @@ class Lowering:
         return y + bias if attrs["bias"] else y
 
     def dense(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
-        y = C.times(x, self._tensors.parameter(layer.name + ".weight", (attrs["out"], x.shape[0]), transposed=True))
-        return y + self._tensors.parameter(layer.name + ".bias", (attrs["out"],)) if attrs["bias"] else y
+        y = C.times(x, self._tensors.parameter(f"{layer.name}.weight", (attrs["out"], x.shape[0]), transposed=True))
+        return y + self._tensors.parameter(f"{layer.name}.bias", (attrs["out"],)) if attrs["bias"] else y
 
     def relu(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         # A comparison and a product run several times faster than CNTK's own forward.
@@ -147,10 +147,10 @@ class Lowering:
         constant = -self._samples / math.log(attrs["momentum"]) if attrs["momentum"] else 0
         return C.batch_normalization(
             x,
-            tensors.parameter(name + ".weight", shape),
-            tensors.parameter(name + ".bias", shape),
-            tensors.running(name + ".running_mean", np.zeros(shape)),
-            tensors.running(name + ".running_var", np.ones(shape)),
+            tensors.parameter(f"{name}.weight", shape),
+            tensors.parameter(f"{name}.bias", shape),
+            tensors.running(f"{name}.running_mean", np.zeros(shape)),
+            tensors.running(f"{name}.running_var", np.ones(shape)),
             spatial=True,
             normalization_time_constant=constant,
             blend_time_constant=0,

@@ -29,7 +29,7 @@ def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Lo
 
 def fixed(rate: float) -> None:
     """Refuse a rate change: the learner was built without `Setup.changing_rate`."""
-    raise Unsupported("CNTK's momentum_sgd keeps lr*v, which nothing can rescale for a rate of %g" % rate)
+    raise Unsupported(f"CNTK's momentum_sgd keeps lr*v, which nothing can rescale for a rate of {rate:g}")
 
 
 def nothing(kept: float) -> None:

@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
 def name_in(folder: str, form: str) -> str:
     """A part's file, or the joined one."""
-    return os.path.join(folder, "records." + form)
+    return os.path.join(folder, f"records.{form}")
 
 
 def write(form: str, samples: Iterable[Record], folder: str) -> None:
@@ -75,8 +75,8 @@ def write_text(samples: Iterable[Record], stream: BinaryIO) -> int:
     """A line a sample, "|images 0.5 -1 ... |labels 3"; returns their number. Nine digits keep every float32."""
     written = 0
     for sample in samples:
-        values = " ".join(["%.9g" % value for value in sample.image.ravel().tolist()])
-        stream.write(("|images %s |labels %d\n" % (values, sample.label)).encode("ascii"))
+        values = " ".join([f"{value:.9g}" for value in sample.image.ravel().tolist()])
+        stream.write(f"|images {values} |labels {sample.label}\n".encode("ascii"))
         written += 1
     return written
 

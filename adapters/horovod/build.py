@@ -65,7 +65,7 @@ def main(argv: List[str]) -> int:
     show = argv[:1] == ["--show"]
     argv = argv[show:]
     if len(argv) != 1 or argv[0] not in MODULES:
-        sys.stderr.write("name the engine that Horovod is to run over: %s\n" % ", ".join(MODULES))
+        sys.stderr.write(f"name the engine that Horovod is to run over: {', '.join(MODULES)}\n")
         return 2
     (engine,) = argv
     over, why_not = gpus() if engine == "pytorch" else (None, "")
@@ -76,8 +76,8 @@ def main(argv: List[str]) -> int:
     missing = [tool for tool in ("c++", "make") if shutil.which(tool) is None]
     if missing:
         sys.stderr.write(
-            "Horovod is skipped: it is compiled, and there is no %s; install them (apt-get install g++ make) and run "
-            "this again\n" % " and no ".join(missing)
+            f"Horovod is skipped: it is compiled, and there is no {' and no '.join(missing)}; install them "
+            "(apt-get install g++ make) and run this again\n"
         )
         return 0
     if show:
@@ -105,14 +105,14 @@ def install(engine: str, over: Optional[Gpus]) -> None:
 def report(engine: str, why_not: str) -> None:
     """Print the installed version, and NCCL or why a PyTorch for GPUs has none."""
     nccl = engine == "pytorch" and stands(engine, nccl=True)
-    sys.stdout.write("horovod %s%s\n" % (VERSION, ", with NCCL" if nccl else ""))
+    sys.stdout.write(f"horovod {VERSION}{', with NCCL' if nccl else ''}\n")
     if why_not and not nccl:
         sys.stderr.write(WITHOUT_NCCL.format(why_not))
 
 
 def stands(engine: str, nccl: bool = False, aloud: bool = False) -> bool:
     """Check by an import, with MPI and gloo, and NCCL for GPUs; `horovodrun --check-build` checks less."""
-    code = WORKS.format(MODULES[engine], VERSION, "%s and %s" % (BOTH, NCCL) if nccl else BOTH)
+    code = WORKS.format(MODULES[engine], VERSION, f"{BOTH} and {NCCL}" if nccl else BOTH)
     errors = None if aloud else subprocess.DEVNULL
     return subprocess.call([sys.executable, "-W", "ignore", "-c", code], stderr=errors) == 0
 
@@ -120,25 +120,25 @@ def stands(engine: str, nccl: bool = False, aloud: bool = False) -> bool:
 def unpacked(folder: Path) -> Path:
     """The source as it was released, in a folder below this one."""
     options = ["--no-deps", "--no-build-isolation", "--no-binary", "horovod", "-d", str(folder)]
-    pip(["download"] + options + ["horovod==" + VERSION], {"HOROVOD_SKIP_COMPILE": "1"})
-    with tarfile.open(str(folder / ("horovod-%s.tar.gz" % VERSION))) as archive:
+    pip(["download"] + options + [f"horovod=={VERSION}"], {"HOROVOD_SKIP_COMPILE": "1"})
+    with tarfile.open(str(folder / (f"horovod-{VERSION}.tar.gz"))) as archive:
         archive.extractall(str(folder))
-    return folder / ("horovod-%s" % VERSION)
+    return folder / (f"horovod-{VERSION}")
 
 
 def replace(file: Path, old: str, new: str) -> None:
     """Change a line of the source; ValueError if it is missing."""
     text = file.read_text()
     if old not in text:
-        raise ValueError("%s does not say %r; is this Horovod %s?" % (file, old, VERSION))
+        raise ValueError(f"{file} does not say {old!r}; is this Horovod {VERSION}?")
     file.write_text(text.replace(old, new))
 
 
 def settings(engine: str) -> Dict[str, str]:
     """Return variables of Horovod's setup.py: require both controllers, ignore other frameworks."""
-    found = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITH_MPI": "1", "HOROVOD_WITH_" + engine.upper(): "1"}
-    found.update(("HOROVOD_WITHOUT_" + other.upper(), "1") for other in MODULES if other != engine)
-    found["MAKEFLAGS"] = os.environ.get("MAKEFLAGS", "-j%d" % len(os.sched_getaffinity(0)))
+    found = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITH_MPI": "1", f"HOROVOD_WITH_{engine.upper()}": "1"}
+    found.update((f"HOROVOD_WITHOUT_{other.upper()}", "1") for other in MODULES if other != engine)
+    found["MAKEFLAGS"] = os.environ.get("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
     return found
 
 
@@ -162,7 +162,7 @@ def gpus() -> Tuple[Optional[Gpus], str]:
         libraries = [each for name in LIBRARIES for each in sorted((folder / name).glob("libnccl.so*"))]
         if (folder / "include" / "nccl.h").is_file() and libraries:
             return Gpus(toolkit, folder / "include", libraries[0]), ""
-    return None, NO_NCCL.format("%s or %s" % (wheels / "nccl", toolkit))
+    return None, NO_NCCL.format(f"{wheels / 'nccl'} or {toolkit}")
 
 
 def cuda_of_torch() -> str:
@@ -215,7 +215,7 @@ def whole(wheels: Path, folder: Path) -> Path:
     (folder / "lib64").mkdir()
     for library in sorted((wheels / "lib").iterdir()):
         (folder / "lib64" / library.name).symlink_to(library)
-        plain = folder / "lib64" / (library.name.split(".so")[0] + ".so")
+        plain = folder / "lib64" / (f"{library.name.split('.so')[0]}.so")
         if ".so." in library.name and not plain.exists():
             plain.symlink_to(library)
     return folder

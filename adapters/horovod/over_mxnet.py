@@ -50,7 +50,7 @@ class AllReduce(MXNetTrainer):
     def notes(self) -> Dict[str, Any]:
         notes = dict(super().notes(), **self.group.notes() if self.group else {})
         if self._trainer is not None:
-            notes["optimiser"] = "hvd.DistributedTrainer, %s" % name_of(self.setup.optimiser)
+            notes["optimiser"] = f"hvd.DistributedTrainer, {name_of(self.setup.optimiser)}"
         del notes["compression"]
         return notes
 
@@ -64,7 +64,7 @@ class Summing:
     def pushpull(self, key: int, value: Any, out: Any, priority: int = 0) -> None:
         """Sum over all ranks, in place, without waiting."""
         (gradient,) = value
-        hvd.allreduce_(gradient, op=hvd.Sum, name="sum.%d" % key, priority=priority)
+        hvd.allreduce_(gradient, op=hvd.Sum, name=f"sum.{key}", priority=priority)
 
 
 class RingCommunicator(Communicator):
@@ -78,10 +78,10 @@ class RingCommunicator(Communicator):
     def exchange(self, operation: str, count: int, dtype: str = "float32") -> Exchange:
         """Prepare a collective operation; Unsupported for messages between two ranks, which Horovod lacks."""
         if operation not in CALLS:
-            raise Unsupported("Horovod has no %s; it has %s" % (operation, ", ".join(CALLS)))
+            raise Unsupported(f"Horovod has no {operation}; it has {', '.join(CALLS)}")
         self._made += 1
         given = count // self.setup.world if operation == "all-gather" else count
-        return Collective(CALLS[operation], "%s.%d" % (operation, self._made), given, dtype)
+        return Collective(CALLS[operation], f"{operation}.{self._made}", given, dtype)
 
     def close(self) -> None:
         mx.nd.waitall()

@@ -65,7 +65,7 @@ class AllReduce(ReplicaTrainer):
     def notes(self) -> Dict[str, Any]:
         if self.group is None:
             return dict(super().notes(), exchange=WORDS)
-        return dict(super().notes(), exchange="%s, over %s" % (WORDS, self.group.transport), **self.group.notes())
+        return dict(super().notes(), exchange=f"{WORDS}, over {self.group.transport}", **self.group.notes())
 
     def _wrap(self) -> None:
         if self.setup.world > 1:

@@ -33,7 +33,7 @@ class AllReduce(Replicas):
         """All-reduce each gradient under a name that is equal on all ranks."""
         if self.world == 1:
             return gradients
-        return [hvd.allreduce(each, op=hvd.Average, name="gradient.%d" % n) for n, each in enumerate(gradients)]
+        return [hvd.allreduce(each, op=hvd.Average, name=f"gradient.{n}") for n, each in enumerate(gradients)]
 
     def notes(self) -> Dict[str, Any]:
         return dict(super().notes(), **self.group.notes())

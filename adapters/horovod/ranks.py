@@ -41,7 +41,7 @@ class Ring(Group):
             self.transport = "gloo"
         else:
             hvd.init()
-            self.transport = "mpi: " + loaded(MPI)
+            self.transport = f"mpi: {loaded(MPI)}"
         if setup.device == "cuda":
             self.transport = "nccl"
         self.rank = hvd.rank()
@@ -94,8 +94,8 @@ def own_address() -> str:
         (_, _, _, _, (address, *_)), *_ = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ValueError(
-            "this host's own name, %r, has no address (%s), and Horovod looks it up: give it one in "
-            "/etc/hosts, or %s" % (name, error.strerror, BY_MPI)
+            f"this host's own name, {name!r}, has no address ({error.strerror}), and Horovod looks it up: give it "
+            f"one in /etc/hosts, or {BY_MPI}"
         )
     return str(address)
 
@@ -154,5 +154,5 @@ def numbers(rank: int, hosts: List[str]) -> Dict[str, str]:
     peers = [host for host in dict.fromkeys(hosts) if hosts.count(host) > local]
     found = {"RANK": rank, "SIZE": len(hosts), "LOCAL_RANK": local, "LOCAL_SIZE": hosts.count(hosts[rank])}
     found.update(CROSS_RANK=peers.index(hosts[rank]), CROSS_SIZE=len(peers))
-    named = {"HOROVOD_" + name: str(number) for name, number in found.items()}
+    named = {f"HOROVOD_{name}": str(number) for name, number in found.items()}
     return dict(named, HOROVOD_HOSTNAME=hosts[rank])

@@ -203,22 +203,22 @@ class JaxTrainer(Trainer):
         if "reader" in notes:
             notes["reader"] += " (JAX has no reader of its own)"
         if self.setup.device == "cpu":
-            notes["threads"] = "NPROC %d" % (self.setup.threads * self.setup.devices)
+            notes["threads"] = f"NPROC {self.setup.threads * self.setup.devices}"
             if self.setup.threads == 1:
-                notes["threads"] += ", " + machine.SERIAL
+                notes["threads"] += f", {machine.SERIAL}"
         else:
             notes["input"] = "copied as it is, images transposed on the device"
         notes["layout"] = "NHWC, HWIO, (in, out)"
-        notes["lowering"] = "%s, %s keys" % (self._choices.words, "rbg" if self.setup.tuned else "threefry")
+        notes["lowering"] = f"{self._choices.words}, {'rbg' if self.setup.tuned else 'threefry'} keys"
         notes["step"] = "one jitted function, state donated"
         notes["precision"] = self._choices.arithmetic.words
         scale = None if self._state is None else self._solver.scale(self._state.moments)
         if scale is not None:
-            notes["precision"] += ", now %g" % float(scale)
+            notes["precision"] += f", now {float(scale):g}"
         behind = self._ends.behind
         notes["marks"] = (
-            "noted by the host, at most %d steps behind: JAX has no device events; while it waits, "
-            "%d more steps are under way" % (behind, behind + 1 - max(1, behind // 2))
+            f"noted by the host, at most {behind} steps behind: JAX has no device events; while it waits, "
+            f"{behind + 1 - max(1, behind // 2)} more steps are under way"
         )
         notes["stages"] = "the host's clock; it waits for the device at every border"
         return notes

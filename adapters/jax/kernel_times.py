@@ -37,7 +37,7 @@ class Call(NamedTuple):
 def kernel_times(trainer: Trainer, iteration: Iteration, trace: str) -> Kernels:
     """Implement `Trainer.kernel_times`."""
     if not hasattr(jax.profiler, "ProfileData"):
-        raise Unsupported("JAX %s does not read its own profiles" % jax.__version__)
+        raise Unsupported(f"JAX {jax.__version__} does not read its own profiles")
 
     @contextmanager
     def within(stage: str) -> Iterator[None]:
@@ -60,7 +60,7 @@ def kernel_times(trainer: Trainer, iteration: Iteration, trace: str) -> Kernels:
             (path,) = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
             activities = list(read(jax.profiler.ProfileData.from_file(path).planes, on_cuda))
         except Exception as error:  # of another version's profile: the other passes are measured
-            raise Unsupported("JAX's profile is not understood: %s: %s" % (type(error).__name__, error)) from error
+            raise Unsupported(f"JAX's profile is not understood: {type(error).__name__}: {error}") from error
         if not activities:
             raise Unsupported(
                 "JAX's profiler saw nothing in the stages; on a GPU it needs CUPTI, and the right to use it"
@@ -70,7 +70,7 @@ def kernel_times(trainer: Trainer, iteration: Iteration, trace: str) -> Kernels:
         for path in glob.glob(traces, recursive=True) if trace else ():
             with gzip.open(path) as stream:
                 kept = keep(stream.read(), trace)
-    profiler = "jax.profiler %s (%s)" % (jax.__version__, "CUPTI" if on_cuda else "operations on CPUs")
+    profiler = f"jax.profiler {jax.__version__} ({'CUPTI' if on_cuda else 'operations on CPUs'})"
     return summed(activities, profiler, os.path.basename(trace) if kept else "")
 
 

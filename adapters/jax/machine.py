@@ -78,7 +78,7 @@ class Choices(NamedTuple):
         if self.for_cpus:
             return "products of matrices where faster, groups one by one, pooling by comparisons"
         pooling = "lax.reduce_window" + (", max pooling by comparisons" if self.compared else "")
-        return "lax.conv_general_dilated, " + pooling
+        return f"lax.conv_general_dilated, {pooling}"
 
 
 def choices_of(setup: Setup) -> Choices:
@@ -99,7 +99,7 @@ def prepare(setup: Setup) -> List[Any]:
         return cuda(setup)
     os.environ["NPROC"] = str(setup.threads * setup.devices)
     if setup.threads == 1 and SERIAL not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + SERIAL).strip()
+        os.environ["XLA_FLAGS"] = (f"{os.environ.get('XLA_FLAGS', '')} {SERIAL}").strip()
     jax.config.update("jax_platforms", "cpu")
     with contextlib.suppress(RuntimeError):  # an existing client keeps its devices: they are counted below
         jax.config.update("jax_num_cpu_devices", setup.devices)
@@ -108,8 +108,8 @@ def prepare(setup: Setup) -> List[Any]:
     found = jax.devices("cpu")
     if len(found) < setup.devices:
         raise Unavailable(
-            "%d devices were asked for and JAX has %d on the CPU; jax_num_cpu_devices came too late, the client had "
-            "been made" % (setup.devices, len(found))
+            f"{setup.devices} devices were asked for and JAX has {len(found)} on the CPU; jax_num_cpu_devices "
+            "came too late, the client had been made"
         )
     return found[: setup.devices]
 
@@ -124,7 +124,7 @@ def cuda(setup: Setup) -> List[Any]:
     except RuntimeError as error:
         there = any(importlib.util.find_spec(plugin) for plugin in PLUGINS)
         remedy = "see whether nvidia-smi lists a device and its driver" if there else "install its plugin (jax[cuda13])"
-        raise no_cuda("JAX %s reports %s" % (jax.__version__, " ".join(str(error).split())[:200]), remedy)
+        raise no_cuda(f"JAX {jax.__version__} reports {' '.join(str(error).split())[:200]}", remedy)
     if len(found) == setup.devices:
         return found
     return [found[number] for number in own_devices(setup, len(found))]
@@ -139,7 +139,7 @@ def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
 
     product = jax.jit(lambda value: lax.dot(value, value, precision=arithmetic.exactness))
     copy = jax.jit(jnp.invert)
-    return on_devices("JAX " + jax.__version__, arithmetic.product, devices, put, product, copy, jax.block_until_ready)
+    return on_devices(f"JAX {jax.__version__}", arithmetic.product, devices, put, product, copy, jax.block_until_ready)
 
 
 def versions(devices: List[Any]) -> Dict[str, str]:
@@ -154,7 +154,7 @@ def cuda_versions() -> Dict[str, str]:
     """Return versions of the libraries that JAX's CUDA plugin has loaded, in PyTorch's form; {} if unknown."""
     for plugin in PLUGINS:
         with contextlib.suppress(ImportError, AttributeError, RuntimeError):
-            library = importlib.import_module(plugin + "._versions")
+            library = importlib.import_module(f"{plugin}._versions")
             cuda = library.cuda_runtime_get_version()  # 13000 is 13.0
-            return {"cuda": "%d.%d" % (cuda // 1000, cuda % 1000 // 10), "cudnn": str(library.cudnn_get_version())}
+            return {"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}", "cudnn": str(library.cudnn_get_version())}
     return {}

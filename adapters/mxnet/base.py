@@ -274,7 +274,7 @@ class MXNetTrainer(Trainer):
         notes = dict(
             super().notes(),
             hybridize="static_alloc, static_shape",
-            optimiser="gluon.Trainer, %s" % rule if self._trainer else "%s, one a parameter" % OPERATORS[rule],
+            optimiser=f"gluon.Trainer, {rule}" if self._trainer else f"{OPERATORS[rule]}, one a parameter",
             pace="a step waits for the update of the one before",
             compression=described(self._compression, self.setup),
         )

@@ -33,7 +33,7 @@ def compression(setup: Setup) -> Optional[Dict[str, Any]]:
 
 def described(compressed: Optional[Dict[str, Any]], setup: Setup) -> str:
     if compressed is not None:
-        return "2 bits a number, threshold %g of the sum over a device's samples" % compressed["threshold"]
+        return f"2 bits a number, threshold {compressed['threshold']:g} of the sum over a device's samples"
     return "none: a lone device's gradients stay whole" if asked(setup) else "none"
 
 
@@ -128,7 +128,7 @@ class StoreCommunicator(Communicator):
             return Sum(self.group, count, dtype)
         if operation == "broadcast":
             return Broadcast(self.group, count, dtype)
-        raise Unsupported("a key-value store has no %s; it has all-reduce and broadcast" % operation)
+        raise Unsupported(f"a key-value store has no {operation}; it has all-reduce and broadcast")
 
 
 class ArrayExchange(Exchange):

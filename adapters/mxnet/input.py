@@ -30,7 +30,7 @@ QUEUE = 16  # batches that ImageRecordIter decodes ahead; its own prefetch_buffe
 def reader_of(view: View, setup: Setup) -> Reader:
     if view.records is not None:
         if view.records.form != FORM:
-            raise Unsupported("MXNet does not read %s" % view.records.form)
+            raise Unsupported(f"MXNet does not read {view.records.form}")
         return RecordReader(view.records, view.random, setup)
     return FileReader(view, setup) if view.arrays is None else MemoryReader(view, setup)
 
@@ -40,7 +40,7 @@ class FileReader(ThreadedReader):
 
     def __init__(self, view: View, setup: Setup) -> None:
         super().__init__(view, setup)
-        self.words = "threads, %d" % setup.readers if setup.readers else "the training process"
+        self.words = f"threads, {setup.readers}" if setup.readers else "the training process"
 
     def next_batch(self) -> Batch:
         """Return samples in the order of positions; OSError names an unreadable file."""
@@ -87,7 +87,7 @@ class RecordReader(Reader):
         )
         numbers = range(setup.rank * pieces, (setup.rank + 1) * pieces)
         self._iterators = [self._call(mx.io.ImageRecordIter, part_index=number, **options) for number in numbers]
-        self.words = "ImageRecordIter, %d of %d thread(s), up to %d batches ahead" % (pieces, threads, QUEUE)
+        self.words = f"ImageRecordIter, {pieces} of {threads} thread(s), up to {QUEUE} batches ahead"
 
     def next_batch(self) -> Batch:
         """Return a batch in pieces, valid until the next call; OSError names a broken file."""
@@ -102,14 +102,14 @@ class RecordReader(Reader):
             return function(*arguments, **options)
         except mx.base.MXNetError as error:
             reason = str(error).strip().splitlines()[-1]
-            raise OSError("cannot read %s: %s; pack the set again" % (self._files.records, reason)) from None
+            raise OSError(f"cannot read {self._files.records}: {reason}; pack the set again") from None
 
 
 def preprocessing(source: RecordSource, random: bool) -> dict:
     """Return the preprocessing as ImageRecordIter's options; random crops are drawn by its own generator."""
     how, options = source.how, {"data_shape": source.input_shape, "shuffle": True, "inter_method": AREA, "verbose": 0}
     for channel, mean, deviation in zip("rgb", how.mean, how.deviation):
-        options.update({"mean_" + channel: mean, "std_" + channel: deviation})
+        options.update({f"mean_{channel}": mean, f"std_{channel}": deviation})
     # A last batch is filled from the next epoch, which then lacks those samples.
     options.update(round_batch=True, label_width=1)
     if not random:
@@ -131,11 +131,11 @@ def check_samples(source: RecordSource, setup: Setup, pieces: int) -> None:
     least = len(source) - (count - 1) * -(-len(source) // count)
     if least < piece:
         raise ValueError(
-            "%s divides into %d parts, the last of %d samples, and ImageRecordIter fills batches of %d from each; use "
-            "format = 'files', a smaller batch or fewer readers" % (source.name, count, max(0, least), piece)
+            f"{source.name} divides into {count} parts, the last of {max(0, least)} samples, and ImageRecordIter "
+            f"fills batches of {piece} from each; use format = 'files', a smaller batch or fewer readers"
         )
     if set(source.path) & set(";#?"):
-        raise ValueError("MXNet gives ; # and ? in %s a meaning of its own; move the data" % source.path)
+        raise ValueError(f"MXNet gives ; # and ? in {source.path} a meaning of its own; move the data")
 
 
 def following(iterator: Any) -> Any:

@@ -93,8 +93,8 @@ class Lowering:
             return composed_lrn(self._ops, x, channels, size, alpha, beta, k, self._choices.tuned)
         if size % 2 == 0 or self._choices.precision != "float32":
             raise Unsupported(
-                "layer %r normalises over %d channels in %s; MXNet's own LRN wants an odd number and float32, "
-                "lrn = 'composed' takes any" % (self._layer.name, size, self._choices.precision)
+                f"layer {self._layer.name!r} normalises over {size} channels in {self._choices.precision}; "
+                "MXNet's own LRN wants an odd number and float32, lrn = 'composed' takes any"
             )
         return self._ops.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k, name=self._layer.name)
 
@@ -119,8 +119,8 @@ class Lowering:
         up = tuple(1 - (kernel - 2 * pad - extent) // stride for extent in extents)
         if wanted not in (down, up):
             raise Unsupported(
-                "layer %r pools %r to %r; MXNet makes %r of it when it rounds down and %r when it rounds up, along "
-                "both axes alike" % (self._layer.name, extents, wanted, down, up)
+                f"layer {self._layer.name!r} pools {extents!r} to {wanted!r}; MXNet makes {down!r} of it when it "
+                f"rounds down and {up!r} when it rounds up, along both axes alike"
             )
         return {
             "kernel": (kernel,) * 2,

@@ -26,13 +26,13 @@ def contexts(setup: Setup) -> List[Any]:
         return [mx.cpu(number) for number in range(setup.devices)]
     if not mx.runtime.Features().is_enabled("CUDA"):
         raise no_cuda(
-            "MXNet %s is built without CUDA" % mx.__version__,
+            f"MXNet {mx.__version__} is built without CUDA",
             "make an environment with its wheel for GPUs (tox run -e mxnet-gpu) and name that one's interpreter with "
             "--python mxnet=.tox/mxnet-gpu/bin/python (docs/install.md)",
         )
     visible = mx.context.num_gpus()
     if not visible:
-        raise no_cuda("MXNet %s finds none" % mx.__version__, "see whether nvidia-smi lists a device and its driver")
+        raise no_cuda(f"MXNet {mx.__version__} finds none", "see whether nvidia-smi lists a device and its driver")
     own = [mx.gpu(number) for number in own_devices(setup, visible)]
     for gpu in own:
         try:
@@ -40,7 +40,7 @@ def contexts(setup: Setup) -> List[Any]:
         except mx.MXNetError as error:
             if "no kernel image" not in str(error):  # cudaErrorNoKernelImageForDevice
                 raise
-            raise no_cuda("MXNet %s has no kernels for this GPU's architecture" % mx.__version__, OLDER)
+            raise no_cuda(f"MXNet {mx.__version__} has no kernels for this GPU's architecture", OLDER)
     return own
 
 
@@ -74,7 +74,7 @@ def yardstick(setup: Setup, devices: List[Any]) -> Yardstick:
     def product(value: Any) -> Any:
         return mx.nd.dot(value, value)
 
-    return on_devices("MXNet " + mx.__version__, setup.precision, devices, put, product, mx.nd.NDArray.copy)
+    return on_devices(f"MXNet {mx.__version__}", setup.precision, devices, put, product, mx.nd.NDArray.copy)
 
 
 def versions() -> Dict[str, str]:

@@ -49,7 +49,7 @@ class Net(gluon.HybridBlock):
                 if name.endswith(".running_var"):
                     count = samples * int(np.prod(layer.shape[1:]))
                     if count == 1:
-                        raise Unsupported("layer %r normalises over one number; ask for a larger batch" % layer.name)
+                        raise Unsupported(f"layer {layer.name!r} normalises over one number; ask for a larger batch")
                     self._unbias[name] = count / (count - 1.0)
                     start += 1.0 / self._unbias[name]
                 self._own(name, start, contexts, dtype, "null")
@@ -101,7 +101,7 @@ class Net(gluon.HybridBlock):
         for node in nodes:
             if node["op"] in COUNTED:
                 weight = nodes[node["inputs"][1][0]]["name"]
-                total += int(np.prod(by_name[node["name"] + "_output"])) * int(np.prod(by_name[weight][1:]))
+                total += int(np.prod(by_name[f"{node['name']}_output"])) * int(np.prod(by_name[weight][1:]))
         return total
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:

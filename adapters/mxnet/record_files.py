@@ -23,7 +23,7 @@ class Files(NamedTuple):
 
 
 def in_folder(folder: str) -> Files:
-    return Files(os.path.join(folder, NAME + ".rec"), os.path.join(folder, NAME + ".idx"))
+    return Files(os.path.join(folder, f"{NAME}.rec"), os.path.join(folder, f"{NAME}.idx"))
 
 
 def files_of(source: RecordSource) -> Files:
@@ -37,13 +37,13 @@ def offsets(files: Files) -> List[Tuple[str, int]]:
         with open(files.offsets) as lines:
             return [(number, int(begin)) for number, begin in map(str.split, lines)]
     except ValueError as error:
-        raise OSError("cannot read %s: %s; pack the set again" % (files.offsets, error))
+        raise OSError(f"cannot read {files.offsets}: {error}; pack the set again")
 
 
 def check(files: Files) -> None:
     """Raise OSError if the records are not where the index has them, as in a truncated file."""
     if not os.path.isfile(files.records):
-        raise OSError("%s is missing; pack the set again" % files.records)
+        raise OSError(f"{files.records} is missing; pack the set again")
     size = os.path.getsize(files.records)
     begins = sorted(begin for _, begin in offsets(files))
     step = max(1, len(begins) // CHECKED)
@@ -53,7 +53,7 @@ def check(files: Files) -> None:
             magic, length = struct.unpack("<II", records.read(8).ljust(8, b"\0"))
             whole = length <= LENGTH  # else it is stored in parts
             if magic != MAGIC or (whole and begin + 8 + (length + 3) // 4 * 4 != end):
-                raise OSError("cannot read %s: no record at byte %d; pack the set again" % (files.records, begin))
+                raise OSError(f"cannot read {files.records}: no record at byte {begin}; pack the set again")
 
 
 def join(parts: List[str], folder: str) -> None:
@@ -64,7 +64,7 @@ def join(parts: List[str], folder: str) -> None:
     with open(joined.records, "wb") as records, open(joined.offsets, "w") as index:
         for part in map(in_folder, parts):
             for number, begin in offsets(part):
-                index.write("%s\t%d\n" % (number, begin + done))
+                index.write(f"{number}\t{begin + done}\n")
             with open(part.records, "rb") as content:
                 shutil.copyfileobj(content, records, 1 << 20)
             done = records.tell()

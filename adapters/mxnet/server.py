@@ -26,7 +26,7 @@ def take_part(role: str) -> str:
     host, port = meeting_place("MXNet's workers and servers")
     for name in COUNTS:
         if not os.environ.get(name):
-            raise ValueError("%s is not set; the adapter's plugin sets it" % name)
+            raise ValueError(f"{name} is not set; the adapter's plugin sets it")
     scheduler = numeric(host, int(os.environ.get(NODES, "1")))
     if scheduler.startswith("127."):
         scheduler = own = loopback_of(port)
@@ -57,9 +57,9 @@ def numeric(name: str, nodes: int) -> str:
     address = socket.gethostbyname(name)
     if nodes > 1 and address.startswith("127."):
         raise ValueError(
-            "MASTER_ADDR is %s, on this host %s, which the other hosts cannot reach (Debian's /etc/hosts gives a "
-            "host's own name 127.0.1.1); name the first of the plan's `hosts` by its address in numbers"
-            % (name, address)
+            f"MASTER_ADDR is {name}, on this host {address}, which the other hosts cannot reach (Debian's "
+            "/etc/hosts gives a host's own name 127.0.1.1); name the first of the plan's `hosts` by its address "
+            "in numbers"
         )
     return address
 

@@ -75,7 +75,7 @@ class TorchTrainer(machine.DeviceTrainer):
 
     def make_reader(self, source: View) -> Reader:
         if source.records is not None:
-            raise Unsupported("PyTorch has no records of its own and does not read %s" % source.records.form)
+            raise Unsupported(f"PyTorch has no records of its own and does not read {source.records.form}")
         about = source.source.photographs
         self._normalise = Normalise(about.how, about.crop, self._device) if about else None
         return reader_of(source, self.setup, self.places_images, self._decoder)
@@ -154,7 +154,7 @@ class TorchTrainer(machine.DeviceTrainer):
         if self.has_candidates and not self._compiled:
             samples = (setup.tuned_batch or setup.batch) // setup.devices // self.pieces
             tried = partial(attempt, self._layout, samples=samples)
-            self._ways = choose(setup, self.group, graph, samples, "pytorch, %s" % self._layout, tried, CODE)
+            self._ways = choose(setup, self.group, graph, samples, f"pytorch, {self._layout}", tried, CODE)
 
     def _release(self) -> None:
         """Let go of what was built; DDP is in a reference cycle."""

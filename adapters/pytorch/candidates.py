@@ -112,7 +112,7 @@ class Kept:
         # The folder that suite.files names.
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
         cache = os.environ.get("STAGEBENCH_CACHE") or os.path.join(caches, "stagebench")
-        self._path = os.path.join(os.path.expanduser(cache), "candidates", "pytorch-%s.json" % name)
+        self._path = os.path.join(os.path.expanduser(cache), "candidates", f"pytorch-{name}.json")
         self._found = stored(self._path)
         self._tried: Choices = {}
 

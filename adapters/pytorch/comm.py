@@ -50,7 +50,7 @@ class ProcessGroup(Group):
     def pipeline(self, stages: int, backend: Optional[str] = None) -> Any:
         """Return the group of the ranks that hold one network with this one; all ranks must ask."""
         ranks = [list(range(first, first + stages)) for first in range(0, self.world, stages)]
-        return self._subgroup("pipeline, %s" % backend, ranks, backend)
+        return self._subgroup(f"pipeline, {backend}", ranks, backend)
 
     def same_stage(self, stages: int) -> Any:
         """Return the group of the ranks that hold the same stage of other networks; all ranks must ask."""
@@ -80,8 +80,8 @@ class ProcessGroup(Group):
 
 def from_all(store: Any, setup: Setup, key: str, value: str) -> List[str]:
     """Return every rank's value; all ranks must come here."""
-    store.set("%s/%d" % (key, setup.rank), value)
-    return [store.get("%s/%d" % (key, rank)).decode() for rank in range(setup.world)]
+    store.set(f"{key}/{setup.rank}", value)
+    return [store.get(f"{key}/{rank}").decode() for rank in range(setup.world)]
 
 
 def name_interface(store: Any, setup: Setup, master: str) -> None:

@@ -181,7 +181,7 @@ def decoder_on(device: torch.device) -> Decode:
         decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
         decode([torch.frombuffer(bytearray(tiny.getvalue()), dtype=torch.uint8)])
     except ImportError as error:
-        raise Unavailable("decode = 'gpu' wants torchvision: %s; %s" % (error, REMEDY % torch.__version__))
+        raise Unavailable(f"decode = 'gpu' wants torchvision: {error}; {REMEDY % torch.__version__}")
     except (OSError, RuntimeError) as error:  # one that is built for another torch, or without nvJPEG
         words = "decode = 'gpu' wants torchvision, which fails here: %s; %s"
         raise Unavailable(words % (first_line(error), REMEDY % torch.__version__))
@@ -242,10 +242,10 @@ class Decoder:
                 for file, path in zip(files, paths):
                     self._decoded([file], [path])
                 raise
-            words = "cannot decode %s: %s" % (paths[0], first_line(error))
+            words = f"cannot decode {paths[0]}: {first_line(error)}"
             if status(error) not in (None, *OF_A_FILE):
                 raise RuntimeError(words)
-            raise OSError(words + "; replace it, move it out of the set, or use decode = 'host'")
+            raise OSError(f"{words}; replace it, move it out of the set, or use decode = 'host'")
 
     def _with_memory(self, files: List[Tensor]) -> List[Tensor]:
         """Decode; nvJPEG has memory of its own, and knows nothing of what PyTorch holds and does not use."""
@@ -260,7 +260,7 @@ class Decoder:
         except RuntimeError as error:
             if status(error) != FULL:
                 raise
-            raise torch.cuda.OutOfMemoryError("nvJPEG is out of memory: %s" % first_line(error))
+            raise torch.cuda.OutOfMemoryError(f"nvJPEG is out of memory: {first_line(error)}")
 
     def _scaled(self, images: Tensor) -> Tensor:
         """Bytes (samples, 3, height, width) to crops, as `pixels.centre`; in float32, since GPUs scale no bytes so."""

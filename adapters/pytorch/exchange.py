@@ -86,7 +86,7 @@ def compression_hook(name: str, waits: bool) -> Tuple[Any, Any]:
         # Two steps are the fewest that its error feedback and warm start allow; torch's own default is 1000.
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
         return state, waiting if waits else powerSGD_hook.powerSGD_hook
-    return None, getattr(default_hooks, name + "_compress_hook")
+    return None, getattr(default_hooks, f"{name}_compress_hook")
 
 
 def waiting(state: Any, bucket: Any) -> Any:

@@ -75,7 +75,7 @@ class LoaderReader(Reader):
     def __init__(self, source: Source, setup: Setup, encoded: bool = False) -> None:
         """Begin to read at once; `encoded`: the images are files, not decoded."""
         options: Dict[str, Any] = {}
-        self.words = "DataLoader, %d processes" % setup.readers
+        self.words = f"DataLoader, {setup.readers} processes"
         if setup.readers:
             watched, self._alive = multiprocessing.get_context("spawn").Pipe(duplex=False)
             options = {
@@ -110,7 +110,7 @@ class DecodingReader(Reader):
     def __init__(self, view: View, setup: Setup, decoder: DecoderOf) -> None:
         """Begin to read at once; Unsupported where there are no image files."""
         if view.source.files is None or view.source.photographs is None:
-            raise Unsupported("decode = 'gpu' is for image files, and %s has none; use decode = 'host'" % view.name)
+            raise Unsupported(f"decode = 'gpu' is for image files, and {view.name} has none; use decode = 'host'")
         self._decoder = decoder(view.source.photographs)
         self._files = LoaderReader(with_source(view, Files(view.source)), setup, encoded=True)
         only = ", which only read files; decoded by nvJPEG (torchvision) and scaled on the GPU"

@@ -56,7 +56,7 @@ def kernel_times(trainer: Trainer, iteration: Iteration, trace: str) -> Kernels:
     try:
         found = list(read(json.loads(written.decode())["traceEvents"], on_cuda))
     except Exception as error:  # of another version's trace: the other passes are measured
-        raise Unsupported("torch.profiler's trace is not understood: %s: %s" % (type(error).__name__, error)) from error
+        raise Unsupported(f"torch.profiler's trace is not understood: {type(error).__name__}: {error}") from error
     if not found:
         raise Unsupported(
             "torch.profiler saw nothing on the device: is CUPTI there, and may this user profile?"
@@ -64,7 +64,7 @@ def kernel_times(trainer: Trainer, iteration: Iteration, trace: str) -> Kernels:
             else "torch.profiler saw no operators"
         )
     kept = bool(trace) and keep(written, trace)
-    words = "torch.profiler %s (%s)" % (torch.__version__, "CUPTI" if on_cuda else "operators on CPUs")
+    words = f"torch.profiler {torch.__version__} ({'CUPTI' if on_cuda else 'operators on CPUs'})"
     return summed(found, words, os.path.basename(trace) if kept else "")
 
 

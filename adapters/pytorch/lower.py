@@ -98,8 +98,8 @@ class Lowering:
         attrs = self._attrs
         if 2 * attrs["pad"] > attrs["kernel"]:
             raise Unsupported(
-                "layer %r pads %d for a window of %d; PyTorch pools with at most half a window of padding"
-                % (self._layer.name, attrs["pad"], attrs["kernel"])
+                f"layer {self._layer.name!r} pads {attrs['pad']} for a window of {attrs['kernel']}; PyTorch pools "
+                "with at most half a window of padding"
             )
         names = {"kernel": "kernel_size", "stride": "stride", "pad": "padding", "ceil": "ceil_mode"}
         return {theirs: attrs[ours] for ours, theirs in names.items()}

@@ -82,10 +82,10 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
             # Triton compiles in C what starts its kernels.
             wants = "torch.compile on a GPU compiles its kernels' launchers in C and needs "
             if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-                raise Unavailable(wants + "a C compiler: there is none; install gcc or set CC")
+                raise Unavailable(f"{wants}a C compiler: there is none; install gcc or set CC")
             header = os.path.join(sysconfig.get_config_var("INCLUDEPY") or "", "Python.h")
             if not os.path.isfile(header):
-                raise Unavailable(wants + "Python's header: there is no %s; install python3-dev or its like" % header)
+                raise Unavailable(wants + f"Python's header: there is no {header}; install python3-dev or its like")
         return device
     if compiled and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         raise Unavailable("torch.compile on a CPU needs a C++ compiler and there is none; install g++ or set CXX")
@@ -96,12 +96,12 @@ def prepare(setup: Setup, compiled: bool = False) -> torch.device:
 def cuda(setup: Setup) -> torch.device:
     if not torch.cuda.is_available():
         if torch.version.cuda:
-            built = "for CUDA %s" % torch.version.cuda
+            built = f"for CUDA {torch.version.cuda}"
             remedy = "see whether nvidia-smi lists a device and its driver"
         else:
             built = "without CUDA"
             remedy = "install a PyTorch that is built with it"
-        raise no_cuda("PyTorch %s is built %s" % (torch.__version__, built), remedy)
+        raise no_cuda(f"PyTorch {torch.__version__} is built {built}", remedy)
     own = own_gpus(setup)
     torch.cuda.set_device(own[0])
     # TF32 rounds what is multiplied to 11 bits: it is not what a record calls float32.
@@ -134,7 +134,7 @@ def yardstick(setup: Setup) -> Yardstick:
         pairs = [[torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2)] for device in devices]
         return lambda: [there.copy_(here) for there, here in pairs]
 
-    return Yardstick("torch " + str(torch.__version__), product, copy)
+    return Yardstick(f"torch {torch.__version__!s}", product, copy)
 
 
 def versions(device: str) -> Dict[str, str]:

@@ -54,7 +54,7 @@ class Net(nn.Module):
                 self.layers.append(operation)
                 for role in ("weight", "bias", "running_mean", "running_var"):
                     if getattr(operation, role, None) is not None:
-                        self._states.append((layer.name + "." + role, operation, role))
+                        self._states.append((f"{layer.name}.{role}", operation, role))
             (first, *rest), output = places.of(index)
             self._program.append((operation, output, first, tuple(rest)))
         self._size = places.size

@@ -163,7 +163,7 @@ class SharedTrainer(ReplicaTrainer):
 
     def step_alone(self, batch: Batch) -> None:
         """Refuse: a rank does not have the network that it would train."""
-        raise Unsupported("under %r a rank has a share of the network and cannot compute alone" % self.setup.strategy)
+        raise Unsupported(f"under {self.setup.strategy!r} a rank has a share of the network and cannot compute alone")
 
     def notes(self) -> Notes:
         return dict(super().notes(), exchanged_bytes=self._exchanged_bytes)

@@ -177,7 +177,7 @@ def serve(share: Share, clocks: Clocks) -> None:
 
 def ask(rank: int, function: Any, *arguments: Any) -> Future:
     """Begin to call one of the functions below in another rank."""
-    return rpc.rpc_async("rank%d" % rank, function, args=arguments)
+    return rpc.rpc_async(f"rank{rank}", function, args=arguments)
 
 
 @rpc.functions.async_execution
@@ -219,13 +219,13 @@ def open_calls(setup: Setup) -> None:
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=setup.world + 1,
         rpc_timeout=PATIENCE,
-        init_method="tcp://%s:%d" % (host, cell[0]),
+        init_method=f"tcp://{host}:{cell[0]}",
         **(OVER_WIRES if apart else {}),
     )
     with warnings.catch_warnings():
         # torch makes the calls' own group in a way that torch itself warns of (2.13).
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
-        name = "rank%d" % setup.rank
+        name = f"rank{setup.rank}"
         rpc.init_rpc(name, rank=setup.rank, world_size=setup.world, rpc_backend_options=options)
 
 

@@ -39,7 +39,7 @@ class ReferenceTrainer(Trainer):
         needs = (("ranks", setup.world, 1), ("device", setup.device, "cpu"), ("precision", setup.precision, "float64"))
         for key, found, wanted in needs:
             if found != wanted:
-                raise Unsupported("the reference runs with %s %s, not %s" % (key, wanted, found))
+                raise Unsupported(f"the reference runs with {key} {wanted}, not {found}")
         return Joined(0, 1, "none", {"numpy": np.__version__, "blas": blas()})
 
     def build(self, graph: Graph, weights: Arrays) -> None:
@@ -60,7 +60,7 @@ class ReferenceTrainer(Trainer):
         """Compute each shard; ValueError if the batch does not divide into shards."""
         count, rest = divmod(len(batch.labels), self._shards)
         if rest or not count:
-            raise ValueError("a batch of %d does not divide into shards = %d" % (len(batch.labels), self._shards))
+            raise ValueError(f"a batch of {len(batch.labels)} does not divide into shards = {self._shards}")
         self._runs = []
         for shard in range(self._shards):
             own = slice(shard * count, (shard + 1) * count)
@@ -144,7 +144,7 @@ def blas() -> str:
     """The BLAS library NumPy was built with; its interface to tell changed with NumPy 1.26."""
     try:
         found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload,index]
-        return "%s %s" % (found.get("name"), found.get("version"))
+        return f"{found.get('name')} {found.get('version')}"
     except TypeError:
         libraries = getattr(np.__config__, "blas_opt_info", {}).get("libraries", ["unknown"])
         return ", ".join(sorted(set(libraries)))

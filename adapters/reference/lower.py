@@ -110,7 +110,7 @@ class Network:
         found = {}
         for layer in self.layers:
             for role, tensor in getattr(layer, kind).items():
-                found["%s.%s" % (layer.node.name, role)] = tensor
+                found[f"{layer.node.name}.{role}"] = tensor
         return found
 
     def _values(self, images: Array, lap: Lap = ignored) -> Tuple[Arrays, List[Kept]]:

@@ -84,7 +84,7 @@ class TensorFlowTrainer(Trainer):
         why = refusal(source)
         if why is not None:
             reader = super().make_reader(source)
-            reader.words = "Pillow or NumPy, %d threads, not tf.data: %s" % (self.setup.readers, why)
+            reader.words = f"Pillow or NumPy, {self.setup.readers} threads, not tf.data: {why}"
             return reader
         if source.records is not None:
             return record_reader(source, self.setup, self.graph.input_shape[-1])
@@ -152,7 +152,7 @@ class TensorFlowTrainer(Trainer):
     def peak_device_bytes(self) -> Optional[int]:
         if self.setup.device != "cuda":
             return None
-        return sum(tf.config.experimental.get_memory_info("GPU:%d" % n)["peak"] for n in range(self.setup.devices))
+        return sum(tf.config.experimental.get_memory_info(f"GPU:{n}")["peak"] for n in range(self.setup.devices))
 
     def yardstick(self) -> Optional[Yardstick]:
         return super().yardstick() or machine.yardstick(self.setup, self.devices)
@@ -162,7 +162,7 @@ class TensorFlowTrainer(Trainer):
         if self.style.fast and self.xla == "off":
             notes["optimiser"] = kernel_name(self.setup.optimiser)
         else:
-            notes["optimiser"] = "assignments, %s" % ("compiled by XLA" if self.xla != "off" else "spelled out")
+            notes["optimiser"] = f"assignments, {'compiled by XLA' if self.xla != 'off' else 'spelled out'}"
         if self.setup.device == "cpu" and isinstance(self._reader, TensorReader):
             notes["h2d"] = UNCOPIED
         if self.setup.device == "cuda":

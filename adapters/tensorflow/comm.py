@@ -34,8 +34,8 @@ class Member:
         place = sum(counts[: JOBS.index(job)]) + number
         meeting = Meeting(place, sum(counts), meeting_place("TensorFlow's ranks"))
         listener = listening((meeting.host, 0)) if place == 0 and job == "worker" else None
-        address = "%s:%d" % (meeting.host, free_port())
-        addresses = meeting.exchange("%s %d" % (address, listener.getsockname()[1]) if listener else address)
+        address = f"{meeting.host}:{free_port()}"
+        addresses = meeting.exchange(f"{address} {listener.getsockname()[1]}" if listener else address)
         meeting.close()
         first, _, port = addresses[0].partition(" ")
         servers = iter([first] + addresses[1:])
@@ -58,7 +58,7 @@ class WorkerGroup(Group):
     def __init__(self, setup: Setup) -> None:
         """Exchange addresses, then join TensorFlow's cluster, by the knobs `collective` and `pack_mb`."""
         self._meeting = Meeting(setup.rank, setup.world, meeting_place("TensorFlow's ranks"))
-        workers = self._meeting.exchange("%s:%d" % (self._meeting.host, free_port()))
+        workers = self._meeting.exchange(f"{self._meeting.host}:{free_port()}")
         kinds = tf.distribute.experimental.CommunicationImplementation
         by_device = "nccl" if setup.device == "cuda" else "ring"
         kind = kinds.NCCL if chosen(setup, "collective", default=by_device) == "nccl" else kinds.RING
@@ -69,7 +69,7 @@ class WorkerGroup(Group):
         )
         self.distribution: Any = tf.distribute.MultiWorkerMirroredStrategy(resolver, self.options)
         (self.device,) = self.distribution.extended.worker_devices
-        self.transport = "%s over grpc" % kind.value.lower() if kind == kinds.RING else kind.value.lower()
+        self.transport = f"{kind.value.lower()} over grpc" if kind == kinds.RING else kind.value.lower()
 
         def replica() -> Any:
             with tf.device(self.device):
@@ -107,7 +107,7 @@ class TensorFlowCommunicator(Communicator):
             raise Unsupported("TensorFlow's broadcast takes no bfloat16; its all-reduce and all-gather do")
         if operation == "broadcast":
             return Collective(count, kind, self._broadcast(count, kind, self._instances))
-        raise Unsupported("TensorFlow has no %s between CPUs; it has all-reduce, all-gather and broadcast" % operation)
+        raise Unsupported(f"TensorFlow has no {operation} between CPUs; it has all-reduce, all-gather and broadcast")
 
     def _sum(self, own: Any) -> Any:
         context = tf.distribute.get_replica_context()

@@ -46,7 +46,7 @@ def refusal(source: Any) -> Optional[str]:
 
 def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader":
     """Return the reader of a view's files or arrays that `refusal` accepts."""
-    source, pool = view.source, "; a pool of %d threads" % max(1, setup.readers)
+    source, pool = view.source, f"; a pool of {max(1, setup.readers)} threads"
     if source.arrays is not None:
         images, labels = tf.constant(channels_last(source.arrays[0])), tf.constant(source.arrays[1], tf.int64)
         count = len(source.arrays[1])
@@ -56,7 +56,7 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
             return tf.gather(images, indices), tf.gather(labels, indices)
 
         pipeline = mapped(take, positions(view, setup), setup.readers or None)
-        words = "tf.data: gathered from memory" + pool
+        words = f"tf.data: gathered from memory{pool}"
         return TensorReader(pipeline, setup, words, lambda _, error: OSError(str(error)), begin)
 
     files, photographs = source.files, source.photographs
@@ -80,13 +80,11 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
             except OSError as found:
                 return found
             except tf.errors.OpError as found:
-                return OSError(
-                    "cannot read the image %s: %s; replace it, or move it out of the set" % (path, found.message)
-                )
-        return OSError("cannot read a batch of %s: %s" % (view.name, error))
+                return OSError(f"cannot read the image {path}: {found.message}; replace it, or move it out of the set")
+        return OSError(f"cannot read a batch of {view.name}: {error}")
 
     pipeline = mapped(read, positions(view, setup).unbatch(), under_way(setup))
-    words = "tf.data: decode_and_crop_jpeg, ScaleAndTranslate" + pool
+    words = f"tf.data: decode_and_crop_jpeg, ScaleAndTranslate{pool}"
     return TensorReader(pipeline.batch(setup.batch, drop_remainder=True), setup, words, culprit, begin)
 
 
@@ -206,7 +204,7 @@ def write(samples: Iterator[Record], folder: str) -> None:
 def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
     """Read a packed set; ValueError when there are fewer samples than ranks."""
     if len(view) < setup.world:
-        raise ValueError("%s has fewer samples than there are ranks (%d)" % (view.name, setup.world))
+        raise ValueError(f"{view.name} has fewer samples than there are ranks ({setup.world})")
     parts = view.records.parts
     pixels = Pixels(view.records.how, crop, view.random, setup.seed)
 
@@ -216,10 +214,9 @@ def record_reader(view: View, setup: Setup, crop: int) -> TensorReader:
         return pixels(found["image/encoded"], position), found["image/class/label"]
 
     pipeline = mapped(read, shuffled(parts, setup).repeat().enumerate(), under_way(setup))
-    words = "tf.data on TFRecord: %d parts in turns, a buffer of %d mixes; a pool of %d threads" % (
-        min(INTERLEAVED, len(parts)),
-        MIXED,
-        max(1, setup.readers),
+    words = (
+        f"tf.data on TFRecord: {min(INTERLEAVED, len(parts))} parts in turns, a buffer of {MIXED} mixes; a pool "
+        f"of {max(1, setup.readers)} threads"
     )
     batches = pipeline.batch(setup.batch, drop_remainder=True)
     return TensorReader(batches, setup, words, lambda _, error: broken_record(parts, pixels, error))
@@ -267,7 +264,7 @@ def broken_record(parts: List[str], pixels: Pixels, error: Exception) -> OSError
                     decoded(found["image/encoded"].numpy())  # Pillow's errors are a sentence
                     pixels(found["image/encoded"], tf.constant(0, tf.int64))
         except Exception as found:  # also Pillow's, of all kinds
-            where = "the image %s of %s" % (name, path) if name else "the records %s" % path
+            where = f"the image {name} of {path}" if name else f"the records {path}"
             reason = found.message if isinstance(found, tf.errors.OpError) else found
-            return OSError("cannot read %s: %s; remove the packed set and pack it again" % (where, reason))
-    return OSError("cannot read records: %s" % error)
+            return OSError(f"cannot read {where}: {reason}; remove the packed set and pack it again")
+    return OSError(f"cannot read records: {error}")

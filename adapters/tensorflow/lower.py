@@ -51,7 +51,7 @@ def described(style: Style) -> Dict[str, str]:
         "lrn": "tf.nn" if native_lrn else "composed" + (", compiled by XLA" if style.fast else ""),
         "groups": "grouped convolution" if style.grouped else "split and joined",
         "padding": "SAME where it is the same, else tf.pad and VALID",
-        "flatten": "rows of dense weights follow %s" % style.layout,
+        "flatten": f"rows of dense weights follow {style.layout}",
     }
 
 

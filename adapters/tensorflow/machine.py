@@ -24,8 +24,8 @@ def prepare(setup: Setup, at_once: int = 0) -> List[str]:
 
 def threads(pool: str, count: int) -> None:
     """Set the size of one of TensorFlow's two pools; RuntimeError if it runs already with another size."""
-    if getattr(tf.config.threading, "get_%s_parallelism_threads" % pool)() != count:
-        getattr(tf.config.threading, "set_%s_parallelism_threads" % pool)(count)
+    if getattr(tf.config.threading, f"get_{pool}_parallelism_threads")() != count:
+        getattr(tf.config.threading, f"set_{pool}_parallelism_threads")(count)
 
 
 def cpus(count: int) -> List[str]:
@@ -35,7 +35,7 @@ def cpus(count: int) -> List[str]:
         cut = tf.config.get_logical_device_configuration(cpu) or []
         if len(cut) < count:
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    return ["CPU:%d" % index for index in range(count)]
+    return [f"CPU:{index}" for index in range(count)]
 
 
 def cuda(setup: Setup) -> List[str]:
@@ -45,7 +45,7 @@ def cuda(setup: Setup) -> List[str]:
             built, remedy = "with CUDA", "see whether nvidia-smi lists a device and its driver"
         else:
             built, remedy = "without CUDA", "take an environment with its build for GPUs (docs/install.md)"
-        raise no_cuda("TensorFlow %s is built %s" % (tf.__version__, built), remedy)
+        raise no_cuda(f"TensorFlow {tf.__version__} is built {built}", remedy)
     own = [found[number] for number in own_devices(setup, len(found))]
     tf.config.set_visible_devices(own, "GPU")
     for each in own:
@@ -54,7 +54,7 @@ def cuda(setup: Setup) -> List[str]:
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if setup.knobs.get("deterministic") == "on":
         tf.config.experimental.enable_op_determinism()
-    return ["GPU:%d" % index for index in range(setup.devices)]
+    return [f"GPU:{index}" for index in range(setup.devices)]
 
 
 def grouped_gradients(device: str, layout: str, precision: str) -> bool:
@@ -83,7 +83,7 @@ def yardstick(setup: Setup, devices: List[str]) -> Yardstick:
     def product(value: Any) -> Any:
         return tf.linalg.matmul(value, value)
 
-    return on_devices("TensorFlow " + tf.__version__, setup.precision, devices, put, product, tf.bitwise.invert)
+    return on_devices(f"TensorFlow {tf.__version__}", setup.precision, devices, put, product, tf.bitwise.invert)
 
 
 def versions(device: str) -> Dict[str, str]:

@@ -123,7 +123,7 @@ def become(tokens: list) -> None:
     try:
         os.execvp(tokens[0], tokens)
     except OSError as error:
-        os.write(2, (f"cannot start {tokens[0]}: {error.strerror}\n").encode())
+        os.write(2, f"cannot start {tokens[0]}: {error.strerror}\n".encode())
         os._exit(CANNOT_START)
 
 

@@ -69,7 +69,7 @@ class SoftmaxLoss:
 
     def __init__(self, layer: str, weight: float, world: int) -> None:
         self.layer = layer
-        self.name = layer + "_loss"
+        self.name = f"{layer}_loss"
         self._weight = weight
         self._world = world
         self.logits: Any = None

@@ -79,7 +79,7 @@ class Pmap(JaxTrainer):
 
     def notes(self) -> Notes:
         found = super().notes()
-        return dict(found, step=found["step"] + ", shard_map over a mesh")
+        return dict(found, step=f"{found['step']}, shard_map over a mesh")
 
     def exchanged(self, results: Any) -> Any:
         """Wait for a program on several CPU devices, before the next one with an exchange starts.

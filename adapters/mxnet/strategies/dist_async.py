@@ -77,8 +77,8 @@ class DistAsync(WorkerTrainer):
         copied = [array for devices in self._local() for array in devices]
         megabytes = sum(array.size * np.dtype(array.dtype).itemsize for array in copied) / 1e6
         rule = name_of(self.setup.optimiser)
-        notes = dict(super().notes(), optimiser="%s on the servers; gradients are divided by the global batch" % rule)
-        notes["exchange"] = "staged and comm_only first copy the gradients, %.1f MB; native does not" % megabytes
+        notes = dict(super().notes(), optimiser=f"{rule} on the servers; gradients are divided by the global batch")
+        notes["exchange"] = f"staged and comm_only first copy the gradients, {megabytes:.1f} MB; native does not"
         return notes if self._update_count is None else dict(notes, **self._update_count.notes())
 
 

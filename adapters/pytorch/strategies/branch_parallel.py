@@ -74,7 +74,7 @@ class BranchParallel(SharedTrainer):
 
     def notes(self) -> Notes:
         owners = "; ".join(", ".join(map(str, block.owners)) for block in self._cut)
-        return dict(super().notes(), branch_parallel="ranks of every block's branches: %s" % owners)
+        return dict(super().notes(), branch_parallel=f"ranks of every block's branches: {owners}")
 
     # --- what ReplicaTrainer.build asks for -----------------------------------------
 

@@ -168,7 +168,7 @@ class LocalSGD(ReplicaTrainer):
 
     def notes(self) -> Notes:
         period = self.period  # the averager asks step % period, and counts from 0
-        words = "models averaged after the steps 1, %d, %d, ..." % (period + 1, 2 * period + 1)
+        words = f"models averaged after the steps 1, {period + 1}, {2 * period + 1}, ..."
         return dict(super().notes(), local_sgd=words)
 
     def _optimise(self) -> None:

@@ -70,8 +70,8 @@ class ParameterServer(ReplicaTrainer):
         return self._dropped
 
     def notes(self) -> Notes:
-        served = "every rank" if self._servers == self.setup.world else "each of %d ranks" % self._servers
-        notes = dict(super().notes(), servers="a share of the parameters on %s, over torch.distributed.rpc" % served)
+        served = "every rank" if self._servers == self.setup.world else f"each of {self._servers} ranks"
+        notes = dict(super().notes(), servers=f"a share of the parameters on {served}, over torch.distributed.rpc")
         if not self._synchronous:
             notes["servers"] += "; gradients are divided by the global batch"
         elif self._freely:

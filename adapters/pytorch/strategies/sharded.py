@@ -31,7 +31,7 @@ class FSDP(ReplicaTrainer):
         raise Unsupported("under 'fsdp' a layer's weights have to be gathered first, with a group of others")
 
     def notes(self) -> Notes:
-        return dict(super().notes(), fsdp="fully_shard, %d groups of layers" % self._groups)
+        return dict(super().notes(), fsdp=f"fully_shard, {self._groups} groups of layers")
 
     def _wrap(self) -> None:
         mesh = init_device_mesh(self._device.type, (self.setup.world,))
@@ -67,7 +67,7 @@ class TensorParallel(SharedTrainer):
         self._fused = False  # torch 2.13's fused optimisers take no DTensor together with other tensors
 
     def notes(self) -> Notes:
-        return dict(super().notes(), tensor_parallel="parallelize_module, %d dense layers by columns" % self._cut)
+        return dict(super().notes(), tensor_parallel=f"parallelize_module, {self._cut} dense layers by columns")
 
     def _wrap(self) -> None:
         layers = self._net.layers
@@ -77,7 +77,7 @@ class TensorParallel(SharedTrainer):
         # A share of the outputs is gathered, and a whole gradient of the input summed up.
         numbers: Any = sum(layer.out_features / world + layer.in_features for layer in dense.values())
         self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
-        plan = {"layers." + name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
+        plan = {f"layers.{name}": ColwiseParallel(output_layouts=Replicate()) for name in dense}
         parallelize_module(self._net, init_device_mesh(self._device.type, (world,)), plan)
         for name in dense:
             # The next layer may write into what it is given, and what was gathered is a read-only view.

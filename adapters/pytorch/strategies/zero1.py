@@ -31,7 +31,7 @@ class Zero1(DDP):
 
     def notes(self) -> Notes:
         found = super().notes()
-        found["optimiser"] = "ZeroRedundancyOptimizer over " + found["optimiser"]
+        found["optimiser"] = f"ZeroRedundancyOptimizer over {found['optimiser']}"
         return found
 
     def _make_optimiser(self, parameters: List[Tensor]) -> Any:

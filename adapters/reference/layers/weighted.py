@@ -131,8 +131,8 @@ class BatchNorm(Layer):
         count = normal.size // normal.shape[1]
         if count < 2:
             raise ValueError(
-                "batch normalisation %r has one value per channel, whose variance means nothing; "
-                "use a larger batch" % self.node.name
+                f"batch normalisation {self.node.name!r} has one value per channel, whose variance means nothing; "
+                "use a larger batch"
             )
         momentum = self.attrs["momentum"]
         for role, value in (("running_mean", mean), ("running_var", variance * count / (count - 1))):

@@ -186,7 +186,7 @@ class Coordinator(TensorFlowTrainer):
     def notes(self) -> Notes:
         self.synchronize()
         notes = dict(super().notes(), servers=self._servers, exchange=EXCHANGE, split=SPLIT, h2d=H2D)
-        notes["weights"] = "on the servers %s" % ("by size" if self.setup.tuned else "in turn")
+        notes["weights"] = f"on the servers {'by size' if self.setup.tuned else 'in turn'}"
         notes["optimiser"] = described(self.setup.optimiser)
         if self.graph.buffers and self.setup.devices > 1:
             notes["running_statistics"] = STATISTICS

@@ -188,7 +188,7 @@ class KerasFit(Mirrored):
 
     def notes(self) -> Notes:
         return dict(
-            super().notes(), loop="Keras's model.fit", optimiser="Keras's " + type(self.setup.optimiser).__name__
+            super().notes(), loop="Keras's model.fit", optimiser=f"Keras's {type(self.setup.optimiser).__name__}"
         )
 
     # --- inside -------------------------------------------------------------

@@ -106,9 +106,7 @@ class ModelParallel(TensorFlowTrainer):
         """Place the microbatches' images on the first device, their labels on the last."""
         share, rest = divmod(len(batch.labels), self._microbatches)
         if rest:
-            raise Unsupported(
-                "a batch of %d does not divide into %d microbatches" % (len(batch.labels), self._microbatches)
-            )
+            raise Unsupported(f"a batch of {len(batch.labels)} does not divide into {self._microbatches} microbatches")
         images, labels = [], []
         for number in range(self._microbatches):
             place = slice(number * share, (number + 1) * share)

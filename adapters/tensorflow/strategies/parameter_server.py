@@ -128,12 +128,12 @@ class ParameterStore:
     ) -> None:
         """`member`: (this worker's number, workers); `weights` give shapes and types, and are not written yet."""
         worker, self._workers = member
-        self._device = "/job:worker/task:%d/device:CPU:0" % worker
+        self._device = f"/job:worker/task:{worker}/device:CPU:0"
         self._server_of = server_of_each([each.nbytes for each in weights], servers)
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._make(weights, servers, optimiser)
-        filters = ["/job:ps", "/job:worker/task:%d" % worker]  # without it the session would wait for the other workers
+        filters = ["/job:ps", f"/job:worker/task:{worker}"]  # without it the session would wait for the other workers
         config = tf.compat.v1.ConfigProto(device_filters=filters)
         self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
 
@@ -157,7 +157,7 @@ class ParameterStore:
 
     def _make(self, weights: Sequence[np.ndarray], servers: int, optimiser: Optimiser) -> None:
         def variable(home: int, name: str, like: np.ndarray) -> Any:
-            with tf.device("/job:ps/task:%d/device:CPU:0" % home):
+            with tf.device(f"/job:ps/task:{home}/device:CPU:0"):
                 value = tf.zeros(like.shape, like.dtype)
                 # A server keeps variables by name: those of an earlier build with another network had other shapes.
                 name = "_".join([name, *map(str, like.shape)])
@@ -166,14 +166,14 @@ class ParameterStore:
         with tf.device(self._device):
             self._fed = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in weights]
         places = list(enumerate(zip(self._server_of, weights)))
-        shared = [variable(home, "weight%d" % place, each) for place, (home, each) in places]
+        shared = [variable(home, f"weight{place}", each) for place, (home, each) in places]
         moments = [
-            [variable(home, "moment%d_%d" % (kind, place), each) for place, (home, each) in places]
+            [variable(home, f"moment{kind}_{place}", each) for place, (home, each) in places]
             for kind in range(states(optimiser))
         ]
         count = np.zeros((), np.int64)
         total = variable(0, "updates", count)
-        counts = [variable(home, "count%d" % home, count) for home in range(servers)]
+        counts = [variable(home, f"count{home}", count) for home in range(servers)]
         zeros = [each for kind in moments for each in kind] + counts + [total]
         self._first = [own.assign(fed) for own, fed in zip(shared, self._fed)]
         self._first += [each.assign(tf.zeros_like(each)) for each in zeros]
@@ -182,7 +182,7 @@ class ParameterStore:
             own = [place for place, at in enumerate(self._server_of) if at == home]
             state = [[kind[place] for place in own] for kind in moments]
             rule = updating(optimiser, True, [shared[place] for place in own], state, counts[home], locking=True)
-            with tf.device("/job:ps/task:%d/device:CPU:0" % home):
+            with tf.device(f"/job:ps/task:{home}/device:CPU:0"):
                 gradients = [self._fed[place] / self._workers for place in own]
                 updated[home] = compiled(with_end(rule))(gradients)
         with tf.control_dependencies(list(updated.values())):
@@ -211,4 +211,4 @@ def server_of_each(sizes: Sequence[int], servers: int) -> List[int]:
 
 def described(optimiser: Optimiser) -> str:
     """Describe the update on servers, for notes."""
-    return "%s on the servers, with locks; gradients are divided by the global batch" % kernel_name(optimiser)
+    return f"{kernel_name(optimiser)} on the servers, with locks; gradients are divided by the global batch"
