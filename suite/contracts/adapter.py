@@ -5,6 +5,7 @@ plan is checked against the declaration, every case of it, before anything start
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -283,3 +284,6 @@ class Adapter(ABC):
         them. It is ended when the ranks are done; if it fails before, the case ends.
         """
         return ()
+
+
+Adapters = Mapping[str, Adapter]  # by name

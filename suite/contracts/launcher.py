@@ -131,7 +131,10 @@ class Launcher(ABC):
         """
 
 
-def starters(strategy: Strategy, launchers: Mapping[str, Launcher]) -> tuple[str, ...]:
+Launchers = Mapping[str, Launcher]  # by name
+
+
+def starters(strategy: Strategy, launchers: Launchers) -> tuple[str, ...]:
     """Return the names of the launchers that can start a strategy's ranks, the first one for a plan's "auto"."""
     if strategy.launchers:
         return strategy.launchers
@@ -139,6 +142,6 @@ def starters(strategy: Strategy, launchers: Mapping[str, Launcher]) -> tuple[str
     return tuple(each.name for each in sorted(fitting, key=lambda each: (each.order, each.name)))
 
 
-def usual(strategy: Strategy, launchers: Mapping[str, Launcher]) -> str:
+def usual(strategy: Strategy, launchers: Launchers) -> str:
     """Return the first of a strategy's `starters`; "auto" if there is none."""
     return next(iter(starters(strategy, launchers)), Placement.launcher)

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from suite.contracts import knobs
-from suite.contracts.adapter import KINDS, Adapter, Capabilities, Format, Strategy
+from suite.contracts.adapter import KINDS, Adapter, Adapters, Capabilities, Format, Strategy
 from suite.contracts.case import AUTO, Case
-from suite.contracts.launcher import Launcher, starters
+from suite.contracts.launcher import Launchers, starters
 from suite.data.sets import kind_of
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
@@ -42,8 +42,8 @@ class Names:
     """Checks the names of blocks against what is registered."""
 
     problems: Problems
-    adapters: Mapping[str, Adapter]
-    launchers: Mapping[str, Launcher]
+    adapters: Adapters
+    launchers: Launchers
     workloads: Mapping[str, Workload]
 
     def __post_init__(self) -> None:
@@ -116,9 +116,7 @@ def hosts_of(choice: Choice, given: Sequence[str]) -> tuple[str, ...]:
     return () if choice["nodes"] == 1 and here(first[0]) else first
 
 
-def check_placement(
-    choice: Choice, name: str, launchers: Mapping[str, Launcher], taken: Sequence[str], problems: Problems
-) -> None:
+def check_placement(choice: Choice, name: str, launchers: Launchers, taken: Sequence[str], problems: Problems) -> None:
     """Add the problems that make this placement impossible for every adapter; `taken` are its hosts.
 
     `name` is the launcher's; it may be unknown.
@@ -156,9 +154,7 @@ def check_placement(
 # --- the limits of an adapter ---------------------------------------------------
 
 
-def refusal(
-    adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, launchers: Mapping[str, Launcher]
-) -> str | None:
+def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, launchers: Launchers) -> str | None:
     """Return why the adapter cannot do the case; None if it can, as far as is known without running it."""
     strategy = offered.strategy(case.strategy)
     if strategy is None:
@@ -173,7 +169,7 @@ def refusal(
     )
 
 
-def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Mapping[str, Launcher]) -> str | None:
+def _by_strategy(adapter: Adapter, strategy: Strategy, case: Case, launchers: Launchers) -> str | None:
     ranks = case.placement.ranks
     if ranks > 1 and not strategy.distributed:
         instead = f"; it drives several devices from one: devices = {ranks}" if strategy.several_devices else ""
@@ -247,7 +243,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
     return refused
 
 
-def _by_launcher(adapter: Adapter, case: Case, launchers: Mapping[str, Launcher]) -> str | None:
+def _by_launcher(adapter: Adapter, case: Case, launchers: Launchers) -> str | None:
     launcher = launchers.get(case.placement.launcher)
     if launcher is None or launcher.mpi or not ask(adapter, "mpi", case):
         return None

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.adapter import Adapter, Adapters, Strategy
 from suite.contracts.case import FLOAT32
 from suite.plan.model import LONGEST_TITLE, SECTIONS, Block
 from suite.plan.overrides import from_here, value_of
@@ -29,7 +29,7 @@ SAMPLING = ("processes", "steps", "seconds")
 def plan_of(
     asked: Mapping[str, str],
     knobs: Mapping[str, Any],
-    adapters: Mapping[str, Adapter],
+    adapters: Adapters,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Return the plan that options describe: `asked` has their text by key, of a [[cases]] block or of SAMPLING.
@@ -43,7 +43,7 @@ def plan_of(
     return parse(_text(values, knobs, adapters), Path.cwd() / "options", overrides, _option)
 
 
-def _text(values: Values, knobs: Mapping[str, Any], adapters: Mapping[str, Adapter]) -> str:
+def _text(values: Values, knobs: Mapping[str, Any], adapters: Adapters) -> str:
     named = [*values.get("adapter", []), *(Path(str(each)).stem for each in values.get("workload", []))]
     name = re.sub(r"[^A-Za-z0-9._-]+", "", "-".join(map(str, named)))[:60].strip("-._") or "options"
     called = [", ".join(map(str, values.get(key, []))) for key in ("adapter", "workload")]
@@ -70,7 +70,7 @@ def _text(values: Values, knobs: Mapping[str, Any], adapters: Mapping[str, Adapt
     return "\n".join(lines) + "\n"
 
 
-def _taking(knob: str, blocks: Sequence[Values], adapters: Mapping[str, Adapter]) -> set[int]:
+def _taking(knob: str, blocks: Sequence[Values], adapters: Adapters) -> set[int]:
     """Return the blocks that a knob changes; all blocks if it changes none: resolving refuses it."""
     takers = set()
     for index, block in enumerate(blocks):
@@ -81,7 +81,7 @@ def _taking(knob: str, blocks: Sequence[Values], adapters: Mapping[str, Adapter]
     return takers or set(range(len(blocks)))
 
 
-def _blocks(values: Values, adapters: Mapping[str, Adapter]) -> Iterator[dict[str, list[Any]]]:
+def _blocks(values: Values, adapters: Adapters) -> Iterator[dict[str, list[Any]]]:
     """Yield blocks that sweep the placements; adapters of one strategy and precision share a block."""
     for placed, several in _placements(values):
         groups: dict[tuple[str, str], list[Any]] = {} if values.get("adapter") else {("", ""): []}

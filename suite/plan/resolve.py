@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from suite.contracts import knobs
-from suite.contracts.adapter import Adapter, Strategy
+from suite.contracts.adapter import Adapters, Strategy
 from suite.contracts.case import AUTO, Case, Placement, check_counts, optimiser_settings
-from suite.contracts.launcher import Launcher, starters
+from suite.contracts.launcher import Launchers, starters
 from suite.data.compatibility import Fit, fit
 from suite.data.sets import missing_records
 from suite.errors import RequestError
@@ -39,8 +39,8 @@ class Resolved(NamedTuple):
 
 def resolve(
     plan: Plan,
-    adapters: Mapping[str, Adapter],
-    launchers: Mapping[str, Launcher],
+    adapters: Adapters,
+    launchers: Launchers,
     workloads: Mapping[str, Workload],
     hosts: Sequence[str] = (),
     launcher: str = AUTO,
@@ -66,8 +66,8 @@ def resolve(
 @dataclass
 class _Maker:
     plan: Plan
-    adapters: Mapping[str, Adapter]
-    launchers: Mapping[str, Launcher]
+    adapters: Adapters
+    launchers: Launchers
     workloads: Mapping[str, Workload]
     hosts: Sequence[str]
     asked: str  # the launcher

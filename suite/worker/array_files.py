@@ -13,7 +13,7 @@ from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from workloads.graph import size
+from workloads.graph import Shape, size
 
 UNSIGNED_BYTES = 8  # the format's code; MNIST has no other
 PARTS = {
@@ -37,7 +37,7 @@ def _idx_file(folder: str, name: str) -> Optional[str]:
     return None
 
 
-def idx_shape(path: str) -> Tuple[int, ...]:
+def idx_shape(path: str) -> Shape:
     """Return the dimensions that the header states; ValueError for a file of another kind."""
     with _idx_opened(path) as stream:
         return _idx_header(path, stream)
@@ -73,7 +73,7 @@ def _gzipped(path: str) -> bool:
     return path.endswith(".gz")
 
 
-def _idx_header(path: str, stream: Any) -> Tuple[int, ...]:
+def _idx_header(path: str, stream: Any) -> Shape:
     """Read the dimensions from the header of an open file; ValueError for a file of another kind."""
     start = stream.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] != UNSIGNED_BYTES or not 1 <= start[3] <= 4:
@@ -117,14 +117,14 @@ def loaded(path: str) -> Tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def described(path: str) -> Tuple[Tuple[int, ...], np.ndarray]:
+def described(path: str) -> Tuple[Shape, np.ndarray]:
     """Return (shape of the images, labels), as a plan needs them, without reading the images; errors as of `loaded`."""
     shape, labels = _read(path, _shape)
     refuse(path, shape, labels)
     return shape, labels
 
 
-def refuse(path: str, shape: Tuple[int, ...], labels: np.ndarray) -> None:
+def refuse(path: str, shape: Shape, labels: np.ndarray) -> None:
     """Raise ValueError for images and labels that do not belong together, or that no classifier can learn."""
     if labels.dtype.kind not in LABELS:
         raise ValueError(f"{path} has labels of type {labels.dtype}; write them as whole numbers from 0")
@@ -176,7 +176,7 @@ def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.nda
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Tuple[int, ...]:
+def _shape(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> Shape:
     """Return an array's shape from its header; ValueError if the file cannot hold it, or its values are no numbers."""
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as stream:

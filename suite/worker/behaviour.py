@@ -13,14 +13,14 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 import numpy as np
 
-from suite.worker.contract import Batch, Unsupported
+from suite.worker.contract import Batch, Call, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.job import Behave
 from suite.worker.messages import Phase
 from suite.worker.network import changed_since, sent_bytes, shared_pages, since
 from suite.worker.noise import SYSTEM, TICK, USER
 from suite.worker.ranks import Outbox
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Trainer
 from workloads.build import Builder
 from workloads.graph import Graph
 from workloads.weights import for_proof
@@ -30,7 +30,7 @@ TRY_S = 0.5  # of processor time: the system counts it in hundredths of a second
 LIMIT_S = 10.0  # in which several threads may show that they are
 
 
-def busy_threads(work: Callable[[], None], enough: float, limit_s: float) -> Optional[float]:
+def busy_threads(work: Call, enough: float, limit_s: float) -> Optional[float]:
     """Return all threads' processor time over the busiest one's: 1 for one thread, 2 for two that are equally busy.
 
     `work` is repeated for tries within `limit_s`, of which the largest counts; one that is `enough` is the last. A busy
@@ -98,7 +98,7 @@ def graph() -> Graph:
     return found
 
 
-def weights() -> Dict[str, np.ndarray]:
+def weights() -> Arrays:
     """Return the weights of `graph`: outputs of 1 before the dropout, the identity after it."""
     zeros = np.zeros(FEATURES, np.float32)
     # Zeros where movements are looked for: added to a 1, float32 would round them away.
@@ -216,7 +216,7 @@ class Look:
             "step": (lambda: trainer.step(batch), "parameters", trainer.parameters),
         }  # type: Dict[str, Any]
 
-        def seconds(call: Callable[[], Any]) -> float:
+        def seconds(call: Call) -> float:
             trainer.maximum(0.0)  # ranks that wait for others may spin
             begin = clock()
             call()
@@ -276,7 +276,7 @@ class Look:
         if shared > QUIET:
             yield f"step_alone: {shared} bytes shared with other processes changed in two steps"
 
-    def _moved(self, step: Callable[[Any], None]) -> Dict[str, np.ndarray]:
+    def _moved(self, step: Callable[[Any], None]) -> Arrays:
         """Return the change of each parameter in one step, divided by the learning rate."""
         before = {name: found.copy() for name, found in self._trainer.parameters().items()}
         step(self._batch)

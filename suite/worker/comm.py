@@ -4,13 +4,13 @@ Every timed call also runs, unchanged, on known numbers before its samples and a
 """
 
 import contextlib
-from typing import Callable, Iterator, List, Optional
+from typing import Iterator, List, Optional
 
 import numpy as np
 
 from suite.worker.case_parts import ITEMSIZES
 from suite.worker.communicator import Communicator, Exchange
-from suite.worker.contract import Unsupported
+from suite.worker.contract import Call, Unsupported
 from suite.worker.job import Communicate
 from suite.worker.messages import ExchangeTimes, SkippedSizes
 from suite.worker.overlap import overlapped
@@ -119,7 +119,7 @@ class Measured:
         self,
         kind: str,
         name: str,
-        run: Callable[[], None],
+        run: Call,
         exchanges: List[Exchange],
         counts: List[int],
         scheduled: bool = True,
@@ -134,7 +134,7 @@ class Measured:
         self._outbox.send(ExchangeTimes(kind, self._operation, size, len(counts), seconds, late, error))
 
     @contextlib.contextmanager
-    def _verified(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> Iterator[None]:
+    def _verified(self, run: Call, exchanges: List[Exchange], counts: List[int]) -> Iterator[None]:
         """Verify `run` before and after what is timed within, on zeros: sums in place stay zero."""
         self._verify(run, exchanges, counts)
         world = self._communicator.setup.world
@@ -143,7 +143,7 @@ class Measured:
         yield
         self._verify(run, exchanges, counts)
 
-    def _verify(self, run: Callable[[], None], exchanges: List[Exchange], counts: List[int]) -> None:
+    def _verify(self, run: Call, exchanges: List[Exchange], counts: List[int]) -> None:
         """Call `run` once on known numbers, other ones for every exchange and every call, and check each result."""
         rank, world = self._communicator.rank, self._communicator.setup.world
         known = [

@@ -3,7 +3,9 @@
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Union
+
+Call = Callable[[], Any]  # a piece of work
 
 
 class Batch(NamedTuple):

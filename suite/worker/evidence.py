@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from suite.worker.contract import Adam, Optimiser
+from suite.worker.contract import Adam, Call, Optimiser
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Trainer
 from suite.worker.training import untold
 from suite.worker.typed_json import load as load_json
 from suite.worker.typed_json import store
@@ -54,7 +54,7 @@ def batches(trainer: Trainer, graph: Graph, samples: int) -> Iterator[Any]:
 
 
 def staged_iterations(
-    trainer: Trainer, graph: Graph, samples: int, first: Callable[[str, Callable[[], Any]], None]
+    trainer: Trainer, graph: Graph, samples: int, first: Callable[[str, Call], None]
 ) -> List[Optional[float]]:
     """Run UPDATES staged iterations; return their losses.
 
@@ -83,7 +83,7 @@ def write_oracle(trainer: Trainer, graph: Graph, samples: int, folder: str) -> N
     initial = weights.for_proof(graph)
     trainer.build(graph, initial)
 
-    def first(kind: str, result: Callable[[], Any]) -> None:
+    def first(kind: str, result: Call) -> None:
         if kind == "logits":
             save(folder, kind, result())
         else:
@@ -114,7 +114,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     errors: Dict[str, Dict[str, float]] = {}
     rule = setup.optimiser._replace(lr=setup.optimiser.lr * RATES[0]) if setup.changing_rate else setup.optimiser
 
-    def first(kind: str, result: Callable[[], Any]) -> None:
+    def first(kind: str, result: Call) -> None:
         if kind == "logits":
             errors[kind] = {kind: oracle.logits_error(result())}
         elif kind == "gradient" or oracle.names(kind):  # the same on all ranks, so all ask or none
@@ -168,9 +168,7 @@ def meta_of(folder: str, *wanted: object) -> Meta:
 class Oracle:
     """The stored float64 results, and distances from them."""
 
-    def __init__(
-        self, folder: str, replica: int, samples: int, initial: Dict[str, np.ndarray], rounding: float = 0.0
-    ) -> None:
+    def __init__(self, folder: str, replica: int, samples: int, initial: Arrays, rounding: float = 0.0) -> None:
         """Use the results in `folder`; `initial` are the weights both sides started from.
 
         `rounding` is the error, relative to a parameter's size, that storing the parameter after every update may
@@ -205,14 +203,14 @@ class Oracle:
         files = sorted(os.listdir(self._folder))
         return [file[len(kind) + 1 : -len(".npy")] for file in files if file.startswith(f"{kind}.")]
 
-    def errors(self, kind: str, called: str, tensors: Dict[str, np.ndarray]) -> Dict[str, float]:
+    def errors(self, kind: str, called: str, tensors: Arrays) -> Dict[str, float]:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
         theirs = {name: load(self._folder, f"{kind}.{name}") for name in self.names(kind)}
         return {
             name: self.compared(f"{called} of {name}", tensors.get(name), right)[0] for name, right in theirs.items()
         }
 
-    def parameter_errors(self, iterations: str, tensors: Dict[str, np.ndarray]) -> Dict[str, Dict[str, float]]:
+    def parameter_errors(self, iterations: str, tensors: Arrays) -> Dict[str, Dict[str, float]]:
         """Return the distances of the parameters and of their movements, after "staged" or "native" iterations.
 
         Every network has its own running statistics, and the oracle stores the first one's.
@@ -231,7 +229,7 @@ class Oracle:
             parameters.update(self.errors("running", f"{iterations} parameter", tensors))
         return {f"{iterations} parameter": parameters, f"{iterations} movement": moved}
 
-    def first_movement_errors(self, tensors: Dict[str, np.ndarray], rule: Optimiser) -> Dict[str, float]:
+    def first_movement_errors(self, tensors: Arrays, rule: Optimiser) -> Dict[str, float]:
         """Return the distances of the parameters' movements after one update from what the gradients move them by.
 
         All parameters are off after an update by a wrong gradient and another; after one, those of the gradient are.
@@ -305,7 +303,7 @@ def pieces(*tensors: np.ndarray) -> Iterator[List[np.ndarray]]:
         yield [tensor[begin : begin + PIECE].astype(np.float64) for tensor in flat]
 
 
-def save_all(folder: str, kind: str, tensors: Dict[str, np.ndarray]) -> None:
+def save_all(folder: str, kind: str, tensors: Arrays) -> None:
     for name, tensor in tensors.items():
         save(folder, f"{kind}.{name}", tensor)
 

@@ -9,9 +9,9 @@ values cross it in the framework's plain layout, and each call pays its dispatch
 import time
 from abc import ABC, abstractmethod
 from statistics import median_high
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from suite.worker.contract import LayerTimes
+from suite.worker.contract import Call, LayerTimes
 from workloads.graph import Graph, Layer
 
 ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 3.0  # no further round begins after LIMIT_S, but LEAST_ROUNDS are made
@@ -108,7 +108,7 @@ def middle(seconds: Sequence[float]) -> float:
     return median_high(seconds) if seconds else 0.0
 
 
-def repeated(clock: LayerClock, once: Callable[[], None]) -> List[LayerTimes]:
+def repeated(clock: LayerClock, once: Call) -> List[LayerTimes]:
     """Return the rows of some rounds of a forward and a backward, after one that does not count: it may compile."""
     once()
     clock.forget()

@@ -5,13 +5,13 @@ is called. A dense layer ends each cut, after a flatten layer if its input has s
 are a file of arrays for each cut, `N.npz`.
 """
 
-from typing import Dict, List
+from typing import List
 
 import numpy as np
 
 from suite.worker.evidence import SEED, distance
 from suite.worker.feed import share, synthetic
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Trainer
 from workloads.graph import Graph
 from workloads.weights import for_proof
 
@@ -41,7 +41,7 @@ def cut(graph: Graph, layers: int) -> Graph:
     return found
 
 
-def results(trainer: Trainer, graph: Graph, samples: int) -> Dict[str, np.ndarray]:
+def results(trainer: Trainer, graph: Graph, samples: int) -> Arrays:
     """Return the results of one staged iteration, those of the forward pass first."""
     trainer.build(graph, for_proof(graph))
     whole = synthetic(graph, samples * trainer.setup.replicas, SEED)

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from suite.worker.case_parts import Sampling
+from suite.worker.contract import Call
 from suite.worker.gpus import driven
 from suite.worker.messages import HostUse
 from suite.worker.noise import Meter, disturbance, together
@@ -66,11 +67,11 @@ class Part(NamedTuple):
 class Side(NamedTuple):
     """A body that is measured in turns with others, of the same process or of another."""
 
-    body: Callable[[], Any]
-    begin: Callable[[], None] = lambda: None  # called before each block
+    body: Call
+    begin: Call = lambda: None  # called before each block
     untimed: int = 0  # steps that each block begins with
     multiple: int = 1  # a block has a multiple of these steps: the batches that readers may finish at once
-    end: Callable[[], None] = lambda: None  # called after each block
+    end: Call = lambda: None  # called after each block
     settles: bool = False  # its code is not the native step's: its warm-up lasts until no trend is left
 
 
@@ -89,7 +90,7 @@ class Loop(NamedTuple):
     progress: Callable[..., None]
     turns: Optional[Turns] = None  # without them, no other measurement is waited for
 
-    def alone(self, name: str, body: Callable[[], Any]) -> Timed:
+    def alone(self, name: str, body: Call) -> Timed:
         """Warm up, then time by every rank's own clock; no synchronisation between steps.
 
         The body exchanges nothing, and its pace is not known beforehand: a reader first hands out what it read ahead.
@@ -197,7 +198,7 @@ class Loop(NamedTuple):
     def _timed(
         self,
         name: str,
-        body: Callable[[], Any],
+        body: Call,
         steps: int,
         every: int,
         done: int,
@@ -230,7 +231,7 @@ class Loop(NamedTuple):
         wall = time.perf_counter() - begin
         return Block([trainer.elapsed(a, b) for a, b in zip(marks, marks[1:])], begin, wall, returned)
 
-    def _warm_up(self, name: str, body: Callable[[], Any]) -> Tuple[List[float], bool]:
+    def _warm_up(self, name: str, body: Call) -> Tuple[List[float], bool]:
         """Return (seconds of each step, whether no trend was left); every rank takes the same decision.
 
         The warm-up ends when the last steps show no trend on any rank. A persistent trend ends it, too: after
@@ -252,7 +253,7 @@ class Loop(NamedTuple):
             if self.trainer.maximum(float(late)) or len(seconds) >= LIMIT * least:
                 return seconds, False
 
-    def _synchronised(self, name: str, body: Callable[[], Any], step: int, of: int) -> float:
+    def _synchronised(self, name: str, body: Call, step: int, of: int) -> float:
         """Return the seconds of one step of a warm-up, until all of its work is done."""
         start = time.perf_counter()
         body()

@@ -21,6 +21,7 @@ from suite.worker.sources import Source, refuse_classes
 from suite.worker.trainer import Trainer
 from suite.worker.typed_json import from_json, load, store
 from workloads.catalogue import PHOTOGRAPHS, Preprocessing
+from workloads.graph import Shape
 
 MARKER, PART, JOINED = "records.json", "part.json", "joined"
 FORMAT = 3
@@ -151,7 +152,7 @@ class RecordSource(Source):
     def sample(self, index: int) -> Tuple[np.ndarray, int]:
         raise ValueError(f"{self.name} is read in its reader's own order, not sample by sample")
 
-    def check(self, shape: Tuple[int, ...], classes: int) -> None:
+    def check(self, shape: Shape, classes: int) -> None:
         """Note the network's input shape; ValueError if the network does not take these samples."""
         self.input_shape = tuple(shape)
         if self.shape and self.shape != tuple(shape):

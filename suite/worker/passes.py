@@ -11,7 +11,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
 from suite.worker.clock import StageClock
 from suite.worker.common_clock import CommonClock
-from suite.worker.contract import LayerTimes
+from suite.worker.contract import Call, LayerTimes
 from suite.worker.loop import RESUMED, Loop, Side, Timed, Turn
 from suite.worker.messages import HostUse, Kernels, Pass
 from suite.worker.noise import Meter
@@ -140,7 +140,7 @@ class Passes:
     def _paired(self, name: str, turn: Turn) -> Pass:
         return self._result(name, turn.timed)._replace(pairs_s=turn.pairs)
 
-    def _on(self, step: Callable[[Any], None]) -> Callable[[], None]:
+    def _on(self, step: Callable[[Any], None]) -> Call:
         """Return that step on batches that are on the device."""
         place = self._feed.resident().place
         return lambda: step(place(None))

@@ -11,7 +11,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from suite.worker.contract import Setup
+from suite.worker.contract import Call, Setup
 from suite.worker.messages import Peaks
 
 SIDES = (512, 8192)  # numbers of a matrix's side: the first to be tried, the last
@@ -20,8 +20,6 @@ LONG_S = 0.005  # seconds of a call that can be timed
 LONGEST_S = 0.1  # seconds of a call that is not made larger: a product that is twice as wide takes eight times as long
 LEVEL = 1.02  # a larger call that does not do so much more in a second shows that the rate has levelled off
 REPEAT_S = 0.1  # seconds of calls of that size; the quickest counts
-
-Call = Callable[[], Any]
 
 
 class Yardstick(NamedTuple):

@@ -7,10 +7,11 @@ and Augustin, EuroPVM/MPI 2002; late ones: Hunold and Carpen-Amarie, IEEE TPDS 2
 there a stall makes the rest of the row late.)
 """
 
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from suite.worker.common_clock import CommonClock
 from suite.worker.communicator import Communicator
+from suite.worker.contract import Call
 
 LEAST, MOST = 5, 2000  # samples
 WARM = 0.1  # the warm-up's time over the samples'; what it measures is dropped
@@ -34,7 +35,7 @@ class Sampler:
         self._communicator, self._seconds, self._progress = communicator, seconds, progress
         self._clock = CommonClock(communicator.rank, communicator.maximum, communicator.clock)
 
-    def times(self, name: str, run: Callable[[], Any], scheduled: bool = True, most: Optional[int] = None) -> Samples:
+    def times(self, name: str, run: Call, scheduled: bool = True, most: Optional[int] = None) -> Samples:
         """Return this rank's samples of `run`, with at most `most` runs in all, if that is given.
 
         Without a schedule one sample follows the other: for an operation that keeps the ranks in step.
@@ -45,13 +46,13 @@ class Sampler:
         count = len(warm[0].seconds)
         return self._until(name, [run], self._seconds, min(MOST, max(1, bound - count)), scheduled)[0]
 
-    def alternating(self, name: str, runs: List[Callable[[], Any]]) -> List[Samples]:
+    def alternating(self, name: str, runs: List[Call]) -> List[Samples]:
         """Return samples of each run, taken in turns, so that the machine's other work hits all alike."""
         self._until(name, runs, WARM * len(runs) * self._seconds, MOST, True, 1)
         return self._until(name, runs, len(runs) * self._seconds, MOST, True)
 
     def _until(
-        self, name: str, runs: List[Callable[[], Any]], seconds: float, most: int, scheduled: bool, least: int = LEAST
+        self, name: str, runs: List[Call], seconds: float, most: int, scheduled: bool, least: int = LEAST
     ) -> List[Samples]:
         """Take blocks of samples, each as long as all before it, until the time is over on the slowest rank."""
         common, clock, error = self._clock, self._communicator.clock, 0.0
@@ -69,9 +70,7 @@ class Sampler:
             block = min(count, most - count, max(least, int(STRETCH * count / elapsed)))
         return [samples._replace(clock_error=error) for samples in found]
 
-    def _take(
-        self, found: List[Samples], name: str, runs: List[Callable[[], Any]], count: int, scheduled: bool
-    ) -> None:
+    def _take(self, found: List[Samples], name: str, runs: List[Call], count: int, scheduled: bool) -> None:
         common, synchronize, progress = self._clock, self._communicator.synchronize, self._progress
         clock = self._communicator.clock
         for number in range(count):

@@ -15,6 +15,7 @@ from suite.worker.image_folder import left_out_words, listed
 from suite.worker.job import DataSet
 from suite.worker.photographs import Photographs
 from workloads.catalogue import PHOTOGRAPHS, Preprocessing
+from workloads.graph import Shape
 
 
 class Source:
@@ -76,7 +77,7 @@ class ArraySource(Arrays):
     They come from an .npz file with arrays of these names, or from a folder with MNIST's original files.
     """
 
-    def __init__(self, path: str, shape: Tuple[int, ...]) -> None:
+    def __init__(self, path: str, shape: Shape) -> None:
         """Load everything; ValueError if the images are not of the network's shape, or not as many as labels."""
         images, labels = loaded(path)
         if images.shape[1:] != tuple(shape[1:]):
@@ -93,7 +94,7 @@ class FolderSource(Source):
     photographs: Photographs
     files: List[Tuple[str, int]]
 
-    def __init__(self, path: str, shape: Tuple[int, ...], how: Preprocessing = PHOTOGRAPHS) -> None:
+    def __init__(self, path: str, shape: Shape, how: Preprocessing = PHOTOGRAPHS) -> None:
         """List the folder; ValueError if it holds no classes or no images."""
         self.photographs = Photographs(how, shape[1])
         found = listed(path)
@@ -120,7 +121,7 @@ class FolderSource(Source):
         return [path for path, _ in self.files]
 
 
-def open_source(data: DataSet, shape: Tuple[int, ...], classes: int) -> Source:
+def open_source(data: DataSet, shape: Shape, classes: int) -> Source:
     """Open arrays or a folder of images; ValueError if it has more classes than the network has outputs."""
     if data.kind == "arrays":
         source: Source = ArraySource(data.path, shape)

@@ -18,7 +18,7 @@ from suite.worker.pass_kinds import BY_NAME, KERNELS, NATIVE, STAGED, TRAIN
 from suite.worker.passes import Passes
 from suite.worker.ranks import Outbox
 from suite.worker.sources import Source, open_source, split
-from suite.worker.trainer import Trainer
+from suite.worker.trainer import Arrays, Trainer
 from suite.worker.training import Training
 from suite.worker.turns import Turns
 from workloads import weights
@@ -147,7 +147,7 @@ def subnormal_note(trainer: Trainer, batch: Any = None) -> Dict[str, Any]:
     return {"subnormal": ", ".join(named)} if named else {}
 
 
-def subnormal(tensors: Dict[str, np.ndarray]) -> float:
+def subnormal(tensors: Arrays) -> float:
     """Return the share of the tensors' numbers that are subnormal."""
     small = total = 0
     for tensor in tensors.values():
