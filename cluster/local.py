@@ -22,13 +22,14 @@ class Local(CheckedLauncher):
         """Raise Unavailable if the placement asks for other machines; nothing else can be missing."""
         if placement.nodes > 1:
             raise Unavailable(
-                f"the launcher 'local' starts ranks on this machine only, the placement asks for {placement.nodes} "
-                "nodes; ask for 1 node, or take another launcher (mpiexec)"
+                f"the launcher {self.name!r} starts ranks on this machine only, the placement asks for "
+                f"{placement.nodes} nodes; ask for 1 node, or take another launcher (mpiexec)"
             )
         others = [host for host in placement.hosts if not here(host)]
         if others:
             raise Unavailable(
-                f"the launcher 'local' cannot start ranks on {', '.join(others)}; leave `hosts` out, or take mpiexec"
+                f"the launcher {self.name!r} cannot start ranks on {', '.join(others)}; leave `hosts` out, or "
+                "take mpiexec"
             )
 
     def start(self, request: Request) -> list[Process]:

@@ -26,7 +26,7 @@ from suite.worker.guard import oom_kills
 from suite.worker.messages import Joined, Message, Waiting, of_type
 from suite.worker.turns import PIPE
 
-__all__ = ["Attempt", "Limits", "Measuring", "in_one_go", "run", "running"]
+__all__ = ["Attempt", "Limits", "Measuring", "OnMessage", "Sent", "in_one_go", "run", "running"]
 
 LOOK_EVERY = 0.1  # seconds; a process that ends is noticed at once
 LOOK_EVERY_TURN = 0.02  # where turns are taken, because the others wait until then
@@ -46,6 +46,8 @@ class Attempt:
 # With turns, it yields whenever all ranks wait for theirs: True if they will want another one in this pass. Resuming it
 # gives the ranks their turn. Without turns, it yields True after each look at the ranks, which never wait.
 Measuring = Generator[bool, None, Attempt]
+OnMessage = Callable[[int, Message], None]  # (rank, what it sent)
+Sent = Mapping[int, Sequence[Message]]  # by rank
 T = TypeVar("T")
 
 
@@ -64,7 +66,7 @@ def run(
     ranks: int,
     folder: Path,
     limits: Limits,
-    on_message: Callable[[int, Message], None],
+    on_message: OnMessage,
     out_of_memory: Collection[str] = (),
 ) -> Attempt:
     """Run the processes to their end; `on_message(rank, message)` is called as messages come.
@@ -81,10 +83,10 @@ def running(
     ranks: int,
     folder: Path,
     limits: Limits,
-    on_message: Callable[[int, Message], None],
+    on_message: OnMessage,
     out_of_memory: Collection[str] = (),
     in_turns: bool = False,
-    misplaced: Callable[[Mapping[int, Sequence[Message]]], str | None] = lambda sent: None,
+    misplaced: Callable[[Sent], str | None] = lambda sent: None,
 ) -> Measuring:
     """Do what `run` does, with pauses; see `Measuring`. Closing the generator ends the processes.
 
@@ -147,7 +149,7 @@ def joined(mailbox: Mailbox, ranks: int) -> bool:
     return all(any(each.world == ranks for each in of_type(Joined, sent)) for sent in mailbox.messages.values())
 
 
-def received(mailbox: Mailbox, watchdog: Watchdog, on_message: Callable[[int, Message], None]) -> dict[int, Waiting]:
+def received(mailbox: Mailbox, watchdog: Watchdog, on_message: OnMessage) -> dict[int, Waiting]:
     """Pass on the ranks' new messages; return those of ranks that wait for their turn."""
     waiting = {}
     for rank, message in mailbox.new():

@@ -6,9 +6,10 @@ they were placed and asked to do.
 
 import errno
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from suite.contracts.adapter import Adapter
@@ -19,7 +20,7 @@ from suite.files import ROOM, disk, real, write_whole
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
 from suite.processes import bundle, jobs, placement_check
-from suite.processes.attempt import Attempt, Limits, Measuring, in_one_go, running
+from suite.processes.attempt import Attempt, Limits, Measuring, OnMessage, Sent, in_one_go, running
 from suite.processes.hosts import here
 from suite.processes.interpreters import Interpreter, find
 from suite.worker.job import Job, Task, encode
@@ -27,8 +28,6 @@ from suite.worker.messages import Message
 from suite.worker.rendezvous import free_port
 from suite.worker.variables import THREADS
 from workloads.catalogue import Workload
-
-OnMessage = Callable[[int, Message], None]  # (rank, what it sent)
 
 
 def ignore(rank: int, message: Message) -> None:
@@ -69,10 +68,7 @@ class Launch:
             request = self._request(folder, job_file, port)
             with disk(f"cannot prepare {folder}", ROOM):  # a launcher may write there what its engine reads
                 started = ask(self.launcher, "processes", request)
-
-            def misplaced(messages: Mapping[int, Sequence[Message]]) -> str | None:
-                return self._placement_problem(messages, request.environ)
-
+            misplaced = partial(self._placement_problem, request.environ)
             attempt = yield from running(started, ranks, folder, self.limits, on_message, phrases, in_turns, misplaced)
         problem = misplaced(attempt.messages) if attempt.outcome == "ok" else None
         return replace(attempt, outcome="crash", reason=problem) if problem else attempt
@@ -96,7 +92,7 @@ class Launch:
             ),
         )
 
-    def _placement_problem(self, messages: Mapping[int, Sequence[Message]], environ: Mapping[str, str]) -> str | None:
+    def _placement_problem(self, environ: Mapping[str, str], messages: Sent) -> str | None:
         reports = [placement_check.RankReport.of(rank, sent) for rank, sent in sorted(messages.items())]
         placement, share = self.configuration.placement, ask(self.adapter, "wire_share", self.configuration)
         # As the launcher was given them: an adapter may set its own.

@@ -24,9 +24,8 @@ from suite.errors import MAY_PASS, Interrupted, StoreError, Unavailable
 from suite.plan import Resolved
 from suite.plugin_errors import ask
 from suite.processes import bundle
-from suite.processes.attempt import Attempt, Measuring
+from suite.processes.attempt import Attempt, Measuring, OnMessage
 from suite.processes.jobs import exchanging, measuring
-from suite.processes.launch import OnMessage
 from suite.results.invariants import broken
 from suite.results.rank_report import rank_of
 from suite.results.records import CANCELLED, CaseEntry, Record, load, this_host

@@ -196,7 +196,7 @@ def in_request(adapter: Alpha, folder: Path) -> object:
 
 
 def in_placement(adapter: Alpha, folder: Path) -> object:
-    return launched(adapter, folder)._placement_problem({}, defaultdict(str))
+    return launched(adapter, folder)._placement_problem(defaultdict(str), {})
 
 
 def in_proof(adapter: Alpha, folder: Path) -> object:

@@ -229,7 +229,7 @@ def test_a_marker_that_leads_out_of_its_set_is_refused(complete, changes):
 def test_a_set_that_does_not_fit_the_network_says_why(complete):
     records = RecordSource(complete)
     records.check((3, 224, 224), 2)  # whole images fit any
-    with pytest.raises(ValueError, match="has 2 classes, the network has 1 outputs"):
+    with raising(ValueError, 2, 1):
         records.check((3, 224, 224), 1)
     change(complete, shape=[3, 32, 32])
     with raising(ValueError, "3, 32, 32", "3, 224, 224"):
