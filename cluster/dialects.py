@@ -185,9 +185,8 @@ def find(interpreter: Path) -> Engine:
     printed = output(str(path), "--version")
     dialect = recognised(printed)
     if dialect is None:
-        known = ", ".join(each.title for each in DIALECTS)
         raise Unavailable(
-            f"{origin} is {path}, which is none of {known}: --version says "
+            f"{origin} is {path}, which is none of {', '.join(each.title for each in DIALECTS)}: --version says "
             f"{printed.strip().splitlines()[0] if printed.strip() else 'nothing'!r}; name another one with {SETTING}"
         )
     if path.parent != interpreter.parent:  # else they are of one MPI; without mpi4py, the ranks find out

@@ -82,10 +82,10 @@ def numbered(hosts: list[str], names: list[tuple[str, ...]]) -> list[int]:
     for host in hosts:
         found = [at for at, called in enumerate(names) if host in called and at not in order]
         if not found:
-            taken = ", ".join(called[0] for called in names)
             raise RuntimeError(
-                f"{SAID}Spark took the hosts {taken}, but not {host}, which `hosts` names: start a worker there "
-                "(sbin/start-worker.sh), leave `hosts` out, or name another cluster with STAGEBENCH_SPARK_MASTER"
+                f"{SAID}Spark took the hosts {', '.join(called[0] for called in names)}, but not {host}, "
+                "which `hosts` names: start a worker there (sbin/start-worker.sh), leave `hosts` out, or name another "
+                "cluster with STAGEBENCH_SPARK_MASTER"
             )
         order.append(found[0])
     return order or list(range(len(names)))

@@ -168,9 +168,8 @@ def bits(rate: str) -> float | None:
 
 def discipline(rate: float, paces: bool) -> str:
     """Return tc's arguments for a token bucket of `rate` bits per second, and for a second one that paces."""
-    burst = max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))
     pace = f" peakrate {int(PACE * rate)}bit mtu {paced(rate)}" if paces else ""
-    return f"tbf rate {int(rate)}bit burst {burst} latency {LATENCY}{pace}"
+    return f"tbf rate {int(rate)}bit burst {max(BURST_BYTES, int(rate / 8 * BURST_SECONDS))} latency {LATENCY}{pace}"
 
 
 def paced(rate: float) -> int:

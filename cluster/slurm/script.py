@@ -126,10 +126,9 @@ def job_name(folder: Path) -> str:
 
 def text(request: Request, pmi: str) -> str:
     """Return the whole script; `pmi` is for srun --mpi."""
-    minutes = math.ceil((request.seconds + MARGIN) / 60)
     options = [
         f"--job-name={job_name(request.folder)}",
-        f"--time={minutes}",
+        f"--time={math.ceil((request.seconds + MARGIN) / 60)}",
         f"--output={LOG}",
         # A measurement that was interrupted is not continued: its lines must not precede a second one's.
         "--no-requeue",

@@ -158,8 +158,10 @@ def refusal(adapter: Adapter, offered: Capabilities, case: Case, graph: Graph, l
     """Return why the adapter cannot do the case; None if it can, as far as is known without running it."""
     strategy = offered.strategy(case.strategy)
     if strategy is None:
-        offers = ", ".join(offer.name for offer in offered.strategies)
-        return f"{adapter.name} has no strategy {case.strategy!r}; it has {offers}"
+        return (
+            f"{adapter.name} has no strategy {case.strategy!r}; it has "
+            f"{', '.join(offer.name for offer in offered.strategies)}"
+        )
     return (
         _by_strategy(adapter, strategy, case, launchers)
         or _by_values(adapter, offered, case, graph)
@@ -285,11 +287,15 @@ def refused_format(
         return None
     form, kind = offered.format(name), kind_of(source)
     if form is None:
-        offers = ", ".join((FILES, *(each.name for each in offered.formats)))
-        return "unsupported", f"{case.adapter} does not read format {name!r}; it reads {offers}"
+        return "unsupported", (
+            f"{case.adapter} does not read format {name!r}; it reads "
+            f"{', '.join((FILES, *(each.name for each in offered.formats)))}"
+        )
     if kind not in form.kinds:
-        holds = " and ".join(KINDS[each] for each in form.kinds)
-        return "unsupported", f"format {name!r} holds {holds}, {source.name} is none of them; use format = 'files'"
+        return "unsupported", (
+            f"format {name!r} holds {' and '.join(KINDS[each] for each in form.kinds)}, {source.name} is none of "
+            "them; use format = 'files'"
+        )
     conflict = _conflict(form, case.passes, case.input.augment, case.input.on_error)
     if conflict:
         return "unsupported", conflict

@@ -135,12 +135,13 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
             )
         tried.append(f"{candidate.origin} ({candidate.path}) {answer}")
     where = "; ".join(tried) or "there was nowhere to look"
-    modules = " and ".join(("NumPy", *adapter.requires))
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # of a person, or of an environment module
     lent = [name for name in adapter.requires for folder in filter(None, folders) if any(Path(folder).glob(f"{name}*"))]
     if lent:
         where += f"; PYTHONPATH has {lent[0]}, and is not handed on: it belongs to another Python"
-    raise Unavailable(f"{adapter.name}: no interpreter has {modules}: {where}. {remedy(adapter)}")
+    raise Unavailable(
+        f"{adapter.name}: no interpreter has {' and '.join(('NumPy', *adapter.requires))}: {where}. {remedy(adapter)}"
+    )
 
 
 def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:

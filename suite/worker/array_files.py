@@ -151,8 +151,9 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
         if os.path.isdir(path):
             files = idx_files(path)
             if files is None:
-                wanted = " and ".join(PARTS["train"])
-                raise ValueError(f"{path} holds neither {wanted} nor their gzipped forms; put them there")
+                raise ValueError(
+                    f"{path} holds neither {' and '.join(PARTS['train'])} nor their gzipped forms; put them there"
+                )
             return (read_idx if images is _whole else idx_shape)(files[0]), read_idx(files[1])
         if not os.path.isfile(path):
             raise ValueError(f"{path} is no file; name an .npz file")
@@ -166,8 +167,7 @@ def _read(path: str, images: Any) -> Tuple[Any, np.ndarray]:
     except Exception as error:  # a damaged file makes zipfile, zlib and NumPy raise a dozen kinds
         if isinstance(error, ValueError) and path in str(error):
             raise
-        problem = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} is no array file ({problem}); write it with numpy.savez")
+        raise ValueError(f"{path} is no array file ({type(error).__name__}: {error}); write it with numpy.savez")
 
 
 def _whole(path: str, archive: zipfile.ZipFile, name: str, kinds: str) -> np.ndarray:

@@ -149,9 +149,11 @@ class Meeting:
             try:
                 peer, origin = door.accept()
             except socket.timeout:
-                absent = [rank for rank in range(1, self._world) if rank not in self._peers]
                 others = f"; others came from {', '.join(strays)}" if strays else ""
-                raise OSError(f"ranks {absent} did not come to {self._at()} within {patience:g} s{others}; {CHECK}")
+                raise OSError(
+                    f"ranks {[rank for rank in range(1, self._world) if rank not in self._peers]} did not come to "
+                    f"{self._at()} within {patience:g} s{others}; {CHECK}"
+                )
             rank = greeted(peer, self._world)
             if rank is None or not 0 < rank < self._world:
                 strays.append("%s:%d" % origin[:2])
