@@ -262,12 +262,7 @@ class Pool(Layer):
     do.
     """
 
-    attributes = {
-        "kernel": count(),
-        "stride": count(),
-        "pad": padding(),
-        "ceil": flag(False),
-    }
+    attributes = {"kernel": count(), "stride": count(), "pad": padding(), "ceil": flag(False)}
     takes_images = True
 
     def output_shape(self) -> Shape:
@@ -290,12 +285,7 @@ class AveragePool(Pool, kind="avg_pool"):
 class LocalResponseNorm(Layer, kind="lrn"):
     """x * (k + alpha/size * sum of squares over the window) ** -beta, across channels."""
 
-    attributes = {
-        "size": count(5),
-        "alpha": real(1e-4),
-        "beta": real(0.75),
-        "k": real(1.0),
-    }
+    attributes = {"size": count(5), "alpha": real(1e-4), "beta": real(0.75), "k": real(1.0)}
     takes_images = True
 
 
@@ -306,11 +296,7 @@ class BatchNorm(Layer, kind="batch_norm"):
     n - 1).
     """
 
-    attributes = {
-        "eps": positive(1e-5),
-        "momentum": share(0.9),
-        "init": init(),
-    }
+    attributes = {"eps": positive(1e-5), "momentum": share(0.9), "init": init()}
     initialisers = {"weight": ONE, "bias": ZERO}
     statistics = ("running_mean", "running_var")
     differs_in_inference = mixes_samples = overwritable = True

@@ -52,10 +52,7 @@ def variables(case: Configuration, autotune: str, onednn: str, deterministic: st
 # glibc gives large blocks back to the kernel and faults them in again at every step: keep
 # them. PyTorch, AlexNet, batch 8, one thread: 60,000 page faults a step fall to none, and
 # the step from 0.40 s to 0.28 s. Values are bytes; other C libraries ignore them.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(32 << 30),
-}
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(32 << 30)}
 
 # All threads but the first have heaps of 64 MiB, and return larger blocks in spite of KEEP_MEMORY: make one heap for
 # all. JAX, whose steps run in a thread of XLA, AlexNet, batch 8: 105,000 page faults a step fall to none, 0.57 s of CPU

@@ -27,10 +27,7 @@ SAMPLING = ("processes", "steps", "seconds")
 
 
 def plan_of(
-    asked: Mapping[str, str],
-    knobs: Mapping[str, Any],
-    adapters: Adapters,
-    overrides: Mapping[str, Any] | None = None,
+    asked: Mapping[str, str], knobs: Mapping[str, Any], adapters: Adapters, overrides: Mapping[str, Any] | None = None
 ) -> Plan:
     """Return the plan that options describe: `asked` has their text by key, of a [[cases]] block or of SAMPLING.
 

@@ -31,16 +31,7 @@ from suite.results.rank_report import rank_of
 from suite.results.records import CANCELLED, CaseEntry, Record, load, this_host
 from suite.results.run_folder import RunFolder, held
 from suite.results.stored import Outsized, misfit
-from suite.session.cases import (
-    Runnable,
-    declared_of,
-    kept,
-    launch_of_case,
-    pass_ends,
-    slowed,
-    turn_groups,
-    turn_key,
-)
+from suite.session.cases import Runnable, declared_of, kept, launch_of_case, pass_ends, slowed, turn_groups, turn_key
 from suite.session.end_rule import MOST_PROCESSES, PLANNED, TIME_IS_UP, EndRule, still_open
 from suite.session.observer import Observer
 from suite.session.patience import Patience, patiently
