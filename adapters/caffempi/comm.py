@@ -139,7 +139,4 @@ class PointToPoint(Collective):
 
 
 # By name: NumPy's type and MPI's; NumPy has no bfloat16, and of the MPI libraries some have no float16.
-TYPES = {
-    "float32": (np.float32, MPI.FLOAT),
-    "float16": (np.float16, getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL)),
-}
+TYPES = {"float32": (np.float32, MPI.FLOAT), "float16": (np.float16, getattr(MPI, "FLOAT16_T", MPI.DATATYPE_NULL))}

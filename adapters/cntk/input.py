@@ -65,10 +65,7 @@ class MinibatchReader(Reader):
     def _next(self) -> Batch:
         setup = self._setup
         found = self._source.next_minibatch(
-            setup.batch * setup.world,
-            device=self._device,
-            num_data_partitions=setup.world,
-            partition_index=setup.rank,
+            setup.batch * setup.world, device=self._device, num_data_partitions=setup.world, partition_index=setup.rank
         )
         if not found:
             raise ValueError(f"no samples came instead of {setup.batch}")

@@ -15,13 +15,7 @@ class Net:
     """The lowered graph. `loss` is each sample's, summed over heads by weight; CNTK sums it over the batch."""
 
     def __init__(
-        self,
-        graph: Graph,
-        weights: Arrays,
-        dtype: Any,
-        samples: int,
-        mask_seed: Callable[[str], int],
-        fast: bool,
+        self, graph: Graph, weights: Arrays, dtype: Any, samples: int, mask_seed: Callable[[str], int], fast: bool
     ) -> None:
         """Lower every layer, with these weights (canonical names); KeyError names a missing one."""
         self.graph, self.tensors = graph, Tensors(weights, dtype)

@@ -18,14 +18,7 @@ from workloads.kinds import pooled
 Array = Any  # mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width) or (samples, features)
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
-Choices = NamedTuple(
-    "Choices",
-    [
-        ("native_lrn", bool),
-        ("tuned", bool),
-        ("precision", str),
-    ],
-)
+Choices = NamedTuple("Choices", [("native_lrn", bool), ("tuned", bool), ("precision", str)])
 
 
 def lower(ops: Any, layer: Layer, inputs: List[Array], params: Params, choices: Choices) -> Array:

@@ -29,13 +29,7 @@ class Net(gluon.HybridBlock):
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        weights: Arrays,
-        contexts: Sequence[Any],
-        dtype: str,
-        samples: int,
-        choices: Choices,
+        self, graph: Graph, weights: Arrays, contexts: Sequence[Any], dtype: str, samples: int, choices: Choices
     ) -> None:
         """Place the weights on every context; batch statistics are over one device's `samples`."""
         super().__init__(prefix="")

@@ -59,11 +59,7 @@ class Documented:
         self._optimiser.rescale_grad = rescale
         weights = [parameter.list_data() for parameter in self._parameters]
         for device, updater in enumerate(self._updaters):
-            updater(
-                list(range(len(weights))),
-                [each[device] for each in gradients],
-                [each[device] for each in weights],
-            )
+            updater(list(range(len(weights))), [each[device] for each in gradients], [each[device] for each in weights])
 
     def set_rate(self, rate: float) -> None:
         change_rate(self._optimiser, self._updaters, rate)

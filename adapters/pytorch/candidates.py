@@ -48,13 +48,7 @@ def knob_of(layer: Layer) -> Optional[str]:
 
 
 def choose(
-    setup: Setup,
-    group: Optional[Group],
-    graph: Graph,
-    samples: int,
-    about: str,
-    attempt: Attempt,
-    code: Sequence[str],
+    setup: Setup, group: Optional[Group], graph: Graph, samples: int, about: str, attempt: Attempt, code: Sequence[str]
 ) -> Ways:
     """Return the way of each layer that has several.
 

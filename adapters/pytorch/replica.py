@@ -204,11 +204,7 @@ class RecordedStep:
     """
 
     def __init__(
-        self,
-        step: Callable[[Batch], Tensor],
-        batch: Batch,
-        network: torch.nn.Module,
-        optimiser: torch.optim.Optimizer,
+        self, step: Callable[[Batch], Tensor], batch: Batch, network: torch.nn.Module, optimiser: torch.optim.Optimizer
     ) -> None:
         """`step` trains the network with a batch, by the optimiser, and returns its loss.
 

@@ -98,9 +98,7 @@ KNOBS = {
         "What XLA compiles: nothing, the update, or the whole step but the exchange; auto: the update when tuned.",
     ),
     "layout": Knob(
-        ("auto", "NHWC", "NCHW"),
-        "auto",
-        "Layout of images and activations; auto: NHWC, and NCHW when tuned on a GPU.",
+        ("auto", "NHWC", "NCHW"), "auto", "Layout of images and activations; auto: NHWC, and NCHW when tuned on a GPU."
     ),
     "pack_mb": Knob(
         ("auto", int),
@@ -125,11 +123,7 @@ KNOBS = {
         needs=(BETWEEN_GPUS,),
     ),
     "servers": Knob(
-        int,
-        1,
-        "Parameter servers, all on the first host.",
-        strategies=("parameter_server", "coordinator"),
-        least=1,
+        int, 1, "Parameter servers, all on the first host.", strategies=("parameter_server", "coordinator"), least=1
     ),
     "microbatches": Knob(
         int,

@@ -27,13 +27,7 @@ class StageNet(Net):
     """Consecutive layers on one device; the last stage has the loss."""
 
     def __init__(
-        self,
-        graph: Graph,
-        variables: Dict[str, Any],
-        style: Style,
-        seed: Tuple[int, int],
-        stage: Stage,
-        device: str,
+        self, graph: Graph, variables: Dict[str, Any], style: Style, seed: Tuple[int, int], stage: Stage, device: str
     ) -> None:
         super().__init__(graph, variables, style, seed, graph.layers[stage.begin : stage.end])
         self.device, self.last = device, stage.end == len(graph.layers)

@@ -269,8 +269,8 @@ def norms(ours: np.ndarray, theirs: np.ndarray, start: Optional[np.ndarray] = No
     The product is that of theirs and ours - start. All are sums in float64.
     """
     sums = [0.0] * 5
-    for a, b, begin in pieces(ours, theirs, np.broadcast_to(0.0, theirs.shape) if start is None else start):
-        target, moved = begin + b, a - begin
+    for a, b, *begin in pieces(ours, theirs, *([] if start is None else [start])):
+        target, moved = (begin[0] + b, a - begin[0]) if begin else (b, a)
         pairs = ((a - target, a - target), (target, target), (b, b), (moved, moved), (moved, b))
         sums = [so_far + float(np.dot(one, other)) for so_far, (one, other) in zip(sums, pairs)]
     return sums

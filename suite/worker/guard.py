@@ -18,7 +18,7 @@ signal, or, behind a lifeline, with 128 + N for signal N, because a login passes
 
 A parent that is killed can end nothing: the kernel sends SIGTERM to the guard in its place (PR_SET_PDEATHSIG), and
 SIGKILL to the program if the guard is killed. To the kernel, the parent is the *thread* that started the guard, so this
-thread must live as long as the guard may. On systems other than Linux, the guard only runs the program.
+thread must live as long as the guard may.
 
 Oldest Python: 3.6, standard library only. A guard starts before every rank, so slow modules (typing, json, socket,
 subprocess) are not imported at the top.
@@ -59,10 +59,8 @@ def main(arguments: list) -> None:
         arguments = arguments[1:]
     if "--login" in options:
         log_in(arguments, float(options["--login"]))
-    elif sys.platform == "linux":
-        guard(arguments, options)
     else:
-        become(arguments)
+        guard(arguments, options)
 
 
 def guard(tokens: list, options: dict) -> None:

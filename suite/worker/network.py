@@ -103,7 +103,7 @@ def sent_bytes() -> Dict[str, int]:
     Linux 4.19 or newer; elsewhere nothing is counted.
     """
     found = {}
-    for descriptor, called in _sockets() if hasattr(socket, "TCP_INFO") else ():
+    for descriptor, called in _sockets():
         with contextlib.suppress(OSError, struct.error):  # closed since, no TCP, an old kernel
             with socket.socket(fileno=os.dup(descriptor)) as opened:
                 about = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
