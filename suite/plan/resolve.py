@@ -57,26 +57,22 @@ def resolve(
             "no adapter or no workload is registered: stagebench itself is not installed; pip install it"
         )
     chosen("launcher", [launcher], (AUTO, *launchers))
-    maker = _Maker(plan, adapters, launchers, workloads, hosts, launcher, told)
+    problems = replace(plan.problems, found=plan.problems.found.copy())  # the plan may be resolved again
+    maker = _Maker(problems, adapters, launchers, workloads, plan, hosts, launcher, told)
     found = list(maker.all())
-    maker.problems.raise_any()
+    problems.raise_any()
     return _merged(found)
 
 
 @dataclass
-class _Maker:
+class _Maker(Names):
     plan: Plan
-    adapters: Adapters
-    launchers: Launchers
-    workloads: Mapping[str, Workload]
     hosts: Sequence[str]
     asked: str  # the launcher
     told: Callable[[int, float], None]
 
     def __post_init__(self) -> None:
-        found = self.plan.problems.found.copy()  # the plan may be resolved again
-        self.problems = replace(self.plan.problems, found=found)
-        self.names = Names(self.problems, self.adapters, self.launchers, self.workloads)
+        super().__post_init__()
         self.graph = functools.cache(lambda name: graph_of(self.workloads[name]))
         # A large set's listing takes seconds.
         self.missing = functools.cache(missing_records)
@@ -87,7 +83,7 @@ class _Maker:
     def all(self) -> Iterator[tuple[Resolved, str]]:
         """Yield (case, its place in the plan); problems go to the plan's list."""
         scale, sampling, most = self.plan.scale, self.plan.sampling, self.plan.most_cases
-        named = [written for written in self.plan.blocks if self.names.check(written)]
+        named = [written for written in self.plan.blocks if self.check(written)]
         scaled = [(written, scale.scaled(written.block) if scale else written.block) for written in named]
         blocks = [(written, block) for written, block in scaled if block]
         cases = sum(count(block) for _, block in blocks)
@@ -157,7 +153,7 @@ class _Maker:
         asked = self.asked if choice["launcher"] == AUTO else str(choice["launcher"])
         if asked != AUTO:
             return asked
-        strategy = self.names.capabilities[choice["adapter"]].strategy(choice["strategy"])
+        strategy = self.capabilities[choice["adapter"]].strategy(choice["strategy"])
         offers = starters(strategy, self.launchers) if strategy else ()
         near = choice["nodes"] == 1 and all(map(here, hosts_of(choice, self.hosts)))
         installed = [name for name in offers if name in self.launchers]
@@ -166,7 +162,7 @@ class _Maker:
 
     def resolved(self, choice: Choice, launcher: str) -> Resolved:
         adapter = self.adapters[choice["adapter"]]
-        capabilities = self.names.capabilities[adapter.name]
+        capabilities = self.capabilities[adapter.name]
         workload, graph = self.workloads[choice["workload"]], self.graph(choice["workload"])
         found = self.fit(choice)
         asked = knobs.values(capabilities.knobs, choice.knobs)
