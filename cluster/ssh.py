@@ -60,7 +60,9 @@ class Ssh(CheckedLauncher):
     def start(self, request: Request) -> list[Process]:
         """Return one process per rank, node by node, then the sidecars, on the first host."""
         placement, proof = request.placement, uuid.uuid4().hex
-        variables = {**request.environ, **rendezvous(meeting_address(placement), request.port), **chosen()}
+        # The interfaces that a person has chosen, for all hosts.
+        chosen = {name: value for name, value in os.environ.items() if name.endswith("_SOCKET_IFNAME")}
+        variables = {**request.environ, **rendezvous(meeting_address(placement), request.port), **chosen}
         if not all(map(here, placement.hosts)):
             logins.write_guard(request, proof)
         ranks = []
@@ -77,11 +79,6 @@ def places(placement: Placement) -> Iterator[tuple[str, int]]:
     for host in placement.hosts or ("localhost",):
         for local in range(placement.ranks_per_node):
             yield host, local
-
-
-def chosen() -> dict[str, str]:
-    """Return the interfaces that a person has chosen, for all hosts."""
-    return {name: value for name, value in os.environ.items() if name.endswith("_SOCKET_IFNAME")}
 
 
 def on(

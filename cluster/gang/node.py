@@ -110,10 +110,11 @@ def hold(gang: Gang, number: int, places: list[Place], driver: Driver) -> None:
             with open(os.path.join(gang["folder"], "engine.jsonl"), "a") as stream:
                 stream.write(f"{json.dumps(line)}\n")
             for index, (_, tokens) in enumerate(gang["sidecars"], 1):
-                servers[log_of_sidecar(index)] = started(gang, tokens, shared, log_of_sidecar(index))
-        for who in gang["ranks"][number]:
+                log = f"launcher-{index}.log"
+                servers[log] = started(gang, tokens, shared, log)
+        for who in gang["ranks"][number]:  # their files here have what they write before they open their own logs
             rank = who["STAGEBENCH_RANK"]
-            ranks[rank] = started(gang, gang["command"], {**shared, **who}, log_of(rank))
+            ranks[rank] = started(gang, gang["command"], {**shared, **who}, f"launcher-rank-{rank}.log")
         watch(gang, ranks, servers, lifeline)
     finally:
         with suppress(OSError):  # the driver has gone
@@ -190,9 +191,9 @@ def failed(gang: Gang, ranks: Programs, servers: Programs) -> None:
     settled = time.monotonic() + SETTLE
     while time.monotonic() < settled and not any(interrupted(each) for each in every):
         time.sleep(STEP)
-    host, names = socket.gethostname(), {log_of_sidecar(at): name for at, (name, _) in enumerate(gang["sidecars"], 1)}
+    host, names = socket.gethostname(), {f"launcher-{at}.log": name for at, (name, _) in enumerate(gang["sidecars"], 1)}
     dead = [
-        ended(gang, f"rank {rank} on {host}", log_of(rank), each.returncode)
+        ended(gang, f"rank {rank} on {host}", f"launcher-rank-{rank}.log", each.returncode)
         for rank, each in ranks.items()
         if each.poll()
     ]
@@ -220,16 +221,6 @@ def ended(gang: Gang, who: str, log: str, code: int) -> str:
     with open(os.path.join(gang["folder"], log), errors="replace") as stream:
         last = stream.read().strip().rpartition("\n")[2]
     return f"{who} ended {how}" + (f": {last}" if last else "")
-
-
-def log_of(rank: str) -> str:
-    """Return the name of the file with what a rank wrote before it opened its own log."""
-    return f"launcher-rank-{rank}.log"
-
-
-def log_of_sidecar(index: int) -> str:
-    """Return the name of a sidecar's log."""
-    return f"launcher-{index}.log"
 
 
 def end(programs: list[subprocess.Popen[bytes]]) -> None:

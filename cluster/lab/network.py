@@ -62,10 +62,6 @@ class Layout:
         """Return a host's address, without the network's length."""
         return str(IPv4Network(self.network)[1 + self.hosts.index(host)])
 
-    @property
-    def length(self) -> int:
-        return IPv4Network(self.network).prefixlen
-
     def known(self, host: str) -> str:
         """Return the host if it is one of the laboratory's; RequestError otherwise."""
         if host not in self.hosts:
@@ -114,7 +110,7 @@ def connect(layout: Layout, host: str) -> None:
     run(f"ip -n {host} link set lo up")
     run(f"ip -n {host} link add {WIRE} type veth peer name {port} netns {layout.switch}")
     run(f"ip -n {layout.switch} link set {port} master bridge up")
-    run(f"ip -n {host} address add {layout.address(host)}/{layout.length} dev {WIRE}")
+    run(f"ip -n {host} address add {layout.address(host)}/{IPv4Network(layout.network).prefixlen} dev {WIRE}")
     switch_link(host, on=True)
 
 

@@ -50,10 +50,6 @@ class Node:
     address: str = LOOPBACK
     enter: tuple[str, ...] = ()  # tokens before a command that is to run there
 
-    @property
-    def alone(self) -> bool:
-        return bool(self.enter)
-
 
 @dataclass(frozen=True)
 class Private:
@@ -80,7 +76,7 @@ class Private:
         if problem:
             raise Unavailable(problem)
         # slurmd does not report sockets' paths that are too long, and every job is cancelled.
-        longest = max(len(f"{spool(self.folder, node.name)}/{node.name}_{STEP_NAME}") for node in nodes)
+        longest = max(len(f"{self.folder}/{node.name}/{node.name}_{STEP_NAME}") for node in nodes)
         if longest > SOCKET_PATH:
             raise Unavailable(
                 f"a Slurm in {self.folder} needs sockets with paths of {longest} characters, the system takes "
@@ -120,7 +116,7 @@ class Private:
         for name in ("state", "sock", *(f"tmp.{node.name}" for node in nodes)):
             (self.folder / name).mkdir(exist_ok=True)
         for node in nodes:
-            Path(spool(self.folder, node.name)).mkdir(exist_ok=True)
+            (self.folder / node.name).mkdir(exist_ok=True)  # its daemon's; a short path, because of its sockets
         keep = self.folder / "munge"
         keep.mkdir(mode=0o700, exist_ok=True)
         if not (keep / "key").exists():
@@ -165,15 +161,10 @@ def last(log: Path) -> list[str]:
     return [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-3:]]
 
 
-def spool(folder: Path, node: str) -> str:
-    """Return the folder of a node's daemon; a short path, because of its sockets."""
-    return f"{folder}/{node}"
-
-
 def conf(folder: Path, nodes: Sequence[Node], cores: int) -> str:
     """Return the text of slurm.conf. Jobs are followed by process group: control groups belong to the machine."""
     user, first = getpass.getuser(), nodes[0]
-    controller = first.name if first.alone else socket.gethostname().split(".")[0]
+    controller = first.name if first.enter else socket.gethostname().split(".")[0]
     # Several nodes with one TmpFS: srun over them hangs. By config_overrides, the cores are those declared here.
     lines = [
         f"""\
@@ -187,7 +178,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/sock/munge.socket
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={spool(folder, "%n")}
+SlurmdSpoolDir={folder}/%n
 TmpFS={folder}/tmp.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
@@ -208,7 +199,7 @@ KillWait=5
 SlurmdTimeout=60"""
     ]
     for node in nodes:
-        where = "" if node.alone else f" NodeHostname={controller} Port={free_port()}"
+        where = "" if node.enter else f" NodeHostname={controller} Port={free_port()}"
         lines.append(f"NodeName={node.name} NodeAddr={node.address}{where} CPUs={cores} RealMemory={MEMORY}")
     lines.append("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"

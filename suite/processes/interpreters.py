@@ -144,9 +144,9 @@ def find(adapter: Needs, settings: Mapping[str, str] | None = None) -> Interpret
     )
 
 
-def survey(adapter: Needs, settings: Mapping[str, str] | None = None) -> list[tuple[Candidate, str | None]]:
+def survey(adapter: Needs) -> list[tuple[Candidate, str | None]]:
     """Return every candidate in order, each with what is wrong with it (None: nothing); raises nothing."""
-    answers = [(candidate, _checked(adapter, candidate)) for candidate in candidates(adapter, settings or {})]
+    answers = [(candidate, _checked(adapter, candidate)) for candidate in candidates(adapter, {})]
     return [(candidate, None if isinstance(answer, Probe) else answer) for candidate, answer in answers]
 
 

@@ -275,10 +275,6 @@ def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
     outbox.send(messages.Notes(trainer.notes()))
 
 
-def look(trainer: Trainer, task: job.Look, output: str, outbox: Outbox) -> None:
-    """Do nothing more: joining was the task."""
-
-
 def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
     """Measure the exchanges, and the noise of the host during them."""
     before = reference(communicator)
@@ -299,6 +295,6 @@ RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
     job.MakeOracle: make_oracle,
     job.Pack: pack,
     job.Read: read,
-    job.Look: look,
+    job.Look: lambda *_: None,  # joining was the task
     job.Communicate: communicate,
 }
