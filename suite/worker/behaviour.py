@@ -248,8 +248,8 @@ class Look:
 
         found = busy_threads(step, TOGETHER, LIMIT_S)
         if found is not None and found < TOGETHER:
-            text = "step: %d threads were asked for, and %.1f share the work; look at how start sets them"
-            yield text % (trainer.setup.threads, found)
+            threads = f"{trainer.setup.threads} threads were asked for, and {found:.1f} share the work"
+            yield f"step: {threads}; look at how start sets them"
 
     def _at_work(self) -> Any:
         """Build the network `work`; return a batch for it."""

@@ -114,8 +114,7 @@ class RecordSource(Source):
         try:
             marker = read_marker(path)
         except OSError as error:
-            problem = "%s holds no complete set of records (%s); pack it (stagebench data convert)"
-            raise ValueError(problem % (path, error))
+            raise ValueError(f"{path} holds no complete set of records ({error}); pack it (stagebench data convert)")
         except ValueError as error:
             raise ValueError(f"{error}; {again}")
         self.how = how
@@ -133,8 +132,7 @@ class RecordSource(Source):
         for name, size in sorted(marker.files.items()):
             if there.get(name) != size:
                 holds = f"{there[name]} bytes" if name in there else "nothing"
-                problem = "%s holds %s, and %d bytes were packed; %s"
-                raise ValueError(problem % (f"{path}/{name}", holds, size, again))
+                raise ValueError(f"{path}/{name} holds {holds}, and {size} bytes were packed; {again}")
         self.joined = f"{path}/{JOINED}"
         self.input_shape = self.shape  # a network's; whole images have none before `check`
         self.name = f"{marker.source} as {self.form} ({self._samples} samples)"

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 
 import numpy as np
 import pytest
@@ -101,7 +100,7 @@ def test_packing_goes_on_where_it_was_interrupted(photographs, wanted):
     with pytest.raises(OSError, match="No space left on device"):
         packed(source, asked, room=3)  # in the second part
     assert sorted(os.listdir(asked.folder)) == ["part-00000", "part-00001.partial"]
-    with pytest.raises(ValueError, match="holds no complete set of records"):
+    with raising(ValueError, asked.folder):
         RecordSource(asked.folder)
     whole = os.stat(os.path.join(asked.folder, "part-00000", "toy.npz")).st_mtime_ns
     records, steps = packed(source, asked)
@@ -174,7 +173,7 @@ def change(path, **changes):
 
 
 def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere holds no complete set of records \(.*\); pack it"):
+    with raising(ValueError, "nowhere"):
         RecordSource(str(tmp_path / "nowhere"))
     change(complete, format=99)
     with raising(ValueError, 99, 3):
@@ -199,8 +198,7 @@ def test_a_set_that_cannot_be_read_says_why(complete, tmp_path):
 def test_a_set_whose_files_are_not_what_was_packed_is_refused(complete, damage, holds):
     damaged = next(path for path in RecordSource(complete).paths() if os.path.getsize(path))
     damage(damaged)
-    told = r"%s holds .*%s, and \d+ bytes were packed; remove it and pack it again" % (re.escape(damaged), holds)
-    with pytest.raises(ValueError, match=told):
+    with raising(ValueError, os.path.basename(damaged), holds):
         RecordSource(complete)
 
 
