@@ -53,7 +53,10 @@ def photographs(request: Photographs) -> Iterator[Path]:
             for index in range(request.images):
                 path = folder / f"image{index:05d}.jpg"
                 if not path.exists() or not path.stat().st_size:  # empty where the power failed
-                    _save(_cut(originals, request, label, index), path)
+                    partial = path.with_name(f"{path.name}.partial")
+                    with _removed(partial):
+                        _cut(originals, request, label, index).save(partial, "JPEG", quality=QUALITY)
+                        partial.replace(path)
                 yield path
         os.sync()  # at once for all: thousands of files
         _mark(request, complete=True)
@@ -88,13 +91,6 @@ def _cut(originals: list[Image.Image], request: Photographs, label: int, index: 
     box = (left, top, left + width, top + width / aspect)
     cut = photograph.resize((request.width, request.height), Image.Resampling.LANCZOS, box=box)
     return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if stream.random() < 0.5 else cut
-
-
-def _save(image: Image.Image, path: Path) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    with _removed(partial):
-        image.save(partial, "JPEG", quality=QUALITY)
-        partial.replace(path)
 
 
 def _mark(request: Photographs, complete: bool) -> None:

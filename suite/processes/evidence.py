@@ -31,16 +31,16 @@ ROOT = Path("/")
 
 # The messages of libraries below the frameworks, in any case of letters, and where they come from.
 # A framework's own phrases are its adapter's (suite.contracts.adapter.Adapter.out_of_memory).
-PHRASES = {
-    "MemoryError": "Python; a reader's process passes it on as text",
-    "[Errno 12]": "Python's OSError for ENOMEM, as of fork(2)",
-    "std::bad_alloc": "C++, caught or on the way to abort(3)",
-    "out of memory": "cudaGetErrorString, and with it NCCL; XLA; MPI_Error_string of MPI_ERR_NO_MEM",
-    "OUT_OF_MEMORY": "CUDA_ERROR_OUT_OF_MEMORY of the driver",
-    "STATUS_ALLOC_FAILED": "cuBLAS, cuDNN before 9, cuSOLVER, cuSPARSE: resources of their own on the device",
-    "ALLOCATION_FAILED": "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, and of the host, of cuDNN 9",
-    "MPI_ERR_NO_MEM": "MPI 4.1, section 9.4",
-}
+PHRASES = (
+    "MemoryError",  # Python; a reader's process passes it on as text
+    "[Errno 12]",  # Python's OSError for ENOMEM, as of fork(2)
+    "std::bad_alloc",  # C++, caught or on the way to abort(3)
+    "out of memory",  # cudaGetErrorString, and with it NCCL; XLA; MPI_Error_string of MPI_ERR_NO_MEM
+    "OUT_OF_MEMORY",  # CUDA_ERROR_OUT_OF_MEMORY of the driver
+    "STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN before 9, cuSOLVER, cuSPARSE: resources of their own on the device
+    "ALLOCATION_FAILED",  # CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, and of the host, of cuDNN 9
+    "MPI_ERR_NO_MEM",  # MPI 4.1, section 9.4
+)
 SIGNALS = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
 
 

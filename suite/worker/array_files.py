@@ -31,7 +31,7 @@ def idx_files(folder: str, part: str = "train") -> Optional[Tuple[str, str]]:
 def _idx_file(folder: str, name: str) -> Optional[str]:
     """Return the path of that file; some copies have a dot for the last dash, or are gzipped. None if it is missing."""
     for stem in (name, name.replace("-idx", ".idx")):
-        for path in (os.path.join(folder, stem), os.path.join(folder, f"{stem}.gz")):
+        for path in (f"{folder}/{stem}", f"{folder}/{stem}.gz"):
             if os.path.isfile(path):
                 return path
     return None

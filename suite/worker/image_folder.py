@@ -66,7 +66,7 @@ def escaped(name: str) -> str:
 def listed(path: str) -> Images:
     """Return the classes and images of a folder; ValueError for another layout names the folder to give."""
     names = sorted(os.listdir(path))
-    folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
+    folders = [name for name in names if os.path.isdir(f"{path}/{name}")]
     left_out = [f"{name}/" for name in folders if of_a_system(name)]
     left_out += [
         name for name in names if name.lower().endswith(IMAGE_SUFFIXES + OTHER_SUFFIXES) and name not in folders
@@ -74,7 +74,7 @@ def listed(path: str) -> Images:
     files: List[Tuple[str, int]] = []
     classes: List[str] = []
     for name in folders:
-        folder = os.path.join(path, name)
+        folder = f"{path}/{name}"
         images = [] if of_a_system(name) else _images(folder, left_out)
         if images:
             files.extend((image, len(classes)) for image in images)
@@ -140,15 +140,15 @@ def _another_layout(path: str, name: Optional[str]) -> str:
         meant = [above]
     if meant:
         return f"{problem}: give {meant[0]}"
-    parts = [part for part in _folders(path) if _has_images(os.path.join(path, part))]
+    parts = [part for part in _folders(path) if _has_images(f"{path}/{part}")]
     if parts and set(map(str.lower, parts)) <= set(SPLITS):
         problem = f"{path}: {' and '.join(parts)} are parts of a set, not classes; {rule}"
         return f"{problem}: sort the images of each part into such folders, and give one part"
     if name is None:
         return problem + f": {'sort its images into' if _has_images(path) else 'give one with'} such folders"
-    folder = os.path.join(path, name)
+    folder = f"{path}/{name}"
     tops = [each for each in _folders(path) if each.lower() in SPLITS] if name.lower() in SPLITS else [name]
-    inside = [each for top in sorted(tops, key=_by_split) for each in _below(os.path.join(path, top))]
+    inside = [each for top in sorted(tops, key=_by_split) for each in _below(f"{path}/{top}")]
     deep = [os.path.relpath(each, path) for each in inside if _has_images(each)]
     if deep:
         problem += f"; its images lie deeper, in {deep[0]}"
@@ -172,7 +172,7 @@ def _below(path: str) -> Iterator[str]:
             if count > MANY:
                 return
             yield folder
-            following += [os.path.join(folder, name) for name in sorted(_folders(folder), key=_by_split)[:WIDE]]
+            following += [f"{folder}/{name}" for name in sorted(_folders(folder), key=_by_split)[:WIDE]]
         level = following
 
 
@@ -183,7 +183,7 @@ def _by_split(name: str) -> int:
 def _is_set(path: str) -> bool:
     """Return whether the first folders, two at least, hold images and are not just the parts of a set."""
     first = _folders(path)[:NAMED]
-    images = all(_has_images(os.path.join(path, name)) for name in first)
+    images = all(_has_images(f"{path}/{name}") for name in first)
     return len(first) > 1 and images and not set(map(str.lower, first)) <= set(SPLITS)
 
 
@@ -192,7 +192,7 @@ def _folders(path: str) -> List[str]:
         names = sorted(os.listdir(path))
     except OSError:
         return []
-    return [name for name in names if not of_a_system(name) and os.path.isdir(os.path.join(path, name))]
+    return [name for name in names if not of_a_system(name) and os.path.isdir(f"{path}/{name}")]
 
 
 def _has_files(path: str) -> bool:
