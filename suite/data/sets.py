@@ -191,12 +191,9 @@ def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet
     name = real(workload.dataset) if name == "real" else name
     if form is not None:
         return DataSet("records", str(records_place(name, form, workload)), workload.preprocessing)
-    if name in SETS:
-        path = made(name)
-        if path is None:
-            raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
-        return DataSet(SETS[name].kind, str(path), workload.preprocessing)
-    path = expanded(name).absolute()
+    path = made(name) if name in SETS else expanded(name).absolute()
+    if path is None:
+        raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
     if not stands(path):
         raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
     return DataSet(kind_of(path), str(path), workload.preprocessing)
