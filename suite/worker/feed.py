@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 import numpy as np
 
 from suite.worker.case_parts import Input
-from suite.worker.contract import Batch
+from suite.worker.contract import Batch, Setup
 from suite.worker.sources import Source
 from suite.worker.trainer import Trainer
 from suite.worker.view import InMemory, View, page_cache
@@ -54,15 +54,15 @@ class ResidentFeed:
 class Reading:
     """The data set of a rank, opened as its case's `input` says: the view, the page cache, skipped samples."""
 
-    def __init__(self, source: Source, input: Input, seed: int, folder: str, rank: int) -> None:
+    def __init__(self, source: Source, input: Input, setup: Setup, folder: str) -> None:
         """`folder` is the job's output folder."""
         self._cache, self._source = input.page_cache, source
-        log = f"{folder}/skipped-{rank}.txt"
+        log = f"{folder}/skipped-{setup.rank}.txt"
         if os.path.exists(log):
             os.remove(log)  # an earlier attempt's
         if input.mode == "memory":
-            source = InMemory(View(source, input._replace(repeat=1), seed, log))
-        self.view = View(source, input, seed, log)
+            source = InMemory(View(source, input._replace(repeat=1), setup.seed, log))
+        self.view = View(source, input, setup.seed, log)
 
     def prepare(self) -> None:
         """Bring the page cache into the state that the case asks for; called before every pass."""

@@ -50,7 +50,7 @@ def main(argv: List[str]) -> int:
         if job.group.straggler and rank.rank == rank.world - 1:
             load = Load(job.group.straggler, cores)
         with outbox.at_work(alone=rank.world == 1):
-            RUN[type(job.task)](made, job.task, job.output, outbox)
+            RUN[type(job.task)](made, job.task, outbox)
         met = connections() if isinstance(job.task, Train) else []
         outbox.send(messages.Wire(network.growth(before, network.counters()), met))
         if load is not None:

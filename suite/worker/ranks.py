@@ -61,8 +61,8 @@ class Outbox:
     LOOK_EVERY = 5.0  # ... between two looks at what a silent process has done
 
     def __init__(self, folder: str, rank: int) -> None:
-        path = f"{folder}/rank-{rank}.jsonl"
-        self._stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
+        self.folder = folder  # the job's output folder
+        self._stream = open(f"{folder}/rank-{rank}.jsonl", "ab", buffering=0)  # noqa: SIM115 - open for the worker's life
         self._next_progress = 0.0
         self._name = ""  # of the phase
 

@@ -31,13 +31,13 @@ class Diverged(Exception):
     """A loss that is not a finite number."""
 
 
-def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) -> None:
+def measure(trainer: Trainer, task: job.Measure, outbox: Outbox) -> None:
     """Build the network, then run every pass that has something to measure here."""
     build(trainer, task.graph, outbox)
     with outbox.at_work():  # decoding into memory
-        feed = feed_of(trainer, task, output)
+        feed = feed_of(trainer, task, outbox.folder)
     outbox.send(messages.Notes(feed.notes()))
-    turns = Turns(output, trainer.setup.rank, outbox.send)
+    turns = Turns(outbox.folder, trainer.setup.rank, outbox.send)
     passes = Passes(trainer, feed, Loop(trainer, task.sampling, outbox.progress, turns), task.passes)
     before = reference(trainer)
     staged = False
@@ -67,7 +67,7 @@ def measure(trainer: Trainer, task: job.Measure, output: str, outbox: Outbox) ->
     if KERNELS in task.passes:  # last of all: a profiler takes memory, and may leave something behind
         outbox.send(messages.Phase(KERNELS))
         feed.prepare()
-        send_kernels(passes, trainer.setup.rank, output, outbox)
+        send_kernels(passes, trainer.setup.rank, outbox)
     batch = feed.resident().place(None) if staged else None
     with costs_a_note(outbox, "notes", "not known"):
         outbox.send(messages.Notes(dict(trainer.notes(), **feed.notes())))
@@ -91,9 +91,9 @@ def costs_a_note(outbox: Outbox, name: str, what: str, alone: bool = True) -> It
         outbox.send(messages.Notes({name: f"{what}: {text}"}))
 
 
-def send_kernels(passes: Passes, rank: int, output: str, outbox: Outbox) -> None:
+def send_kernels(passes: Passes, rank: int, outbox: Outbox) -> None:
     """Send every kernel's times, and keep rank 0's trace of them."""
-    trace = f"{output}/{kernels.TRACE}" if rank == 0 else ""  # several would show the same
+    trace = f"{outbox.folder}/{kernels.TRACE}" if rank == 0 else ""  # several would show the same
     found: Optional[messages.Kernels] = None
     with costs_a_note(outbox, KERNELS, "not timed", passes.alone):
         found = passes.kernels(trace)
@@ -168,13 +168,13 @@ def build(trainer: Trainer, graph: Graph, outbox: Outbox) -> None:
     outbox.send(messages.Built(time.perf_counter() - begin))
 
 
-def feed_of(trainer: Trainer, task: job.Measure, output: str) -> Any:
+def feed_of(trainer: Trainer, task: job.Measure, folder: str) -> Any:
     """Return a ResidentFeed of synthetic data, or a StreamFeed of real data."""
     setup = trainer.setup
     if task.data is None:
         return ResidentFeed(trainer, own_synthetic(task.graph, setup.batch, setup.seed, setup.replica))
     source = opened(trainer, task.graph, task.data)
-    reading = Reading(source, task.input, setup.seed, output, setup.rank)
+    reading = Reading(source, task.input, setup, folder)
     trainer.open_input(reading.view)
     return StreamFeed(trainer, reading)
 
@@ -206,14 +206,14 @@ def is_finite(loss: float) -> bool:
     return loss - loss == 0.0
 
 
-def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> None:
+def train(trainer: Trainer, task: job.Train, outbox: Outbox) -> None:
     """Train whole epochs, with a test after each."""
     build(trainer, task.graph, outbox)
     if task.data is None:
         raise Unsupported(f"the pass {TRAIN!r} learns from real data, and the case has synthetic ones")
     learning, testing = split(opened(trainer, task.graph, task.data), task.training.held_out)
     with outbox.at_work():
-        reading = Reading(learning, task.input, trainer.setup.seed, output, trainer.setup.rank)
+        reading = Reading(learning, task.input, trainer.setup, outbox.folder)
         reading.prepare()
     outbox.send(messages.Notes(dict(reading.notes(), tested=testing.name)))
     outbox.send(messages.Phase(TRAIN))
@@ -230,7 +230,7 @@ def train(trainer: Trainer, task: job.Train, output: str, outbox: Outbox) -> Non
         raise Diverged(f"the loss is {last!r} after {len(found.epochs)} epochs")
 
 
-def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> None:
+def prove(trainer: Trainer, task: job.Prove, outbox: Outbox) -> None:
     """Compare this trainer's results with the oracle's; or those of the network cut after each layer."""
     outbox.send(messages.Phase("proof"))
     if task.layers:
@@ -240,42 +240,42 @@ def prove(trainer: Trainer, task: job.Prove, output: str, outbox: Outbox) -> Non
     send_memory(trainer, outbox)
 
 
-def behave(trainer: Trainer, task: job.Behave, output: str, outbox: Outbox) -> None:
+def behave(trainer: Trainer, task: job.Behave, outbox: Outbox) -> None:
     """Check dropout, `predict`, `step_alone`, laziness and the threads."""
     outbox.send(messages.Behaviour(list(behaviour.Look(trainer, task, outbox).problems())))
 
 
-def make_oracle(trainer: Trainer, task: job.MakeOracle, output: str, outbox: Outbox) -> None:
+def make_oracle(trainer: Trainer, task: job.MakeOracle, outbox: Outbox) -> None:
     """Write the results that others are compared with."""
     outbox.send(messages.Phase("oracle"))
     write = locate.write_layers if task.layers else evidence.write_oracle
     write(trainer, task.graph, task.samples, task.folder)
 
 
-def pack(trainer: Trainer, task: job.Pack, output: str, outbox: Outbox) -> None:
+def pack(trainer: Trainer, task: job.Pack, outbox: Outbox) -> None:
     """Write the data set as records of the framework's own format."""
     outbox.send(messages.Phase("pack"))
     packed_set.pack(trainer, opened(trainer, task.graph, task.data), task, outbox)
 
 
-def read(trainer: Trainer, task: job.Read, output: str, outbox: Outbox) -> None:
+def read(trainer: Trainer, task: job.Read, outbox: Outbox) -> None:
     """Read samples and store them in `read.npz`, to be compared."""
     outbox.send(messages.Phase("read"))
     trainer.build(
         task.graph, dict(weights.initial(task.graph))
     )  # as the contract's order has it: a reader may ask for the shape
     source = opened(trainer, task.graph, task.data)
-    trainer.open_input(Reading(source, task.input, trainer.setup.seed, output, trainer.setup.rank).view)
+    trainer.open_input(Reading(source, task.input, trainer.setup, outbox.folder).view)
     batches = []
     for _ in range(-(-task.samples // trainer.setup.batch)):
         batch = trainer.as_numpy(trainer.next_batch())
         batches.append((batch.images.copy(), batch.labels.copy()))  # a reader may fill the same buffer again
     images, labels = (np.concatenate(parts)[: task.samples] for parts in zip(*batches))
-    np.savez(f"{output}/read.npz", images=images, labels=labels)
+    np.savez(f"{outbox.folder}/read.npz", images=images, labels=labels)
     outbox.send(messages.Notes(trainer.notes()))
 
 
-def communicate(communicator: Communicator, task: job.Communicate, output: str, outbox: Outbox) -> None:
+def communicate(communicator: Communicator, task: job.Communicate, outbox: Outbox) -> None:
     """Measure the exchanges, and the noise of the host during them."""
     before = reference(communicator)
     meter = noise.Meter(gpus.driven(communicator.setup))
@@ -286,8 +286,8 @@ def communicate(communicator: Communicator, task: job.Communicate, output: str, 
     send_memory(communicator, outbox)
 
 
-# By the task's type: (trainer or communicator, task, the job's output folder, outbox).
-RUN: Dict[Any, Callable[[Any, Any, str, Outbox], None]] = {
+# By the task's type: (trainer or communicator, task, outbox).
+RUN: Dict[Any, Callable[[Any, Any, Outbox], None]] = {
     job.Measure: measure,
     job.Train: train,
     job.Prove: prove,

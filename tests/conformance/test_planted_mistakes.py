@@ -552,7 +552,8 @@ def test_the_pass_train_catches_and_names_it(mistake, tmp_path):
     graph, data = workloads()[SQUARES.workload].graph(), DataSet("arrays", str(tmp_path / "squares.npz"))
     task = Train(graph, SQUARES.training._replace(epochs=1), Schedule(), jobs.READ_ONCE, data)
     outbox = Nobody()
-    train(type("Mistaken", (Right,), TRAINED.get(mistake, {}))(setup), task, str(tmp_path), outbox)
+    outbox.folder = str(tmp_path)
+    train(type("Mistaken", (Right,), TRAINED.get(mistake, {}))(setup), task, outbox)
     (found,) = messages.of_type(messages.Training, outbox.sent)
     problem, _, _ = strayed([epoch.loss for epoch in found.epochs]).partition("; ")  # where to look comes after it
     caught(mistake, [problem] if problem else [])

@@ -85,7 +85,9 @@ def test_unreadable_samples_fail_or_are_replaced_while_some_can_be_read(seen):
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
-    reading = Reading(Numbers(unreadable=(3,)), READ_ONCE._replace(on_error="skip"), 1, str(tmp_path), rank=0)
+    reading = Reading(
+        Numbers(unreadable=(3,)), READ_ONCE._replace(on_error="skip"), trainers.setup(seed=1), str(tmp_path)
+    )
     reader = ThreadedReader(reading.view, trainers.setup(batch=5, readers=readers, prefetch=1))
     read = np.concatenate([reader.next_batch().labels for _ in range(4)])
     reader.close()
@@ -94,7 +96,7 @@ def test_readers_skip_and_the_notes_name_what(tmp_path, readers):
     assert skipped["samples"] == 1
     assert skipped["reads"] >= 2  # what is read ahead counts too
     assert skipped["which"][0].startswith("cannot read number 3 (")
-    again = Reading(Numbers(), READ_ONCE, 1, str(tmp_path), rank=0)
+    again = Reading(Numbers(), READ_ONCE, trainers.setup(seed=1), str(tmp_path))
     assert again.notes() == {"data": "numbers"}, "an earlier attempt's are forgotten"
 
 
@@ -132,7 +134,7 @@ def test_a_random_crop_of_an_array_is_refused(seen, tmp_path):
 
 def test_in_memory_everything_is_read_once(tmp_path):
     source = Numbers()
-    reading = Reading(source, READ_ONCE._replace(mode="memory", repeat=3), 1, str(tmp_path), rank=0)
+    reading = Reading(source, READ_ONCE._replace(mode="memory", repeat=3), trainers.setup(seed=1), str(tmp_path))
     read = source.reads
     assert len(reading.view) == 30
     for epoch in range(3):
