@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from itertools import count
+from itertools import count, starmap
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -214,19 +214,25 @@ def _mllog(record: Record) -> Iterator[dict[str, Any]]:
         event = {"namespace": "", "time_ms": round(now), "event_type": kind, "key": key, "value": value}
         return {**event, "metadata": where}
 
-    yield line("submission_benchmark", BENCHMARKS.get(case.workload, case.workload))
-    yield line("submission_division", "open")
-    yield line("submission_org", "stagebench")
-    yield line("submission_platform", ", ".join(process.about.hosts) or "unknown")
-    yield line("submission_status", "research")
-    yield line("cache_clear", case.input.page_cache == "cold")
+    submission = {
+        "submission_benchmark": BENCHMARKS.get(case.workload, case.workload),
+        "submission_division": "open",
+        "submission_org": "stagebench",
+        "submission_platform": ", ".join(process.about.hosts) or "unknown",
+        "submission_status": "research",
+        "cache_clear": case.input.page_cache == "cold",
+    }
+    settings = {
+        "global_batch_size": case.global_batch,
+        "seed": case.seed,
+        "opt_name": case.optimiser,
+        "opt_base_learning_rate": case.lr,
+        "train_samples": lesson.epochs[0].samples,
+        "eval_samples": None,  # a share of the data set, whose size no record keeps
+    }
+    yield from starmap(line, submission.items())
     yield line("init_start", kind="INTERVAL_START")
-    yield line("global_batch_size", case.global_batch)
-    yield line("seed", case.seed)
-    yield line("opt_name", case.optimiser)
-    yield line("opt_base_learning_rate", case.lr)
-    yield line("train_samples", lesson.epochs[0].samples)
-    yield line("eval_samples")  # a share of the data set, whose size no record keeps
+    yield from starmap(line, settings.items())
     yield line("init_stop", kind="INTERVAL_END")
     yield line("run_start", kind="INTERVAL_START")
     for number, epoch in enumerate(lesson.epochs, 1):

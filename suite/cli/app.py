@@ -9,14 +9,21 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 
 from suite import __version__
-from suite.cli import check_hosts, comm, compare, data, doctor, listing, predict, run, show, verify
+from suite.cli import data, listing
+from suite.cli.check_hosts import check_hosts
+from suite.cli.comm import comm
+from suite.cli.compare import compare, history
+from suite.cli.doctor import doctor
 from suite.cli.output import report_next, say
+from suite.cli.predict import WithSettings, predict
+from suite.cli.run import run
+from suite.cli.show import show
+from suite.cli.verify import verify
 from suite.errors import RequestError
 from suite.plugins import call, manager
 from suite.text import command_line
 
 WIDE = {"max_content_width": 120}  # columns of help, where the terminal has them
-COMMANDS = (doctor, listing, data, verify, run, show, comm, check_hosts, compare, predict)
 NEXT = """{folder} is an installable package of stubs, each of which says what to write. Go on with
 
   cd {there}
@@ -51,10 +58,13 @@ def build() -> typer.Typer:
         context_settings=WIDE,
     )
     app.callback()(root)
-    for module in COMMANDS:
-        module.register(app)
-    app.command()(collect)
-    app.command("new-adapter")(new_adapter)
+    for name, group in (("list", listing.group), ("data", data.group)):
+        app.add_typer(group, name=name)
+    for command in (doctor, verify, run, show, comm, check_hosts, compare, history):
+        app.command()(command)
+    app.command(cls=WithSettings)(predict)
+    for command in (collect, new_adapter):
+        app.command()(command)
     for _, whose in call(manager(), "stagebench_commands", app=app):
         called = [
             command.name or get_command_name(command.callback.__name__)

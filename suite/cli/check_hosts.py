@@ -3,8 +3,9 @@
 Heavy imports wait until the command runs.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,10 @@ from suite.text import significant
 if TYPE_CHECKING:
     from suite.plan.collectives import Offer
     from suite.processes.interpreters import Interpreter
+    from suite.processes.launch import Launch
     from suite.proofs.side_by_side import Proving
+    from suite.worker.job import Task
+    from suite.worker.messages import Message
 
 WORKLOAD, SAMPLES = "mnist_small", 32  # the training of every host: three updates of this network, in float64
 SIZES = (4, 1 << 22)  # bytes of a message: for the latency, for the bandwidth
@@ -43,10 +47,6 @@ class Checked:
     cpu: str = ""
     fingerprint: str = ""  # of the training's results; "": none
     problems: list[str] = field(default_factory=list)
-
-
-def register(app: typer.Typer) -> None:
-    app.command("check-hosts")(check_hosts)
 
 
 def check_hosts(
@@ -147,9 +147,8 @@ def _host(host: str, interpreter: "Interpreter", folder: Path) -> "Proving[Check
     starting = (launchers()[name] for name in starters(oracle().capabilities.strategies[0], launchers()))
     by_login = next(one.name for one in starting if one.several_hosts)
     row, placement = Checked(host), Placement(launcher=by_login, hosts=(host,))
-    try:
-        for name in ("results", "trained", "timed"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+    with noted(row):
+        (folder / "results").mkdir(parents=True, exist_ok=True)
         limits = Limits(LIMIT_S, LIMIT_S)
         launch = single(
             oracle(), workloads()[WORKLOAD], interpreter, folder, limits, batch=SAMPLES, placement=placement
@@ -157,21 +156,14 @@ def _host(host: str, interpreter: "Interpreter", folder: Path) -> "Proving[Check
         if missing := ask(launch.launcher, "missing", placement, interpreter.path):
             raise Unavailable(missing)
         graph, sampling = launch.workload.graph(), Sampling(seconds=SPEED_S, processes=1)
-        trained = yield from launch.running(folder / "trained", MakeOracle(graph, str(folder / "results"), SAMPLES))
-        if trained.outcome == "ok":
-            row.fingerprint = digest(folder / "results")[:8]
+        yield from _messages(launch, folder / "trained", MakeOracle(graph, str(folder / "results"), SAMPLES))
+        row.fingerprint = digest(folder / "results")[:8]
         measure = Measure(graph, [NATIVE], sampling, Input(), peaks=True)
-        timed = trained if trained.outcome != "ok" else (yield from launch.running(folder / "timed", measure))
-        if timed.outcome != "ok":
-            raise Unavailable(timed.reason)
-    except (StagebenchError, OSError) as error:
-        row.problems.append(str(error))
-        return row
-    sent = timed.messages[0]
-    (hello,), (native,), (peaks,) = of_type(Hello, sent), of_type(Pass, sent), of_type(Peaks, sent)
-    row.cpu = (hello.machine and hello.machine.cpu) or ""
-    speeds = native.samples / native.wall_s, peaks.flop_per_s / 1e9, peaks.bytes_per_s / 1e9
-    row.figures = dict(zip(OF_HOST, speeds, strict=True))
+        sent = (yield from _messages(launch, folder / "timed", measure))[0]
+        (hello,), (native,), (peaks,) = of_type(Hello, sent), of_type(Pass, sent), of_type(Peaks, sent)
+        row.cpu = (hello.machine and hello.machine.cpu) or ""
+        speeds = native.samples / native.wall_s, peaks.flop_per_s / 1e9, peaks.bytes_per_s / 1e9
+        row.figures = dict(zip(OF_HOST, speeds, strict=True))
     return row
 
 
@@ -187,24 +179,34 @@ def _link(pair: tuple[str, str], folder: Path, offer: "Offer", interpreters: dic
     row = Checked(" ".join(pair))
     asked = Asked(("point-to-point",), SIZES, (), LINK_S, ranks=1, hosts=pair, nodes=2)
     ((case, _, refused),) = collectives(asked, offer, workloads())
-    try:
+    with noted(row):
         if refused or case.collective is None:
             raise Unavailable(refused)
-        (folder / "sent").mkdir(parents=True, exist_ok=True)
         launch = launch_of_case(case.on(time_limit=LIMIT_S), interpreters, folder / "bundle")
-        attempt = yield from launch.running(folder / "sent", exchanging(case.collective, launch.adapter))
-        if attempt.outcome != "ok":
-            raise Unavailable(attempt.reason)
+        messages = yield from _messages(launch, folder / "sent", exchanging(case.collective, launch.adapter))
+        small, large = map(point, zip(*(of_type(ExchangeTimes, sent) for sent in messages.values()), strict=True))
+        if not small.seconds or not large.bus_bandwidth:
+            raise Unavailable("too few messages began in time to give a figure")
+        row.figures = {"µs": 1e6 * small.seconds, "MB/s": large.bus_bandwidth / 1e6}
+    return row
+
+
+@contextmanager
+def noted(row: Checked) -> Iterator[None]:
+    """Note an error that a measurement may meet as a problem of its host or link."""
+    try:
+        yield
     except (StagebenchError, OSError) as error:
         row.problems.append(str(error))
-        return row
-    sizes = zip(*(of_type(ExchangeTimes, sent) for sent in attempt.messages.values()), strict=True)
-    small, large = (point(ranks) for ranks in sizes)
-    if small.seconds and large.bus_bandwidth:
-        row.figures = {"µs": 1e6 * small.seconds, "MB/s": large.bus_bandwidth / 1e6}
-    else:
-        row.problems.append("too few messages began in time to give a figure")
-    return row
+
+
+def _messages(launch: "Launch", folder: Path, task: "Task") -> "Proving[dict[int, list[Message]]]":
+    """Run a task in a new folder; return what its ranks sent."""
+    folder.mkdir(parents=True, exist_ok=True)
+    attempt = yield from launch.running(folder, task)
+    if attempt.outcome != "ok":
+        raise Unavailable(attempt.reason)
+    return attempt.messages
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
@@ -222,8 +224,8 @@ def name_wrong(rows: Sequence[Checked], results: Mapping[str, Path]) -> None:
     Processors of other models may round otherwise, by a little.
     """
     known = [row for row in rows if row.fingerprint]
-    counts = {row.fingerprint: sum(other.fingerprint == row.fingerprint for other in known) for row in known}
-    most = max(counts, key=lambda fingerprint: counts[fingerprint], default="")
+    counts = Counter(row.fingerprint for row in known)
+    most = max(counts, key=counts.__getitem__, default="")
     right = [row for row in known if row.fingerprint == most]
     tie = sum(count == counts[most] for count in counts.values()) > 1
     others = ", ".join(row.name for row in right)

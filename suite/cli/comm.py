@@ -1,10 +1,14 @@
 """`stagebench comm`: measure communication alone. Heavy imports wait until the command runs."""
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from
+from suite.cli.output import show_json
+from suite.errors import RequestError
+from suite.text import chosen
 
 if TYPE_CHECKING:
     from suite.plan.collectives import Asked
@@ -15,10 +19,6 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}  # binary, as the powe
 FACTOR = 4  # from one message size to the next
 ITEMSIZE = 4  # every size is a multiple of it: a number of float32, two of the smaller types
 LARGEST = 1 << 33  # bytes; beyond it counts no longer fit the libraries' integers
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(comm)
 
 
 def comm(
@@ -46,11 +46,9 @@ def comm(
     budget: Annotated[
         float, typer.Option(min=0.0, help="Seconds for an operation's sizes: larger ones are skipped. 0: no limit.")
     ] = 10.0,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
-    ] = None,
-    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
+    output: OfRun = None,
+    python: Pythons = None,
+    retry: Retry = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure all-reduce, broadcast, reduce-scatter, all-gather, all-to-all and point-to-point of every backend here.
@@ -61,16 +59,12 @@ def comm(
     from suite.cli.comm_tables import show_summary
     from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
-    from suite.cli.options import interpreters_from
-    from suite.cli.output import show_json
-    from suite.errors import RequestError
     from suite.plan.collectives import collectives, offers
     from suite.plugins import workloads
     from suite.results.records import COMM
     from suite.results.run_folder import RunFolder
     from suite.session.observer import Observer
     from suite.session.resumable import Session, Settings
-    from suite.text import chosen
 
     offered = offers()
     names = chosen("backend", backend or [], offered)
@@ -108,13 +102,10 @@ def asked_for(
     budget: float = 0.0,
 ) -> "Asked":
     """Check the options; RequestError for an unknown name or an impossible placement."""
-    from suite.cli.options import hosts_from
     from suite.contracts.case import DTYPES, FLOAT32, OPERATIONS
-    from suite.errors import RequestError
     from suite.plan.collectives import Asked
     from suite.plugins import launchers, workloads
     from suite.processes.hosts import here
-    from suite.text import chosen
 
     known, placed = list(workloads()), hosts_from(hosts)
     if launcher is not None:
@@ -157,8 +148,6 @@ def sizes_from(option: str) -> tuple[int, ...]:
 
     RequestError for another form, a size that is no multiple of 4 bytes, or HIGH below LOW.
     """
-    from suite.errors import RequestError
-
     ends = []
     for text in option.split(":", 1):
         match = re.fullmatch(r"(\d+)\s*([KMG]?)I?B?", text.strip().upper())

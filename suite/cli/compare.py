@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 COLUMNS = ("case", "verdict", "change", "95 % interval", "processes", "needed")
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-    app.command()(history)
-
-
 Threshold = Annotated[str, typer.Option(metavar="N%", help="Smaller changes do not matter.")]
 
 

@@ -33,10 +33,6 @@ make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a dat
 group.add_typer(make, name="make")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="data")
-
-
 @make.command("imagenet-like")
 def make_photographs(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder (default: the data home).")] = None,

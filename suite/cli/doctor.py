@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 LEAST_SHARED = 512 << 20  # bytes of /dev/shm; containers have 64 MiB if nothing asks for more
 
 
-def register(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
-
-
 def doctor(as_json: Json = False) -> None:
     """Show what is ready on this machine, and how to get the rest; exits with 1 when no framework is ready."""
     about = host_facts(Path.cwd())

@@ -20,10 +20,6 @@ group = typer.Typer(
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="list")
-
-
 @group.command("adapters")
 def list_adapters(as_json: Json = False) -> None:
     """List the frameworks that can be measured."""

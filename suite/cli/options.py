@@ -1,5 +1,6 @@
 """Options that several commands share, checked: interpreters, hosts, knobs."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,8 @@ from suite.plugins import adapters
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pythons = Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")]
+OfRun = Annotated[Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")]
 
 
 def interpreters_from(options: list[str]) -> dict[str, str]:

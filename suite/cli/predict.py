@@ -39,11 +39,8 @@ class WithSettings(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def register(app: typer.Typer) -> None:
-    app.command(cls=WithSettings)(predict)
-
-
 def predict(
+    context: typer.Context,
     source: Annotated[
         Path | None,
         typer.Argument(help="A run folder to fit to, or a TOML file of a scenario; without one, give the numbers."),
@@ -89,16 +86,8 @@ def predict(
     from suite.predict.prediction import Answer
     from suite.predict.request import request
 
-    options = {
-        "workload": workload,
-        "batch": batch,
-        "rate": rate,
-        "alpha": alpha,
-        "beta": beta,
-        "comm": comm,
-        "ranks": ranks,
-        "schedule": schedule,
-    }
+    names = ("workload", "batch", "rate", "alpha", "beta", "comm", "ranks", "schedule")
+    options = {name: context.params[name] for name in names}
     for option, path in (("--trace", trace), ("--chakra", chakra)):
         if path and not path.parent.is_dir():
             raise RequestError(f"{option} {path}: there is no folder {path.parent}; make it, or name another place")

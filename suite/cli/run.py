@@ -3,11 +3,11 @@
 Heavy imports wait until the command runs, so that --help is quick.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suite.cli.options import OfRun, Pythons, Retry, hosts_from, interpreters_from, knobs_from
 from suite.cli.output import put, say
 from suite.errors import RequestError
 from suite.text import duration
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 MANY = 1000  # cases: checking more takes seconds
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(run)
-
-
 def run(
     context: typer.Context,
     plan: Annotated[
         str | None, typer.Argument(help="A ready-made plan's name (`stagebench list plans`) or a TOML file.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run folder; an existing one is resumed.")
-    ] = None,
+    output: OfRun = None,
     scale: Annotated[
         str | None, typer.Option(help="One of the plan's scales: `small` is a few minutes on two cores.")
     ] = None,
@@ -68,9 +62,9 @@ def run(
     launcher: Annotated[
         str, typer.Option(help="Starts the cases whose launcher the plan leaves open: `stagebench list launchers`.")
     ] = "auto",
-    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    python: Pythons = None,
     proofs: Annotated[bool, typer.Option(help="Prove each case before measuring it; rows without are marked.")] = True,
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed or was unavailable.")] = False,
+    retry: Retry = False,
     until: Annotated[
         str | None,
         typer.Option(metavar="N%", help="Go on until every comparison shows a difference, or is known to ±N %."),
@@ -90,7 +84,6 @@ def run(
     from suite.analysis.leaders import open_cases
     from suite.cli.display import Display
     from suite.cli.measuring import about_run, conclude, measure, run_folder
-    from suite.cli.options import hosts_from, interpreters_from
     from suite.cli.results import print_results
     from suite.plan import resolve
     from suite.plan.networks import registered
@@ -129,7 +122,6 @@ def _say_how_many(cases: int, seconds: float) -> None:
 
 def _plan(context: typer.Context, name: str | None, scale: str | None, knobs: list[str], sets: list[str]) -> "Plan":
     """The plan that is named, or the one that options describe; RequestError where it is both or neither."""
-    from suite.cli.options import knobs_from
     from suite.plan import load
     from suite.plan.model import Block
     from suite.plan.options import SAMPLING, plan_of

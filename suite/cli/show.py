@@ -18,10 +18,6 @@ UNDER_QUOTA = ". A control group limits the cores' time: the peaks, measured in 
 BOUND = ("layer", "kind", "Mflop", "MB", "flop/byte", "bound by", "best ms", "measured ms", "of best")
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(show)
-
-
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, with all that a report knows.")] = False,

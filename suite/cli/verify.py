@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suite.cli.options import Pythons, interpreters_from, knobs_from
 from suite.cli.output import say, show_json, show_rows
 from suite.errors import StagebenchError, Unavailable
 from suite.text import without_codes
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 NOT_MADE = ("unsupported", "unavailable")  # outcomes of cases without a proof
 WHERE_TO_LOOK = "docs/adapters.md says where to look, docs/planted-mistakes.md lists the messages of known mistakes"
 COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(verify)
 
 
 def verify(
@@ -50,7 +47,7 @@ def verify(
     knob: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE: for the adapters that have the knob (repeatable).")
     ] = None,
-    python: Annotated[list[str] | None, typer.Option(help="NAME=PATH: an adapter's interpreter.")] = None,
+    python: Pythons = None,
     json: Annotated[bool, typer.Option("--json", help="Print the proofs as JSON.")] = False,
 ) -> None:
     """Prove that adapters train exactly the workloads they claim to, against a float64 oracle.
@@ -64,7 +61,6 @@ def verify(
     from rich.console import Console
     from rich.text import Text
 
-    from suite.cli.options import interpreters_from, knobs_from
     from suite.plan.networks import register
     from suite.plan.overrides import is_path
     from suite.plugins import adapters, workloads
