@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -53,8 +52,7 @@ class Row(NamedTuple):
     microseconds: float
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """The output of a program of nccl-tests."""
 
     line: int
@@ -65,14 +63,14 @@ class Run:
 
 
 def nccl_tests(printed: Printed) -> Iterator[Result | Skipped]:
-    """Every message of every run, out of place."""
+    """Yield every message of every run, out of place."""
     of_json = '"nccl_version"' in printed.text and printed.text.lstrip().startswith("{")
     for run in _of_json(printed) if of_json else _of_text(printed):
         yield from _exchanges(printed, run) if isinstance(run, Run) else [run]
 
 
 def _exchanges(printed: Printed, run: Run) -> Iterator[Result | Skipped]:
-    """The messages of each type, reduction and root: a case each."""
+    """Yield the messages of each type, reduction and root: a case each."""
     place = _placement(printed, run)
     settings: dict[tuple[str, str, str], list[Row]] = {}
     for row in run.rows:
@@ -105,7 +103,7 @@ def _exchanges(printed: Printed, run: Run) -> Iterator[Result | Skipped]:
 
 
 def _placement(printed: Printed, run: Run) -> Placement:
-    """RequestError for one rank, and for hosts of different numbers of ranks."""
+    """Return the hosts and ranks; RequestError for one rank, and for hosts of different numbers of ranks."""
     if len(run.ranks) < 2:
         why = "one rank exchanges with nobody; of several processes, nccl-tests was built without MPI"
         raise printed.refused(f"{why}: build it with MPI=1 and run it again", run.line)
@@ -119,7 +117,7 @@ def _placement(printed: Printed, run: Run) -> Placement:
 def _of_text(printed: Printed) -> Iterator[Run | Skipped]:
     found = [one for one in sections(printed, HEADING, RESULTS, "settings", "program") if one.of("row")]
     named = any(one.of("program") for one in found)
-    of_file = re.search(rf"(?:^|[^a-z])({NAMES})", printed.name)
+    of_file = re.search(rf"(?:^|[^a-z])({NAMES})", printed.path.name)
     for section in found:
         if not section.of("rank"):
             why = "no line `Rank ... device ...` before it says how many ranks there were"
@@ -140,14 +138,15 @@ def _of_text(printed: Printed) -> Iterator[Run | Skipped]:
 
 
 def _ranks(section: Section) -> list[str]:
-    """Each rank's host, by rank; RequestError where they are not the ranks of one group."""
+    """Return each rank's host, by rank; RequestError where they are not the ranks of one group."""
     hosts: dict[int, str] = {}
     groups: dict[str, int] = {}
-    for number, _, (rank, group, host) in section.of("rank"):
-        if int(rank or 0) in hosts:
-            why = f"rank {rank} is here twice: these processes never met, as nccl-tests was built without MPI"
+    for number, _, (text, group, host) in section.of("rank"):
+        rank = int(text or 0)
+        if rank in hosts:
+            why = f"rank {text} is here twice: these processes never met, as nccl-tests was built without MPI"
             raise section.printed.refused(f"{why}; build it with MPI=1 and run it again", number)
-        hosts[int(rank or 0)] = host or ""
+        hosts[rank] = host or ""
         groups.setdefault(group or "", number)
     number = section.of("rank")[-1].number
     if len(groups) > 1:
@@ -160,7 +159,7 @@ def _ranks(section: Section) -> list[str]:
 
 
 def _rows(section: Section) -> list[Row]:
-    """The rows by their heading; RequestError for a failed check, and for a row that is not whole."""
+    """Return the rows by their heading; RequestError for a failed check, and for a row that is not whole."""
     printed, checked = section.printed, False
     headings = [f"{values[0]}{values[1]}".split()[1:] for _, _, values in section.of("columns")]
     columns = headings[-1] if headings else list(COLUMNS)
@@ -199,7 +198,7 @@ def _row(printed: Printed, columns: Sequence[str], line: Line) -> Row:
 
 
 def _of_json(printed: Printed) -> Iterator[Run | Skipped]:
-    """The files that `-J` writes, one or several joined."""
+    """Read the files that `-J` writes, one or several joined."""
     text, at = printed.text, 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())

@@ -36,22 +36,18 @@ class Printed:
     text: str
     framework: str | None = None  # as the person says, where the program does not
 
-    @property
-    def name(self) -> str:
-        return self.path.name
-
     def matches(self, pattern: str | re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
-        """The lines, from 1, in which a pattern is found."""
+        """Yield the lines, from 1, in which a pattern is found."""
         for number, line in enumerate(self.text.split("\n"), 1):
             if len(line) <= LONGEST and (found := re.search(pattern, re.sub(COLOURS, "", line).rstrip())):
                 yield number, found
 
     def refused(self, why: str, line: int | None = None) -> RequestError:
-        """The error of this file, or of one of its lines, to be raised."""
+        """Return the error of this file, or of one of its lines, to be raised."""
         return RequestError(f"{self.path}: {f'line {line}: ' if line else ''}{why}")
 
     def origin(self, program: str, line: int, run: int) -> Origin:
-        return Origin(program=program, file=self.name, line=line, run=run)
+        return Origin(program=program, file=self.path.name, line=line, run=run)
 
 
 class Line(NamedTuple):
@@ -79,7 +75,7 @@ class Section:
         return [line for line in (*self.heading, *self.results) if line.kind == kind]
 
     def value(self, kind: str) -> str | None:
-        """The value that the heading gives `kind`; RequestError if two lines give two values."""
+        """Return the value that the heading gives `kind`; RequestError if two lines give two values."""
         lines = self.of(kind)
         for line in lines[1:]:
             if line.values != lines[0].values:
@@ -93,7 +89,7 @@ class Section:
 def sections(
     printed: Printed, heading: Mapping[str, str], results: Mapping[str, str], opens: str, before: str | None = None
 ) -> Iterator[Section]:
-    """The runs that have results. `heading` and `results` are patterns by name, each with one group or more.
+    """Yield the runs that have results. `heading` and `results` are patterns by name, each with one group or more.
 
     A heading line after a result begins the next run, as does the heading line `opens` where it comes again: the run
     before it ended without a result, or is another process of this one. The heading line `before` may precede `opens`.

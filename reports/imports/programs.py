@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 def read(path: Path, framework: str | None) -> Read:
-    """The results in a file; RequestError where no reader finds any, and for what may be wrong."""
+    """Return the results in a file; RequestError where no reader finds any, and for what may be wrong."""
     printed = _printed(path, framework)
     results: list[Result] = []
     skipped: list[str] = []
@@ -66,7 +66,7 @@ def read(path: Path, framework: str | None) -> Read:
 
 
 def _printed(path: Path, framework: str | None) -> Printed:
-    """The file's text; RequestError for what is no file of a benchmark's size."""
+    """Read the file's text; RequestError for what is no file of a benchmark's size."""
     remedy = "name what a benchmark printed"
     with disk(f"cannot read {path}", remedy, RequestError):
         if path.exists() and not path.is_file():  # reading from a pipe would never end
@@ -82,7 +82,7 @@ def article(printed: Printed) -> Iterator[Result | Skipped]:
 
     The speed is the second epoch's: the first one pays what is paid once. Its files are called FRAMEWORK_results.txt.
     """
-    named = re.match(r"([a-z]+)_results\b", printed.name)
+    named = re.match(r"([a-z]+)_results\b", printed.path.name)
     framework = printed.framework or (named and named[1])
     for line, found in printed.matches(r"^\s*(\{.*\"n_dataset_repeat\".*\})\s*$"):
         if not framework:

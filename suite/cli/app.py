@@ -1,6 +1,7 @@
 """The root command: its own commands, then those of plugins; the two that are a few lines are here."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,11 +61,10 @@ def build() -> typer.Typer:
     app.callback()(root)
     for name, group in (("list", listing.group), ("data", data.group)):
         app.add_typer(group, name=name)
-    for command in (doctor, verify, run, show, comm, check_hosts, compare, history):
-        app.command()(command)
-    app.command(cls=WithSettings)(predict)
-    for command in (collect, new_adapter):
-        app.command()(command)
+    commands: list[Callable[..., None]] = [doctor, verify, run, show, comm, check_hosts, compare, history, predict]
+    commands += [collect, new_adapter]
+    for command in commands:
+        app.command(cls=WithSettings if command is predict else None)(command)
     for _, whose in call(manager(), "stagebench_commands", app=app):
         called = [
             command.name or get_command_name(command.callback.__name__)
