@@ -214,14 +214,14 @@ def test_a_disturbed_link_is_named_on_the_page_and_in_the_terminal(folder, capsy
     assert "How noisy it was" in page
     assert "1 of 3 processes were disturbed" in page
     show_summary(list(links(folder)))
-    assert "disturbed: wire point-to-point, 2 ranks: other programs" in capsys.readouterr().out
+    assert "disturbed: wire point-to-point, 2 ranks: during at least one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "mark", "words"),
     [
         ({"cpu": "AMD EPYC 9B14"}, "other machine", "one of its processes ran on another machine than the rest"),
-        ({"governor": "powersave"}, "other driver or governor", "one of its processes ran with another driver"),
+        ({"governor": "powersave"}, "other driver or governor", "one of its processes ran with another GPU driver"),
     ],
 )
 def test_a_link_that_was_measured_on_another_machine_than_the_others_is_marked(folder, capsys, changes, mark, words):
