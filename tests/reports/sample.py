@@ -1,12 +1,13 @@
-"""The README's pictures: pages of a report, as a browser shows them; `tox run -e sample` makes both.
+"""The README's pictures and what `show` prints first, of a run with its report; `tox run -e sample` makes all.
 
-python tests/reports/sample.py REPORT FOLDER [--all]
+python tests/reports/sample.py RUN/report FOLDER [--all]
 
 --all: every page of the report, whole, at three widths: to look at before a release.
 """
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ CHROMIUM = os.environ.get("STAGEBENCH_CHROMIUM") or shutil.which("chromium") or 
 PAGES = {"index.html": "report.png", "stages.html": "stages.png", "scaling.html": "scaling.png"}
 WIDTH, HEIGHT = 1000, 1100  # CSS pixels
 WIDTHS = (360, 1000, 1600)
+SHOWN, LINES = "show.txt", 10  # of the terminal: down to the first comparison
 
 
 def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
@@ -27,6 +29,13 @@ def pictures(browser: Any, report: Path, folder: Path) -> list[Path]:
         page.screenshot(path=folder / name)
     page.close()
     return [folder / name for name in PAGES.values()]
+
+
+def shown(run: Path) -> str:
+    """Return the first lines that `stagebench show` prints."""
+    command, environ = [sys.executable, "-m", "suite.cli", "show", str(run)], {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines()[:LINES])
 
 
 def address_of(path: Path) -> str:
@@ -57,3 +66,5 @@ if __name__ == "__main__":
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         drawn = every_picture if "--all" in sys.argv else pictures
         drawn(chromium, Path(sys.argv[1]), Path(sys.argv[2]))
+    if drawn is pictures:
+        (Path(sys.argv[2]) / SHOWN).write_text(shown(Path(sys.argv[1]).parent))
