@@ -302,7 +302,7 @@ FORMATS = (*TABLES, *DOCUMENTS, *FOLDERS)
 
 
 def write(folder: RunFolder, format_: str, directory: Path) -> Path:
-    """Write one format; RequestError for one that there is not, or that needs a library which is missing.
+    """Write one format; RequestError for an unknown one, or if the library that it needs is missing.
 
     A folder of files has a place of its own, since trackers would add to what is there.
     """

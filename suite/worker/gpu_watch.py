@@ -121,11 +121,11 @@ class GpuWatch:
     def __init__(self, uuids: List[str]) -> None:
         """Open NVML if there are GPUs to watch, which may take a while."""
         self._cards = cards(uuids)
-        self._samples: List[List[GpuUse]] = []  # of all cards at a time
+        self._looks, self._uses = 0, []  # type: int, List[GpuUse]
 
     def begin(self) -> None:
         """Begin a new measurement."""
-        self._samples, self._before = [], [card.joules() for card in self._cards]
+        self._looks, self._before = 0, [card.joules() for card in self._cards]
         self._over = threading.Event()
         if self._cards:
             self._thread = threading.Thread(target=self._run, daemon=True)  # it ends with a rank that fails
@@ -142,11 +142,13 @@ class GpuWatch:
         self._look()
         after = [card.joules() for card in self._cards]
         joules = [None if None in both else both[1] - both[0] for both in zip(self._before, after)]  # type: ignore[operator]
-        uses = together([(1.0, sample) for sample in self._samples])
-        return [use._replace(joules=spent) for use, spent in zip(uses, joules)]
+        return [use._replace(joules=spent) for use, spent in zip(self._uses, joules)]
 
     def _look(self) -> None:
-        self._samples.append([card.sample() for card in self._cards])
+        """Merge a sample into those before it at once: a training of days takes a million."""
+        sample = [card.sample() for card in self._cards]
+        self._uses = together([(self._looks, self._uses), (1.0, sample)]) if self._looks else sample
+        self._looks += 1
 
     def _run(self) -> None:
         rest = EVERY_S

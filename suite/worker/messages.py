@@ -86,7 +86,7 @@ class Joined(NamedTuple):
 
 
 class Built(NamedTuple):
-    """The network is there, with its optimiser and its initial weights."""
+    """The network exists, with its optimiser and its initial weights."""
 
     seconds: float  # that the trainer took for it
 

@@ -147,6 +147,26 @@ def test_a_meter_tells_of_the_rank_s_gpus(played):
     assert (used().gpus, used().gpu_joules) == ([], None)
 
 
+def test_every_sample_counts_the_same_in_a_mean(monkeypatch):
+    watts = [100.0, 200.0, 600.0, 100.0]
+
+    class Card:
+        def joules(self):
+            return None
+
+        def sample(self):
+            return PART._replace(watts=watts.pop(0))
+
+    monkeypatch.setattr(gpu_watch, "cards", lambda uuids: [Card()])
+    monkeypatch.setattr(gpu_watch, "EVERY_S", 3600.0)
+    watch = gpu_watch.GpuWatch(["GPU-2b"])
+    watch.begin()
+    for _ in range(3):
+        watch._look()
+    (use,) = watch.end()
+    assert use.watts == pytest.approx(250.0)
+
+
 def test_stretches_of_time_become_one():
     hot = WHOLE._replace(
         busy_share=0.2, watts=100.0, most_watts=650.0, celsius=85, throttled_by=["thermal", "power cap"], joules=3.0
