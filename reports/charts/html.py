@@ -1,6 +1,7 @@
 """HTML from Python: elements whose text is escaped, and the tables of all pages."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -15,8 +16,8 @@ Cells = list[Content]
 
 def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
     """Return an element, with classes as in "p.note". A trailing `_` of an attribute is dropped, others are hyphens."""
-    kind, *classes = kind.split(".")
-    written = f' class="{" ".join(classes)}"' if classes else ""
+    kind, _, classes = kind.partition(".")
+    written = f' class="{classes.replace(".", " ")}"' if classes else ""
     for key, value in attributes.items():
         if value is not None and value is not False:
             key = key.rstrip("_").replace("_", "-")
@@ -27,8 +28,23 @@ def tag(kind: str, /, *children: Content, **attributes: object) -> Markup:
 
 def joined(children: Iterable[Content]) -> Markup:
     """Return the children one after the other."""
-    known = (child for child in children if child is not None)
-    return Markup("".join(joined(one) if isinstance(one, list | tuple) else escape(one) for one in known))
+    parts: list[str] = []
+    for child in children:
+        if child.__class__ is Markup:
+            parts.append(child)
+        elif child.__class__ is str:
+            parts.append(escaped(child))
+        elif isinstance(child, list | tuple):
+            parts.append(joined(child))
+        elif child is not None:
+            parts.append(escape(child))
+    return Markup("".join(parts))
+
+
+@lru_cache(maxsize=1 << 14)
+def escaped(text: str) -> str:
+    """Return escaped text. Not of Markup, which is equal to the text that it was made from."""
+    return str(escape(text))
 
 
 def small(*words: Content) -> Markup:

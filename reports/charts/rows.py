@@ -7,7 +7,7 @@ prints, and needs no script. Colours are classes of `charts.css`. The same track
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import count
 from math import ceil, floor, log10
@@ -229,13 +229,7 @@ class Rows(Figure):
         heads.append(tag("th", self.unit, scope="col", class_="value"))
         if shares:
             heads.append(tag("th", tag("span.vh", "of the fastest"), scope="col", class_="share"))
-        lines = []
-        for one in self.entries:
-            name = tag("a", one.name, href=one.link) if one.link else one.name
-            cells = [tag("th", name, [" ", small(one.detail)] if one.detail else None, scope="row")]
-            cells.append(tag("td.track", one.track, tag("span.tip", one.words) if one.words else None))
-            cells += [tag("td.value", one.value), *[tag("td.share", one.share)] * shares]
-            lines.append(tag("tr", cells, data_of=one.of or None, class_=one.kind or None))
+        lines = [_line(one, shares) for one in self.entries]
         head = tag("thead", tag("tr", heads))
         parts = [tag("table.plot", head, tag("tbody", lines[:FIRST]))]
         if len(lines) > FIRST:
@@ -270,6 +264,16 @@ class Rows(Figure):
             parts += [nested(swatch(kind), x, y + 8, 14, 12), text(x + 20, y + 19, words, "muted")]
             x += 40 + 7 * len(words)
         return picture("".join(parts), y + 32)
+
+
+@lru_cache(maxsize=1 << 12)
+def _line(entry: Entry, shares: bool) -> Markup:
+    """Return a row; the pages of a comparison's cases repeat it."""
+    name = tag("a", entry.name, href=entry.link) if entry.link else entry.name
+    cells = [tag("th", name, [" ", small(entry.detail)] if entry.detail else None, scope="row")]
+    cells.append(tag("td.track", entry.track, tag("span.tip", entry.words) if entry.words else None))
+    cells += [tag("td.value", entry.value), *[tag("td.share", entry.share)] * shares]
+    return tag("tr", cells, data_of=entry.of or None, class_=entry.kind or None)
 
 
 WIDTH = 780  # of a picture, in pixels

@@ -7,6 +7,7 @@ pieces, so that a page about one case of ten thousand loads a few.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,19 +64,23 @@ def details(report: Report) -> Iterator[File]:
     panels = {row.id: panel for panel in report.groups for row in panel.rows}
     names = {row.id: name for panel in report.groups for name, row in panel.pairs}
     charts = {id(panel): speeds_of(report, panel) for panel in report.groups}
-    pieces: dict[str, dict[str, Any]] = {}
-    for row, setting in zip(report.rows, titles([row.case for row in report.rows]), strict=True):
+
+    def piece(row: Row, setting: str) -> dict[str, Any]:
         name, panel = names.get(row.id) or labels([row.case])[0], panels.get(row.id)
         staged: Mapping[str, Any] = next((one.stage_seconds for one in row.measured if one.stage_seconds), {})
         comparison = [_comparison(row, panel, charts[id(panel)])] if panel else []
-        pieces.setdefault(row.id[:digits], {})[row.id] = {
+        return {
             "title": f"{name.title}, {row.case.workload}",
             "html": str(_page(row, name, setting, own, comparison)),
             "steps": [[f"process {process.repeat}", ticks(process.step_seconds)] for process in row.measured],
             "stages": [[word(stage), ticks(np.asarray(all_)), stage] for stage, all_ in staged.items() if any(all_)],
         }
-    for prefix, piece in sorted(pieces.items()):
-        content = json.dumps(piece, separators=(",", ":")).replace("<", "\\u003c")
+
+    titled = zip(report.rows, titles([row.case for row in report.rows]), strict=True)
+    by_prefix = grouped(titled, lambda pair: pair[0].id[:digits])
+    for prefix in sorted(by_prefix):  # the pages of one file at a time: all of them are most of a large site
+        pages = {row.id: piece(row, setting) for row, setting in by_prefix[prefix]}
+        content = json.dumps(pages, separators=(",", ":")).replace("<", "\\u003c")
         yield f"case-{prefix}.js", f"stagebench.details({content});\n"
 
 
@@ -159,8 +164,19 @@ def _stages(row: Row) -> Rows:
     return Rows(title, setting, scale, [entry], "ms", "stages of an iteration in ms", key=kinds)
 
 
+@lru_cache(maxsize=256)
+def _defaults(facts: tuple[Fact, ...]) -> Markup:
+    """Return the facts that many cases share, folded."""
+    return folded(f"{len(facts)} defaults", _facts(facts))
+
+
 def _facts(facts: Sequence[Fact]) -> Markup:
-    return tag("dl.facts", [[tag("dt", name), tag("dd", value)] for name, value in facts])
+    return tag("dl.facts", [_fact(name, value) for name, value in facts])
+
+
+@lru_cache(maxsize=1 << 14, typed=True)  # Markup is another value than the text that it is equal to
+def _fact(name: str, value: Content) -> Markup:
+    return joined((tag("dt", name), tag("dd", value)))
 
 
 def _speed(row: Row) -> Iterator[Fact]:
@@ -205,11 +221,15 @@ def _proof(row: Row) -> Iterator[Fact]:
 
 def _settings(case: Case) -> Markup:
     """Return every resolved value; those that differ from the defaults are open."""
-    usual = dict(_values(Case(case.adapter, case.strategy, case.workload)))
+    usual = _usual(case.adapter, case.strategy, case.workload)
     sides = grouped(_values(case), lambda fact: usual.get(fact[0]) == fact[1])
     own, rest = sides.get(False, []), sides.get(True, [])
-    defaults = folded(f"{len(rest)} defaults", _facts(rest))
-    return tag("section", tag("h2", "Settings that are not the defaults"), _facts(own), defaults)
+    return tag("section", tag("h2", "Settings that are not the defaults"), _facts(own), _defaults(tuple(rest)))
+
+
+@lru_cache(maxsize=256)
+def _usual(adapter: str, strategy: str, workload: str) -> dict[str, str]:
+    return dict(_values(Case(adapter, strategy, workload)))
 
 
 def _values(found: Any, above: str = "") -> Iterator[Fact]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from suite import plugins
@@ -39,8 +40,12 @@ class Name(NamedTuple):
 
 def title(adapter: str) -> str:
     """Return a framework's name as its adapter writes it; the adapter's own where it is not installed."""
-    known = plugins.adapters().get(adapter)
-    return known.title if known else adapter
+    return _titles(*plugins.manager().get_plugins()).get(adapter, adapter)
+
+
+@lru_cache(maxsize=1)
+def _titles(*registered: object) -> dict[str, str]:
+    return {name: adapter.title for name, adapter in plugins.adapters().items()}
 
 
 def labels(cases: Sequence[Case], titled: bool = False) -> list[Name]:
