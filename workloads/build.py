@@ -44,7 +44,7 @@ class Builder:
         return self.graph.add(f"{name}_bn", "batch_norm", (self.conv(name, x, out, kernel, bias=False, **attrs),))
 
     def dense(self, name: str, x: str, out: int, init: Optional[dict] = None) -> str:
-        """Add a fully connected layer over a flat input."""
+        """Add a fully connected layer over a flat input, or over each token."""
         return self.graph.add(name, "dense", (x,), out=out, init=init or {})
 
     def relu(self, name: str, x: str) -> str:
@@ -72,6 +72,18 @@ class Builder:
 
     def add(self, name: str, *xs: str) -> str:
         return self.graph.add(name, "add", xs)
+
+    def block(
+        self, name: str, x: str, width: int, heads: int, eps: float, causal: bool = False, std: float = 0.02
+    ) -> str:
+        """Add a transformer's block: attention, then two dense layers, each added to what its norm reads."""
+        add, init = self.graph.add, gaussian(std)
+        y = add(f"{name}_qkv", "qkv", (add(f"{name}_norm1", "layer_norm", (x,), eps=eps),), init=init)
+        y = add(f"{name}_attention", "attention", (y,), heads=heads, causal=causal)
+        x = self.add(f"{name}_sum1", self.dense(f"{name}_out", y, width, init), x)
+        y = self.dense(f"{name}_fc1", add(f"{name}_norm2", "layer_norm", (x,), eps=eps), 4 * width, init)
+        y = self.dense(f"{name}_fc2", add(f"{name}_gelu", "gelu", (y,)), width, init)
+        return self.add(f"{name}_sum2", y, x)
 
     def head(self, logits: str, weight: float = 1.0) -> None:
         self.graph.add_head(logits, weight)

@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+import workloads.token_kinds  # noqa: F401 - registers its kinds
 from workloads import kinds
 from workloads.kinds import MAX_SIZE, Layer, Parameter, Shape, size
 

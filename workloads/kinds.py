@@ -1,14 +1,14 @@
 """The layer kinds, a class each: attributes, shape, parameters, arithmetic, and the properties that adapters ask for.
 
-Any kind with parameters may carry the attribute `init`: {"weight": {...}, "bias": {...}}. A new kind is a class here
-and its computation in each adapter (`lower.py`); no other file lists the kinds.
+Any kind with parameters may carry the attribute `init`: {"weight": {...}, "bias": {...}}. A new kind is a class here,
+or in `workloads.token_kinds`, and its computation in each adapter (`lower.py`); no other file lists the kinds.
 
 Standard library only.
 """
 
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 
-Shape = Tuple[int, ...]  # without the batch: (channels, height, width) or (features,)
+Shape = Tuple[int, ...]  # without the batch: (channels, height, width), (features,) or tokens (positions, width)
 
 MAX_SIZE = 10**15  # numbers of a tensor: sums over a network stay exact
 Values = Dict[str, Any]  # by attribute, or of an initialiser
@@ -23,6 +23,7 @@ class Parameter(NamedTuple):
     name: str  # "conv1.weight": layer, dot, role
     shape: Shape  # OIHW for convolutions, (out, in) for dense layers
     init: dict  # {"kind": "gaussian", "std": 0.01}, see workloads.weights
+    parts: int = 1  # of the first axis, of equal extent: a proof judges each
 
 
 # The values that a layer's attributes may have: a network may come from any user's file.
@@ -102,6 +103,9 @@ class Layer:
     statistics: Tuple[str, ...] = ()  # roles of running statistics, a number per channel each
     several_inputs = False
     takes_images = False  # its input is (channels, height, width)
+    takes_tokens = False  # its input may be (positions, width)
+    parts = 1  # of each parameter, see `Parameter`
+    sharpened = 1.0  # the factor of its weight in a proof
     has_weights = False  # it counts where a network is named by its depth
     differs_in_inference = False
     draws_random = False  # in training
@@ -129,7 +133,7 @@ class Layer:
         if max(size(shape) for shape in (self.shape, *roles.values())) > MAX_SIZE:
             raise ValueError(f"layer {name!r} ({self.kind}): a tensor of it has more than {MAX_SIZE} numbers")
         inits = dict(self.initialisers, **self.attrs.get("init", {}))
-        self.parameters = [Parameter(f"{name}.{role}", shape, inits[role]) for role, shape in roles.items()]
+        self.parameters = [Parameter(f"{name}.{role}", shape, inits[role], self.parts) for role, shape in roles.items()]
         self.buffers = [(f"{name}.{role}", self.input_shapes[0][:1]) for role in self.statistics]
 
     # --- what a kind may override -------------------------------------------
@@ -181,6 +185,8 @@ class Layer:
             raise ValueError(f"wants {wanted}, not {len(shapes)}")
         if self.takes_images and len(shapes[0]) != 3:
             raise ValueError(f"wants (channels, height, width), not {shapes[0]!r}")
+        if len(shapes[0]) == 2 and not self.takes_tokens:
+            raise ValueError(f"takes no tokens, which {shapes[0]!r} are")
         shape = self.output_shape()
         if any(extent < 1 for extent in shape):
             raise ValueError(f"input {shapes[0]!r} leaves nothing: {shape!r}")
@@ -230,29 +236,29 @@ class Conv(Layer, kind="conv"):
 
 
 class Dense(Layer, kind="dense"):
-    """y = W x + b over a flat input."""
+    """y = W x + b over a flat input, or over each token."""
 
     attributes = {"out": count(), "bias": flag(True), "init": init()}
     initialisers = {"weight": HE, "bias": ZERO}
-    has_weights = overwritable = True
+    has_weights = overwritable = takes_tokens = True
 
     def output_shape(self) -> Shape:
-        if len(self.input_shapes[0]) != 1:
-            raise ValueError(f"wants a flat input, not {self.input_shapes[0]!r}")
-        return (self.attrs["out"],)
+        if len(self.input_shapes[0]) > 2:
+            raise ValueError(f"wants a flat input or tokens, not {self.input_shapes[0]!r}")
+        return (*self.input_shapes[0][:-1], self.attrs["out"])
 
     def parameter_shapes(self) -> Dict[str, Shape]:
-        return weight_and_bias((self.attrs["out"], self.input_shapes[0][0]), self.attrs["bias"])
+        return weight_and_bias((self.attrs["out"], self.input_shapes[0][-1]), self.attrs["bias"])
 
     @property
     def macs(self) -> int:
-        return self.shape[0] * self.input_shapes[0][0]
+        return size(self.shape) * self.input_shapes[0][-1]
 
 
 class ReLU(Layer, kind="relu"):
     """max(x, 0); the gradient at 0 is 0."""
 
-    elementwise = True
+    elementwise = takes_tokens = True
 
 
 class Pool(Layer):
@@ -309,7 +315,7 @@ class Dropout(Layer, kind="dropout"):
     """Zero with probability rate, else scale by 1/(1 - rate)."""
 
     attributes = {"rate": share()}
-    differs_in_inference = draws_random = elementwise = True
+    differs_in_inference = draws_random = elementwise = takes_tokens = True
     deterministic = {"rate": 0.0}
 
 
@@ -328,7 +334,7 @@ class Concat(Layer, kind="concat"):
 class Add(Layer, kind="add"):
     """The sum of its inputs, element by element."""
 
-    several_inputs = overwritable = linear = True
+    several_inputs = overwritable = linear = takes_tokens = True
 
     def output_shape(self) -> Shape:
         if any(shape != self.input_shapes[0] for shape in self.input_shapes):
@@ -337,9 +343,9 @@ class Add(Layer, kind="add"):
 
 
 class Flatten(Layer, kind="flatten"):
-    """(channels, height, width) to (features,), in C, H, W order."""
+    """(channels, height, width) to (features,), in C, H, W order; tokens one after another."""
 
-    linear = is_view = True
+    linear = is_view = takes_tokens = True
 
     def output_shape(self) -> Shape:
         return (size(self.input_shapes[0]),)

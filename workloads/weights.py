@@ -31,7 +31,7 @@ def draw(parameter: Parameter, seed: int = SEED) -> np.ndarray:
     if kind == "uniform":
         return ((stream.random(shape) * 2 - 1) * parameter.init["bound"]).astype(np.float32)
     receptive = int(np.prod(shape[2:]))
-    fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
+    fan_in, fan_out = (shape[1] if len(shape) > 1 else 1) * receptive, shape[0] * receptive
     if kind == "xavier":
         bound = math.sqrt(3.0 / fan_in)
         return ((stream.random(shape) * 2 - 1) * bound).astype(np.float32)
@@ -59,6 +59,8 @@ def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
 def for_proof(graph: Graph) -> Dict[str, np.ndarray]:
     """Return the initial weights, better conditioned: the last gain of every residual branch is a quarter.
 
+    And queries and keys are larger: as initialised, every token looks at all others nearly alike.
+
     As initialised, every block of a residual network doubles its variance and the gradient
     at ResNet-50's first layer has norm 300: rounding is amplified tenfold and three updates
     scatter. Any weights prove identity, so a proof takes these.
@@ -70,6 +72,8 @@ def for_proof(graph: Graph) -> Dict[str, np.ndarray]:
         gain = f"{branch.name}.weight" if branch is not None and isinstance(layer, Add) else ""
         if gain in drawn and drawn[gain].ndim == 1:  # a normalisation's
             drawn[gain] *= np.float32(0.25)
+        if layer.sharpened != 1.0:
+            drawn[f"{layer.name}.weight"] *= np.float32(layer.sharpened)
     return drawn
 
 

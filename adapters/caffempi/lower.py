@@ -18,6 +18,16 @@ from adapters.caffempi.layers.parameterless import (
     MaxPooling,
     Rectifier,
 )
+from adapters.caffempi.layers.tokens import (
+    GELU,
+    Attention,
+    ClassToken,
+    LayerNorm,
+    Mean,
+    Positions,
+    Select,
+    Tokens,
+)
 from adapters.caffempi.layers.weighted import BatchNormalisation, Convolution, Dense, PointConvolution
 from adapters.caffempi.net import Arena, Net, Slot
 from adapters.pytorch.candidates import Run, Ways, knob_of, random
@@ -38,6 +48,15 @@ KINDS: Dict[str, Any] = {
     "concat": Concat,
     "add": Add,
     "flatten": Flatten,
+    "tokens": Tokens,
+    "class_token": ClassToken,
+    "positions": Positions,
+    "layer_norm": LayerNorm,
+    "qkv": Dense,
+    "attention": Attention,
+    "gelu": GELU,
+    "select": Select,
+    "mean": Mean,
 }
 
 
@@ -85,7 +104,7 @@ def layer_of(node: Node, channels_last: bool, way: str) -> Layer:
     if node.kind == "dropout" and node.attrs["rate"] == 0:
         return Identity(node)
     kind = KINDS[node.kind]
-    return kind(node, way) if node.kind in ("conv", "dense") else kind(node)  # type: ignore[no-any-return]
+    return kind(node, way) if knob_of(node) or node.kind == "conv" else kind(node)  # type: ignore[no-any-return]
 
 
 def attempt(channels_last: bool, node: Node, way: str, samples: int) -> Run:

@@ -1,8 +1,8 @@
 """Caffe's solvers, over any span of the flat buffers in one pass over memory.
 
 SGD: v <- m*v + g + wd*w, w <- w - lr*v. Caffe itself keeps lr inside the velocity; this is the
-form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam: as
-`suite.worker.contract.Adam` says; Caffe's has the same order, and keeps weight decay in the gradient too.
+form that stagebench's contract fixes, equal to Caffe's while lr stays the same. Adam and AdamW: as
+`suite.worker.contract.Adam` says; Caffe's Adam has the same order, and keeps weight decay in the gradient too.
 """
 
 import math
@@ -50,7 +50,7 @@ class Momentum:
 
 
 class AdamSolver(Momentum):
-    """Adam; the arena's velocities are its first moments, the second ones are its own."""
+    """Adam or AdamW; the arena's velocities are its first moments, the second ones are its own."""
 
     def __init__(self, arena: Any, rule: Adam) -> None:
         super().__init__(arena, rule)
@@ -73,7 +73,8 @@ class AdamSolver(Momentum):
         arena = self._arena
         rule = self._rule
         part = slice(span.begin, span.end)
-        torch._fused_adam_(
+        kernel = torch._fused_adamw_ if rule.decoupled else torch._fused_adam_
+        kernel(
             [arena.parameters[part]],
             [arena.gradients[part]],
             [arena.velocities[part]],

@@ -150,7 +150,7 @@ class CaffeMPI(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "float64"),
         device_precisions={"cuda": ("tf32",)},
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         knobs=KNOBS,
         formats=(LMDB,),
     )

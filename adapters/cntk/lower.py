@@ -6,7 +6,7 @@ variance is the unbiased one, and its momentum is given as a time constant in sa
 running statistics, were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward through a
 transposition takes twenty times as long.
 
-Shapes are without the batch: images (channels, height, width), weights OIHW and (in, out).
+Shapes are without the batch: images (channels, height, width), tokens (positions, width), weights OIHW and (in, out).
 """
 
 import math
@@ -109,8 +109,11 @@ class Lowering:
         return y + bias if attrs["bias"] else y
 
     def dense(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
-        y = C.times(x, self._tensors.parameter(f"{layer.name}.weight", (attrs["out"], x.shape[0]), transposed=True))
-        return y + self._tensors.parameter(f"{layer.name}.bias", (attrs["out"],)) if attrs["bias"] else y
+        out, entering = layer.parameters[0].shape
+        y = C.times(x, self._tensors.parameter(f"{layer.name}.weight", (out, entering), transposed=True))
+        return y + self._tensors.parameter(f"{layer.name}.bias", (out,)) if attrs["bias"] else y
+
+    qkv = dense
 
     def relu(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         # A comparison and a product run several times faster than CNTK's own forward.
@@ -173,6 +176,51 @@ class Lowering:
 
     def flatten(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         return C.reshape(x, layer.shape)
+
+    def tokens(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        # Not by a convolution: one that was evaluated and then trained ends the process. In two transpositions,
+        # because one has room for five axes, with the batch's.
+        (channels, height, width), patch = layer.input_shapes[0], attrs["patch"]
+        rows, columns = height // patch, width // patch
+        x = C.transpose(C.reshape(x, (channels, rows, patch * width)), (1, 0, 2))
+        x = C.transpose(C.reshape(x, (rows, channels * patch, columns, patch)), (0, 2, 1, 3))
+        return C.reshape(x, layer.shape)
+
+    def class_token(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        return C.splice(self._tensors.parameter(f"{layer.name}.weight", (1, x.shape[1])), x, axis=0)
+
+    def positions(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        return x + self._tensors.parameter(f"{layer.name}.weight", layer.shape)
+
+    def layer_norm(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        # Composed: CNTK's own adds its epsilon to the deviation.
+        weight, bias = (self._tensors.parameter(each.name, each.shape) for each in layer.parameters)
+        centred = x - C.reduce_mean(x, axis=-1)
+        deviation = C.sqrt(C.reduce_mean(centred * centred, axis=-1) + self._number(attrs["eps"]))
+        return centred / deviation * weight + bias
+
+    def attention(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        # Head by head, which is faster than CNTK's batched product.
+        (positions, width), heads = layer.shape, attrs["heads"]
+        size, results = width // heads, []
+        after = np.triu(np.full((positions, positions), -1e30), 1) if attrs["causal"] else None
+        for begin in range(0, width, size):
+            q, k, v = (C.slice(x, 1, part + begin, part + begin + size) for part in (0, width, 2 * width))
+            scores = C.times(q * self._number(size**-0.5), C.swapaxes(k, 0, 1))
+            scores = scores if after is None else scores + self._tensors.constant(after)
+            results.append(C.times(C.softmax(scores, axis=-1), v))
+        return C.splice(*results, axis=-1) if len(results) > 1 else results[0]
+
+    def gelu(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        number = self._number
+        bent = C.tanh(number(math.sqrt(2 / math.pi)) * (x + number(0.044715) * x * x * x))
+        return number(0.5) * x * (number(1) + bent)
+
+    def select(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        return C.reshape(C.slice(x, 0, attrs["position"], attrs["position"] + 1), layer.shape)
+
+    def mean(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        return C.reshape(C.reduce_mean(x, axis=0), layer.shape)
 
 
 def strided(x: Operand, attrs: Attributes) -> Operand:

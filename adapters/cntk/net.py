@@ -37,7 +37,7 @@ class Net:
         return sum(int(np.prod(parameter.shape)) for parameter in self.loss.parameters)
 
     def macs(self) -> int:
-        """Count one sample's multiply-accumulates with parameters, from CNTK's operations and shapes."""
+        """Count one sample's multiply-accumulates, from CNTK's operations and shapes."""
         operations = C.logging.graph.depth_first_search(self.loss.root_function, arithmetic)
         return sum(macs_of(operation) for operation in operations)
 
@@ -52,10 +52,10 @@ def joint_loss(graph: Graph, heads: List[Any], labels: Any) -> Any:
 
 
 def arithmetic(node: Any) -> bool:
-    """Check for a product with a parameter; LRN's band is a constant."""
+    """Check for a product of parameters or of activations; LRN's band is a constant."""
     if not isinstance(node, C.Function) or node.op_name not in ("Convolution", "Times"):
         return False
-    return any(operand.is_parameter for operand in node.inputs)
+    return not any(operand.is_constant for operand in node.inputs)
 
 
 def macs_of(operation: Any) -> int:

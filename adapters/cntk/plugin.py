@@ -108,7 +108,7 @@ class CNTK(Adapter):
         strategies=STRATEGIES,
         precisions=("float32", "float64"),
         knobs=KNOBS,
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         formats=FORMATS,
         refuses={("device", "cuda"): "its wheel is the one without CUDA; cntk-gpu 2.7, for CUDA 10, was never tried"},
     )

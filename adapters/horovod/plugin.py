@@ -72,7 +72,7 @@ class Horovod(Adapter):
             strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True),),
             precisions=PRECISIONS,
             knobs=KNOBS,
-            optimisers=("sgd", "adam"),
+            optimisers=("sgd", "adam", "adamw"),
             **over_nccl(engine) if on_gpus else {"refuses": {("device", "cuda"): NO_GPUS}},
         )
         self.name = self.environment = f"horovod-{engine.name}"

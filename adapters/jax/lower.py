@@ -4,7 +4,8 @@ JAX's conventions that matter: `relu` has gradient 0 at 0 where `maximum` has a 
 one number per side; JAX keeps no running statistics, so batch normalisation is written out. A layer's operation is a
 pure function of its parameters, its inputs and the key of its dropout.
 
-Layouts: images (samples, height, width, channels), features (samples, features), weights HWIO and (in, out).
+Layouts: images (samples, height, width, channels), features (samples, features), tokens (samples, positions, width),
+weights HWIO and (in, out).
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -76,6 +77,8 @@ class Lowering:
         y = jnp.matmul(cast(inputs[0]), cast(own["weight"]), precision=self._arithmetic.exactness)
         return y + cast(own["bias"]) if self._attrs["bias"] else y
 
+    qkv = dense
+
     def relu(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         return jax.nn.relu(inputs[0])
 
@@ -143,7 +146,49 @@ class Lowering:
     def flatten(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         """Flatten in C, H, W order: transpose to channels first."""
         x = inputs[0]
-        return x if x.ndim == 2 else jnp.transpose(x, (0, 3, 1, 2)).reshape(len(x), -1)
+        return (jnp.transpose(x, (0, 3, 1, 2)) if x.ndim == 4 else x).reshape(len(x), -1)
+
+    def tokens(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        """Cut patches of (height, width, channels) into values in C, H, W order."""
+        (_, height, width), patch = self._layer.input_shapes[0], self._attrs["patch"]
+        cut = inputs[0].reshape(-1, height // patch, patch, width // patch, patch, inputs[0].shape[-1])
+        return jnp.transpose(cut, (0, 1, 3, 5, 2, 4)).reshape(-1, *self._layer.shape)
+
+    def class_token(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        x = inputs[0]
+        token = jnp.broadcast_to(own["weight"].astype(x.dtype), (len(x), 1, x.shape[-1]))
+        return jnp.concatenate([token, x], axis=1)
+
+    def positions(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        return inputs[0] + own["weight"].astype(inputs[0].dtype)
+
+    def layer_norm(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        """Normalise each token by its biased variance."""
+        x = wide(inputs[0])
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        variance = jnp.mean(centred * centred, -1, keepdims=True)
+        y = centred * lax.rsqrt(variance + self._attrs["eps"]) * own["weight"] + own["bias"]
+        return y.astype(inputs[0].dtype)
+
+    def attention(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        """Written out: jax.nn.dot_product_attention takes its softmax in float32, whatever it is given."""
+        (positions, width), heads = self._layer.shape, self._attrs["heads"]
+        exact = self._arithmetic.exactness
+        q, k, v = jnp.moveaxis(inputs[0].reshape(-1, positions, 3, heads, width // heads), 2, 0)
+        scores = jnp.einsum("nqhd,nkhd->nhqk", q, k, precision=exact) * (width // heads) ** -0.5
+        if self._attrs["causal"]:
+            scores = jnp.where(jnp.tri(positions, dtype=bool), scores, -jnp.inf)
+        shares = jax.nn.softmax(wide(scores), axis=-1).astype(v.dtype)
+        return jnp.einsum("nhqk,nkhd->nqhd", shares, v, precision=exact).reshape(-1, positions, width)
+
+    def gelu(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        return jax.nn.gelu(inputs[0], approximate=True)
+
+    def select(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        return inputs[0][:, self._attrs["position"]]
+
+    def mean(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        return jnp.mean(wide(inputs[0]), 1).astype(inputs[0].dtype)
 
     def _pads(self) -> Pads:
         """Return the padding with which exactly the graph's windows fit."""

@@ -71,7 +71,10 @@ class AdamSolver(Solver):
         rule = self._rule
         first, second, updates, lr = moments
         updates = updates + 1
-        gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
+        if rule.decoupled:
+            params = jax.tree.map(lambda w: w - lr * rule.weight_decay * w, params)
+        else:
+            gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
         second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
         rate = lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)

@@ -76,7 +76,7 @@ class Jax(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "bfloat16", "float64"),
         device_precisions={"cuda": ("tf32", "float16")},
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         knobs=KNOBS,
     )
 

@@ -30,7 +30,7 @@ from workloads.graph import Graph
 Shares = List[Tuple[Array, Array]]  # of every device: images (samples, channels, height, width), labels (samples,)
 Mark = Any  # of `StepEnds`
 
-OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update"}
+OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update", "adamw": "contrib.adamw_update"}
 LRN_NOTES = {
     False: "of slices, sums and a power (tuned: exp and log); on two cores of a CPU with one thread an iteration "
     "of AlexNet or GoogLeNet took 1 / 1.4 of the time with MXNet's own operator (tests/validation/mxnet_native.py "

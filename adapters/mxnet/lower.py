@@ -8,6 +8,7 @@ normalisation ignores gamma unless asked otherwise. Every default is passed.
 `ops` (Gluon's `F`) is `mx.sym` while a graph is traced, or `mx.nd`.
 """
 
+import math
 from functools import reduce
 from typing import Any, Dict, List, NamedTuple
 
@@ -15,7 +16,8 @@ from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 from workloads.kinds import pooled
 
-Array = Any  # mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width) or (samples, features)
+# mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width)
+Array = Any
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
 Choices = NamedTuple("Choices", [("native_lrn", bool), ("tuned", bool), ("precision", str)])
@@ -51,9 +53,11 @@ class Lowering:
         )
 
     def dense(self, x: Array) -> Array:
-        out, bias = self._attrs["out"], self._attrs["bias"]
+        out, bias = self._layer.shape[-1], self._attrs["bias"]
         options = {"num_hidden": out, "no_bias": not bias, "flatten": False, "name": self._layer.name}
         return self._ops.FullyConnected(x, *self._own, **options)
+
+    qkv = dense
 
     def batch_norm(self, x: Array) -> Array:
         return self._ops.BatchNorm(
@@ -103,6 +107,52 @@ class Lowering:
 
     def flatten(self, x: Array) -> Array:
         return self._ops.Flatten(x, name=self._layer.name)
+
+    def tokens(self, x: Array) -> Array:
+        ops, (channels, height, width), patch = self._ops, self._layer.input_shapes[0], self._attrs["patch"]
+        cut = ops.reshape(x, shape=(-1, channels, height // patch, patch, width // patch, patch))
+        return ops.reshape(ops.transpose(cut, axes=(0, 2, 4, 1, 3, 5)), shape=(-1, *self._layer.shape))
+
+    def class_token(self, x: Array) -> Array:
+        one = self._ops.slice_axis(x, axis=1, begin=0, end=1)
+        return self._ops.Concat(self._ops.broadcast_like(self._own[0], one), x, dim=1, name=self._layer.name)
+
+    def positions(self, x: Array) -> Array:
+        return self._ops.broadcast_add(x, self._own[0], name=self._layer.name)
+
+    def layer_norm(self, x: Array) -> Array:
+        return self._ops.LayerNorm(x, *self._own, axis=-1, eps=self._attrs["eps"], name=self._layer.name)
+
+    def attention(self, x: Array) -> Array:
+        ops, heads, (positions, width) = self._ops, self._attrs["heads"], self._layer.shape
+        apart = ops.reshape(x, shape=(0, 0, 3, heads, -1))
+        apart = ops.reshape(ops.transpose(apart, axes=(2, 0, 3, 1, 4)), shape=(0, -3, 0, 0))
+        q, k, v = (ops.reshape(ops.slice_axis(apart, axis=0, begin=i, end=i + 1), shape=(-3, 0, 0)) for i in range(3))
+        scores = ops.batch_dot(q * (width // heads) ** -0.5, k, transpose_b=True)
+        if self._attrs["causal"]:
+            scores = ops.broadcast_add(scores, self._mask(positions))
+        y = ops.reshape(ops.batch_dot(ops.softmax(scores, axis=-1), v), shape=(-4, -1, heads, 0, 0))
+        return ops.reshape(ops.transpose(y, axes=(0, 2, 1, 3)), shape=(0, 0, -3), name=self._layer.name)
+
+    def gelu(self, x: Array) -> Array:
+        # Written out: MXNet's own is the exact one.
+        return 0.5 * x * (1.0 + self._ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+    def select(self, x: Array) -> Array:
+        position = self._attrs["position"]
+        one = self._ops.slice_axis(x, axis=1, begin=position, end=position + 1)
+        return self._ops.reshape(one, shape=(0, -1), name=self._layer.name)
+
+    def mean(self, x: Array) -> Array:
+        return self._ops.mean(x, axis=1, name=self._layer.name)
+
+    def _mask(self, positions: int) -> Array:
+        """Return -inf, (1, positions, positions), above the diagonal and 0 elsewhere."""
+        ops, dtype = self._ops, self._choices.precision
+        rows = ops.arange(positions, dtype=dtype)
+        after = ops.broadcast_greater(ops.reshape(rows, shape=(1, 1, -1)), ops.reshape(rows, shape=(1, -1, 1)))
+        zeros = ops.zeros((1, positions, positions), dtype=dtype)
+        return ops.where(after, zeros - math.inf, zeros)
 
     def _window(self) -> Dict[str, Any]:
         """Return kernel, stride, padding and rounding; Unsupported if MXNet rounds up differently."""

@@ -17,7 +17,8 @@ from suite.worker.layers import Nodes
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer
 
-COUNTED = ("Convolution", "FullyConnected")
+# The place of the operand that says how many products an output costs.
+COUNTED = {"Convolution": 1, "FullyConnected": 1, "batch_dot": 0}
 
 
 class Net(gluon.HybridBlock):
@@ -84,7 +85,7 @@ class Net(gluon.HybridBlock):
         """Count one sample's multiply-accumulates on MXNet's own graph.
 
         Each output of a convolution or dense layer costs the products of one filter: the weight's shape, as MXNet
-        infers it, without its first extent.
+        infers it, without its first extent; each of a batched product those of a row of its first operand.
         """
         symbol = mx.sym.Group(list(self(mx.sym.var("data"))))
         internals = symbol.get_internals()
@@ -94,8 +95,10 @@ class Net(gluon.HybridBlock):
         total = 0
         for node in nodes:
             if node["op"] in COUNTED:
-                weight = nodes[node["inputs"][1][0]]["name"]
-                total += int(np.prod(by_name[f"{node['name']}_output"])) * int(np.prod(by_name[weight][1:]))
+                operand = nodes[node["inputs"][COUNTED[node["op"]]][0]]
+                name = operand["name"] if operand["op"] == "null" else f"{operand['name']}_output"
+                row = by_name[name][-1:] if node["op"] == "batch_dot" else by_name[name][1:]
+                total += int(np.prod(by_name[f"{node['name']}_output"])) * int(np.prod(row))
         return total
 
     def _own(self, name: str, values: np.ndarray, contexts: Sequence[Any], dtype: str, grad_req: str) -> None:

@@ -1,16 +1,18 @@
-"""SGD with momentum and Adam as MXNet's operators, in each worker and on the servers of `dist_async`.
+"""SGD with momentum, Adam and AdamW as MXNet's operators, in each worker and on the servers of `dist_async`.
 
 SGD: v <- m*v - lr*(g + wd*w), w <- w + v. The velocity contains the learning rate, which for a constant rate equals the
 workload's v <- m*v + g + wd*w, w <- w - lr*v; when the rate changes, the velocity is multiplied by the new rate over
 the old.
 
 Adam is the workload's: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam multiplies the rate by
-sqrt(1 - b2^t) / (1 - b1^t).
+sqrt(1 - b2^t) / (1 - b1^t). AdamW is `contrib.adamw_update`, which corrects nothing and does not multiply the decay by
+the rate; MXNet 1.9.1 has no class of it, so that one is registered here.
 
 Servers count updates in a number that they keep with the weights: every worker's push adds one, and brings the sum back
 (without loss up to 2**24 updates). A server loads this file while it is still importing mxnet.
 """
 
+from functools import lru_cache
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import mxnet as mx
@@ -20,7 +22,7 @@ from suite.worker.contract import Adam, Optimiser
 
 
 def name_of(rule: Optimiser) -> str:
-    return "adam" if isinstance(rule, Adam) else "sgd"
+    return ("adamw" if rule.decoupled else "adam") if isinstance(rule, Adam) else "sgd"
 
 
 def settings(rule: Optimiser) -> Dict[str, Any]:
@@ -44,6 +46,38 @@ def as_read(rule: Adam) -> Adam:
     For 1 - 0.999 that is a relative error of 1.3e-5. A rate corrected for the rounded betas cancels nearly all of it.
     """
     return rule._replace(beta1=float(np.float32(rule.beta1)), beta2=float(np.float32(rule.beta2)))
+
+
+@lru_cache(maxsize=None)
+def number(value: float, context: Any) -> Any:
+    """Return an array of one float32 number on a device."""
+    return mx.nd.array([value], ctx=context)
+
+
+def adamw_update(
+    weight: Any, gradient: Any, *moments: Any, rescale_grad: float, lazy_update: bool, **rates: Any
+) -> None:
+    """Call `contrib.adamw_update` with the arguments of `adam_update`; it takes the scale as a float32 array."""
+    mx.nd.contrib.adamw_update(weight, gradient, *moments, number(rescale_grad, weight.context), eta=1.0, **rates)
+
+
+@mx.optimizer.register
+class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
+    """AdamW for updaters and servers, with the arguments of mx.optimizer.Adam."""
+
+    def __init__(self, beta1: float, beta2: float, epsilon: float, lazy_update: bool, **common: Any) -> None:
+        super().__init__(**common)
+        self._rule = Adam(0.0, beta1, beta2, epsilon, common["wd"], decoupled=True)
+
+    def create_state(self, index: int, weight: Any) -> List[Any]:
+        return [mx.nd.zeros_like(weight) for _ in range(2)]
+
+    def update(self, index: int, weight: Any, gradient: Any, state: Any) -> None:
+        """Update one parameter."""
+        self._update_count(index)
+        apply, rates = operator(self._rule._replace(lr=self._get_lr(index)))(self._index_update_count[index])
+        common = {"out": weight, "rescale_grad": self.rescale_grad, "clip_gradient": -1.0, "lazy_update": False}
+        apply(weight, gradient, *state, **common, **rates)
 
 
 class Documented:
@@ -115,8 +149,10 @@ def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:
     """Return a function from an update's number, from 1, to MXNet's operator and its rates."""
     if isinstance(rule, Adam):
         read = as_read(rule)
-        constants = {"beta1": read.beta1, "beta2": read.beta2, "epsilon": read.epsilon, "wd": read.weight_decay}
-        return lambda update: (mx.nd.adam_update, dict(constants, lr=read.rate(update)))
+        decay = read.weight_decay * (read.lr if read.decoupled else 1.0)
+        constants = {"beta1": read.beta1, "beta2": read.beta2, "epsilon": read.epsilon, "wd": decay}
+        update_of = adamw_update if read.decoupled else mx.nd.adam_update
+        return lambda update: (update_of, dict(constants, lr=read.rate(update)))
     rates = {"lr": rule.lr, "momentum": rule.momentum, "wd": rule.weight_decay}
     return lambda update: (mx.nd.sgd_mom_update, rates)
 
@@ -143,9 +179,13 @@ class CountingAdam(Counts, mx.optimizer.Adam):
     """Adam for the servers."""
 
 
+class CountingAdamW(Counts, AdamW):
+    """AdamW for the servers."""
+
+
 def counting(rule: Optimiser, samples: int, counter: int) -> Any:
     """Return the servers' optimiser; gradients are sums over `samples` samples, `counter` is the count's key."""
-    kind = {"sgd": CountingSGD, "adam": CountingAdam}[name_of(rule)]
+    kind = {"sgd": CountingSGD, "adam": CountingAdam, "adamw": CountingAdamW}[name_of(rule)]
     made = kind(rescale_grad=1.0 / samples, **settings(rule))
     made.counter = counter
     return made

@@ -146,7 +146,7 @@ class MXNet(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "float64"),
         knobs=KNOBS,
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         formats=FORMATS,
     )
 

@@ -39,7 +39,7 @@ MADE: Dict[Any, str] = {}  # choices of this process, by (file, key): kept where
 
 def knob_of(layer: Layer) -> Optional[str]:
     """Return the knob that fixes how a layer is computed; None for layers that PyTorch computes in one way."""
-    if layer.kind == "dense":
+    if layer.kind in ("dense", "qkv"):
         return "products"
     attrs = layer.attrs
     if layer.kind == "conv" and (attrs["kernel"], attrs["stride"], attrs["pad"], attrs["groups"]) == (1, 1, 0, 1):
@@ -69,7 +69,13 @@ def choose(
         way = chosen(setup, knob, default="torch", tuned=AUTO)
         if way == AUTO:
             shape = "x".join(map(str, (samples, *layer.input_shapes[0])))
-            words = (knob, layer.shape[0], shape, "with" if layer.attrs["bias"] else "without", about)
+            words = (
+                knob,
+                layer.shape[-1 if knob == "products" else 0],
+                shape,
+                "with" if layer.attrs["bias"] else "without",
+                about,
+            )
             key = "%s: %d of %s, %s bias, %s" % words
             if key not in known:
                 mine = kept.way(key, knob, partial(attempt, layer)) if setup.rank == 0 else "torch"

@@ -19,7 +19,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import register_flop_formula
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 
 def normalised(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tuple[Tensor, Tensor, Tensor]:
@@ -100,6 +100,16 @@ if linear is not None:
         return 2 * x[0] * x[1] * matrix[0]
 
 
+flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+if flash not in flop_registry:
+
+    @register_flop_formula(flash)
+    def attention_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+        """Count the two products of each head, of tensors (samples, heads, positions, width)."""
+        samples, heads, positions, width = q
+        return 4 * samples * heads * positions * int(k[2]) * width
+
+
 class Product(torch.autograd.Function):
     """`by_onednn` and its backward, two more products."""
 
@@ -124,7 +134,10 @@ class Dense(nn.Linear):
     """torch.nn.Linear by oneDNN."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return Product.apply(x, self.weight, self.bias)
+        """Multiply features (samples, in), or tokens (samples, positions, in)."""
+        if x.dim() == 2:
+            return Product.apply(x, self.weight, self.bias)
+        return Product.apply(x.flatten(0, -2), self.weight, self.bias).unflatten(0, x.shape[:-1])
 
 
 class Pointwise(nn.Conv2d):

@@ -6,19 +6,20 @@ variance is the unbiased one; a ceil-mode window that begins beyond the input an
 left padding is dropped, as the graph says.
 """
 
-from typing import Any, Callable, Dict
+from functools import partial
+from typing import Any, Callable, Dict, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from adapters.pytorch.candidates import Run, random
 from adapters.pytorch.kernels import Dense, FastLRN, Pointwise
 from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 
-Operation = Callable[
-    ..., Tensor
-]  # called with a layer's inputs: (samples, channels, height, width) or (samples, features)
+# Called with a layer's inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width).
+Operation = Callable[..., Tensor]
 CODE = (__file__,)  # files besides candidates.py whose code decides how a layer is computed
 
 
@@ -40,6 +41,28 @@ class PaddedAverage(nn.AvgPool2d):
         return super().forward(input.contiguous() if input.is_cuda else input)
 
 
+class Weight(nn.Module):
+    """The base of layers whose only tensor is a weight of the graph's shape."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+
+
+class ClassToken(Weight):
+    """A learned token (1, 1, width), before the others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.weight.to(x.dtype).expand(len(x), 1, -1), x], 1)
+
+
+class Positions(Weight):
+    """A learned vector for each position, (1, positions, width), added to its token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.weight.to(x.dtype)
+
+
 class Lowering:
     """A layer's operation, made by the method that bears the name of the layer's kind."""
 
@@ -49,7 +72,8 @@ class Lowering:
         self._fast = fast
         self._exclusive = exclusive
         self._way = way
-        self._entering = layer.input_shapes[0][0]  # channels, or features
+        shape = layer.input_shapes[0]
+        self._entering = shape[0] if len(shape) == 3 else shape[-1]  # channels, or features
 
     def conv(self) -> Operation:
         attrs = self._attrs
@@ -61,7 +85,9 @@ class Lowering:
 
     def dense(self) -> Operation:
         kind = Dense if self._way == "onednn" else nn.Linear
-        return nn.utils.skip_init(kind, self._entering, self._attrs["out"], bias=self._attrs["bias"])
+        return nn.utils.skip_init(kind, self._entering, self._layer.shape[-1], bias=self._attrs["bias"])
+
+    qkv = dense
 
     def batch_norm(self) -> Operation:
         return nn.BatchNorm2d(self._entering, eps=self._attrs["eps"], momentum=1 - self._attrs["momentum"])
@@ -93,6 +119,40 @@ class Lowering:
 
     def flatten(self) -> Operation:
         return lambda x: torch.flatten(x, 1)
+
+    def tokens(self) -> Operation:
+        patch, (channels, height, width) = self._attrs["patch"], self._layer.input_shapes[0]
+        cut, shape = (channels, height // patch, patch, width // patch, patch), self._layer.shape
+        return lambda x: x.reshape(-1, *cut).permute(0, 2, 4, 1, 3, 5).reshape(-1, *shape)
+
+    def class_token(self) -> Operation:
+        return ClassToken(self._layer.parameters[0].shape)
+
+    def positions(self) -> Operation:
+        return Positions(self._layer.parameters[0].shape)
+
+    def layer_norm(self) -> Operation:
+        return nn.LayerNorm(self._entering, eps=self._attrs["eps"])
+
+    def attention(self) -> Operation:
+        heads, causal, (positions, width) = self._attrs["heads"], self._attrs["causal"], self._layer.shape
+
+        def attend(x: Tensor) -> Tensor:
+            q, k, v = x.view(-1, positions, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return y.transpose(1, 2).reshape(-1, positions, width)
+
+        return attend
+
+    def gelu(self) -> Operation:
+        return partial(functional.gelu, approximate="tanh")
+
+    def select(self) -> Operation:
+        position = self._attrs["position"]
+        return lambda x: x[:, position]
+
+    def mean(self) -> Operation:
+        return lambda x: x.mean(1)
 
     def _window(self) -> Dict[str, Any]:
         attrs = self._attrs

@@ -11,7 +11,7 @@ from suite.worker.trainer import Notes
 
 
 class KerasAdam(torch.optim.Adam):
-    """torch's Adam with its epsilon next to sqrt(v), as Keras and the contract have it.
+    """torch's Adam or AdamW with its epsilon next to sqrt(v), as Keras and the contract have it.
 
     torch corrects v before it adds epsilon: sqrt(v / (1 - beta2^t)) + eps. With eps = epsilon /
     sqrt(1 - beta2^t) that is (sqrt(v) + epsilon) / sqrt(1 - beta2^t), the contract's rule to the last bit or two.
@@ -29,6 +29,7 @@ class KerasAdam(torch.optim.Adam):
             weight_decay=rule.weight_decay,
             amsgrad=False,
             fused=fused,
+            decoupled_weight_decay=rule.decoupled,
         )
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -63,5 +64,7 @@ def make_optimiser(parameters: List[Tensor], rule: Optimiser, fused: bool, skips
 
 
 def described(rule: Optimiser, fused: bool) -> str:
-    name = "torch.optim.Adam, eps scaled to the contract's rule" if isinstance(rule, Adam) else "torch.optim.SGD"
+    name = "torch.optim.SGD"
+    if isinstance(rule, Adam):
+        name = f"torch.optim.Adam{'W' * rule.decoupled}, eps scaled to the contract's rule"
     return name + ", fused" * fused

@@ -344,7 +344,7 @@ class PyTorch(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "bfloat16", "float64"),
         device_precisions={"cuda": ("tf32", "float16")},
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         knobs=KNOBS,
     )
 
@@ -361,11 +361,11 @@ class PyTorch(Adapter):
                 "NCCL refuses ranks that share a GPU, and gloo does not exchange this between GPUs; share them under "
                 f"{', '.join(THROUGH_HOSTS)}, without compression = 'bf16'"
             )
-        if case.precision == "float16" and case.optimiser == "adam":
+        if case.precision == "float16" and case.optimiser != "sgd":
             return (
                 "float16 may skip an update, after which Adam's epsilon is not known to the host; use bfloat16 or sgd"
             )
-        if case.knobs["cuda_graph"] and (case.optimiser == "adam" or case.schedule.changing):
+        if case.knobs["cuda_graph"] and (case.optimiser != "sgd" or case.schedule.changing):
             return "a CUDA graph repeats the rate and the epsilon that it was recorded with; use sgd at one rate"
         if case.knobs["decode"] == "gpu" and (problem := _on_the_host(case)):
             return f"{problem}, or decode = 'host'"

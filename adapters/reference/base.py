@@ -81,7 +81,10 @@ class ReferenceTrainer(Trainer):
         gradients = self._network.named("gradients")
         self._updates += 1
         for name, velocity in self._velocity.items():
-            gradient = gradients.get(name, 0.0) + rule.weight_decay * weights[name]
+            decoupled = isinstance(rule, Adam) and rule.decoupled
+            gradient = gradients.get(name, 0.0) + (0.0 if decoupled else rule.weight_decay * weights[name])
+            if decoupled:
+                weights[name] *= 1.0 - rule.lr * rule.weight_decay
             if isinstance(rule, Adam):
                 velocity += (1.0 - rule.beta1) * (gradient - velocity)
                 square = self._squares.setdefault(name, np.zeros_like(velocity))

@@ -6,6 +6,16 @@ import numpy as np
 
 from adapters.reference.layers.base import Array, Kept, Layer
 from adapters.reference.layers.parameterless import Add, AvgPool, Concat, Dropout, Flatten, LocalResponse, MaxPool, Relu
+from adapters.reference.layers.tokens import (
+    GELU,
+    Attention,
+    ClassToken,
+    LayerNorm,
+    Mean,
+    Positions,
+    Select,
+    Tokens,
+)
 from adapters.reference.layers.weighted import BatchNorm, Convolution, Dense
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph
@@ -22,6 +32,15 @@ LAYERS: Dict[str, Type[Layer]] = {
     "concat": Concat,
     "add": Add,
     "flatten": Flatten,
+    "tokens": Tokens,
+    "class_token": ClassToken,
+    "positions": Positions,
+    "layer_norm": LayerNorm,
+    "qkv": Dense,
+    "attention": Attention,
+    "gelu": GELU,
+    "select": Select,
+    "mean": Mean,
 }
 
 FLOAT64 = 53  # significant bits of a float64

@@ -30,7 +30,7 @@ class Reference(Adapter):
         ),
         precisions=("float64",),
         tunings=("default",),
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         real_data=False,
         knobs={
             "shards": Knob(int, 1, "equal parts of the batch, each computed as by a data-parallel rank", least=1),

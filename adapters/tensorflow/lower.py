@@ -5,9 +5,11 @@ the result is equal (oneDNN has no backward kernels for explicit padding); the f
 unbiased variance for the running one, and its factor is the *new* value's share; padding has the lowest number in max
 pooling.
 
-Layouts: images (samples, height, width, channels), or channels first by the knob `layout`; weights HWIO and (in, out).
+Layouts: images (samples, height, width, channels), or channels first by the knob `layout`; tokens (samples, positions,
+width); weights HWIO and (in, out).
 """
 
+import math
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
@@ -84,8 +86,14 @@ class Lowering:
         return self._biased(apply, style.layout)
 
     def dense(self) -> Operation:
-        weight = self._own["weight"]
-        return self._biased(lambda x: tf.matmul(x, weight))
+        weight, (*positions, entering) = self._own["weight"], self._layer.input_shapes[0]
+        if not positions:
+            return self._biased(lambda x: tf.matmul(x, weight))
+        shape = [-1, *self._layer.shape]
+        rows = self._biased(lambda x: tf.matmul(tf.reshape(x, [-1, entering]), weight))
+        return lambda x: tf.reshape(rows(x), shape)
+
+    qkv = dense
 
     def relu(self) -> Operation:
         return tf.nn.relu
@@ -160,6 +168,58 @@ class Lowering:
         transposed = style.layout == "NHWC" and layer.name not in style.folded and len(layer.input_shapes[0]) == 3
         shape = [-1, layer.shape[0]]
         return lambda x: tf.reshape(tf.transpose(x, [0, 3, 1, 2]) if transposed else x, shape)
+
+    def tokens(self) -> Operation:
+        (channels, height, width), patch = self._layer.input_shapes[0], self._attrs["patch"]
+        rows, columns, shape = height // patch, width // patch, [-1, *self._layer.shape]
+        cut, order = [-1, channels, rows, patch, columns, patch], [0, 2, 4, 1, 3, 5]
+        if self._style.layout == "NHWC":
+            cut, order = [-1, rows, patch, columns, patch, channels], [0, 1, 3, 5, 2, 4]
+        return lambda x: tf.reshape(tf.transpose(tf.reshape(x, cut), order), shape)
+
+    def class_token(self) -> Operation:
+        weight = self._own["weight"]
+        return lambda x: tf.concat([tf.tile(weight, [tf.shape(x)[0], 1, 1]), x], 1)
+
+    def positions(self) -> Operation:
+        weight = self._own["weight"]
+        return lambda x: x + weight
+
+    def layer_norm(self) -> Operation:
+        own, epsilon = self._own, self._attrs["eps"]
+
+        def apply(x: Tensor) -> Tensor:
+            mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+            return tf.nn.batch_normalization(x, mean, variance, own["bias"], own["weight"], epsilon)
+
+        return apply
+
+    def attention(self) -> Operation:
+        (positions, width), heads = self._layer.shape, self._attrs["heads"]
+        factor = (width // heads) ** -0.5
+        mask = np.triu(np.full((positions, positions), -np.inf), 1) if self._attrs["causal"] else None
+
+        def apply(x: Tensor) -> Tensor:
+            apart = tf.reshape(x, [-1, positions, 3, heads, width // heads])
+            q, k, v = tf.unstack(tf.transpose(apart, [2, 0, 3, 1, 4]))
+            scores = tf.matmul(q * factor, k, transpose_b=True)
+            if mask is not None:
+                scores = scores + tf.constant(mask, scores.dtype)
+            y = tf.matmul(tf.nn.softmax(scores), v)
+            return tf.reshape(tf.transpose(y, [0, 2, 1, 3]), [-1, positions, width])
+
+        return apply
+
+    def gelu(self) -> Operation:
+        # tf.nn.gelu takes its constants by way of float32, also in float64.
+        return lambda x: 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+    def select(self) -> Operation:
+        position = self._attrs["position"]
+        return lambda x: x[:, position]
+
+    def mean(self) -> Operation:
+        return lambda x: tf.reduce_mean(x, 1)
 
     def _padded(self, value: Any) -> Operation:
         """Return a function that pads the input to whole windows, by `value` or, if None, the lowest number."""

@@ -113,6 +113,8 @@ def macs(graph: Any) -> int:
         elif operation.type == "MatMul":
             inner = operation.inputs[0].shape[0 if operation.get_attr("transpose_a") else 1]
             total += operation.outputs[0].shape.num_elements() * inner
+        elif operation.type == "BatchMatMulV2":
+            total += operation.outputs[0].shape.num_elements() * operation.inputs[0].shape[-1]
     return int(total)
 
 
@@ -137,7 +139,7 @@ class Layout:
         if tensor.ndim == 2 and layer in self._rows:
             split = tensor.reshape((len(tensor),) + self._rows[layer])
             return split.transpose(2, 3, 1, 0).reshape(-1, len(tensor))
-        return tensor.T
+        return tensor.T if tensor.ndim == 2 else tensor
 
     def canonical(self, name: str, tensor: np.ndarray) -> np.ndarray:
         """Convert to the workload's layout; contiguous."""
@@ -148,7 +150,7 @@ class Layout:
             channels, height, width = self._rows[layer]
             out = tensor.shape[1]
             tensor = tensor.reshape(height, width, channels, out).transpose(3, 2, 0, 1).reshape(out, -1)
-        else:
+        elif tensor.ndim == 2:
             tensor = tensor.T
         return np.ascontiguousarray(tensor)
 

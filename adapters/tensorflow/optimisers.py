@@ -1,4 +1,4 @@
-"""SGD with momentum and Adam, the contract's rules, on variables of one device.
+"""SGD with momentum, Adam and AdamW, the contract's rules, on variables of one device.
 
 Spelled out they are what Keras' optimisers run, operation by operation, and XLA makes one loop a
 variable of them. TensorFlow's own kernels, the ones of its first optimisers, take one pass
@@ -39,17 +39,22 @@ def updating(
     lr = optimiser.lr if rate is None else rate
     rule = adam(optimiser, kernels, locking) if isinstance(optimiser, Adam) else sgd(optimiser, lr, kernels, locking)
     decay = optimiser.weight_decay
+    decoupled = isinstance(optimiser, Adam) and optimiser.decoupled
 
     def update(gradients: Tensors) -> None:
         factor = adam_rate(optimiser, lr, count.assign_add(1)) if isinstance(optimiser, Adam) else None
         for weight, own, gradient in zip(weights, zip(*state), gradients):
-            rule(weight, own, gradient + decay * weight if decay else gradient, factor)
+            if decoupled:
+                weight.assign_sub(number(lr, gradient.dtype) * decay * weight, use_locking=locking)
+            rule(weight, own, gradient + decay * weight if decay and not decoupled else gradient, factor)
 
     return update
 
 
 def kernel_name(optimiser: Optimiser) -> str:
-    return "ResourceApplyAdam" if isinstance(optimiser, Adam) else "ResourceApplyMomentum"
+    if not isinstance(optimiser, Adam):
+        return "ResourceApplyMomentum"
+    return "ResourceApplyAdam after the decay" if optimiser.decoupled else "ResourceApplyAdam"
 
 
 def with_end(rule: Callable[[Tensors], None]) -> Callable[[Tensors], Any]:

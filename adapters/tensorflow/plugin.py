@@ -167,7 +167,7 @@ class TensorFlow(Adapter):
         devices=("cpu", "cuda"),
         precisions=("float32", "float64"),
         knobs=KNOBS,
-        optimisers=("sgd", "adam"),
+        optimisers=("sgd", "adam", "adamw"),
         formats=(Format("tfrecord", "TFRecord: tf.train.Example with the encoded image, read by tf.data."),),
     )
 

@@ -96,7 +96,7 @@ def roofline(graph: Graph, case: Configuration, peak: Peak, times: Sequence[Time
         if not layer.is_view:
             operations, moved = _needs(layer, wanted, case.batch, itemsize)
             rows.append(_roof(layer.name, layer.kind, operations, moved, own, measured.get(layer.name)))
-    states = 2 if case.optimiser == "adam" else int(case.momentum > 0)  # numbers kept of every parameter
+    states = int(case.momentum > 0) if case.optimiser == "sgd" else 2  # numbers kept of every parameter
     held = max(itemsize, BYTES["float32"])  # in mixed precision parameters, gradients and states are float32
     moved = held * graph.parameter_count * (3 + 2 * states)
     return Roofline(own, case.batch, (*rows, _roof("update", case.optimiser, 0.0, moved, own, None)))
@@ -109,8 +109,12 @@ def training_macs(run: Path, case: Case) -> int | None:
 
 
 def _macs(layer: Layer, wanted: Sequence[bool]) -> int:
-    """Count forward, the weights' gradient, and the input's, which the first layer does not need."""
-    return layer.macs * (1 + bool(layer.parameters) + any(wanted))
+    """Count forward, the weights' gradient, and the input's, which the first layer does not need.
+
+    Attention multiplies results by results: both operands are its input.
+    """
+    operands = bool(layer.parameters) + any(wanted) if layer.parameters else 2 * any(wanted)
+    return layer.macs * (1 + operands)
 
 
 def _needs(layer: Layer, wanted: Sequence[bool], batch: int, itemsize: int) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def run(
     readers: Annotated[str | None, typer.Option(help="Processes or threads that decode, per rank.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16, ...")] = None,
     tuning: Annotated[str | None, typer.Option(help="default or tuned.")] = None,
-    optimiser: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd, adam or adamw.")] = None,
     passes: Annotated[str | None, typer.Option(help="native,staged,...")] = None,
     processes: Annotated[str | None, typer.Option(help="Processes that measure each case.")] = None,
     steps: Annotated[str | None, typer.Option(help="Steps of a pass, at least.")] = None,

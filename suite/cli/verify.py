@@ -40,7 +40,7 @@ def verify(
     precision: Annotated[
         list[str] | None, typer.Option(help="`float32` (the default), `bfloat16`, ... (repeatable).")
     ] = None,
-    optimiser: Annotated[str, typer.Option(help="`sgd` or `adam`; adapters without it are named.")] = "sgd",
+    optimiser: Annotated[str, typer.Option(help="`sgd`, `adam` or `adamw`; adapters without it are named.")] = "sgd",
     changing_rate: Annotated[
         bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")
     ] = False,
@@ -65,7 +65,7 @@ def verify(
     from suite.plan.overrides import is_path
     from suite.plugins import adapters, workloads
     from suite.processes.interpreters import find
-    from suite.proofs.every_adapter import BEHAVIOUR, PROBE
+    from suite.proofs.every_adapter import BEHAVIOUR, PROBES
     from suite.proofs.make import Proofs, tuned_batch
     from suite.proofs.side_by_side import room, share, side_by_side
     from suite.proofs.wanted import Wanted, cases_to_verify, for_every_network
@@ -93,7 +93,7 @@ def verify(
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
     made: dict[int, Proof] = {}
     reasons: dict[str, int] = {}
-    maker, known = Proofs(interpreters), {**workloads(), PROBE.name: PROBE, BEHAVIOUR.name: BEHAVIOUR}
+    maker, known = Proofs(interpreters), {**workloads(), **{each.name: each for each in (*PROBES, BEHAVIOUR)}}
 
     def proving(index: int) -> "Proving[int]":
         case, refused = cases[index]

@@ -85,7 +85,7 @@ class Configuration:
     batch: int = 8  # samples per device
     precision: str = "float32"
     tuning: str = "default"
-    optimiser: str = "sgd"  # "sgd" or "adam"
+    optimiser: str = "sgd"  # one of OPTIMISERS
     lr: float = 0.01  # resolved: the workload's, scaled to the global batch; Adam's is not scaled
     momentum: float = 0.9  # SGD only
     beta1: float = 0.0  # Adam only, like `beta2` and `epsilon`
@@ -223,7 +223,7 @@ def _but(values: dict[str, Any], unless: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in unless or value != unless[name]}
 
 
-OPTIMISERS = ("sgd", "adam")
+OPTIMISERS = ("sgd", "adam", "adamw")
 ADAM = {
     "lr": 1e-3,
     "momentum": 0.0,
@@ -231,16 +231,20 @@ ADAM = {
     "beta2": 0.999,
     "epsilon": 1e-7,
 }  # Kingma and Ba 2014; Keras' epsilon
+ADAMW = {**ADAM, "epsilon": 1e-8, "weight_decay": 0.05}  # torch's epsilon; the decay of Touvron 2021
 
 
 def optimiser_settings(name: str, workload: Workload, global_batch: int, lr: float | None = None) -> dict[str, Any]:
     """Return the optimiser's fields of a `Configuration`, by name.
 
-    Without `lr`, SGD has the workload's rate, scaled linearly with the global batch (in samples), and Adam has 0.001.
+    Without `lr`, SGD has the workload's rate, scaled linearly with the global batch (in samples), Adam and AdamW have
+    0.001. AdamW's decay is its own: the workload's is that of a gradient.
     """
     usual = workload.optimiser
     if name == "adam":
         values = {**ADAM, "weight_decay": usual.weight_decay}
+    elif name == "adamw":
+        values = dict(ADAMW)
     else:
         scaled = usual.lr * global_batch / usual.reference_batch
         values = {"lr": scaled, "momentum": usual.momentum, "weight_decay": usual.weight_decay}
@@ -252,4 +256,4 @@ def rate_of_proof(case: Configuration, workload: Workload) -> float:
 
     The length of Adam's steps is its rate, whatever the gradients are.
     """
-    return min(ADAM["lr"], workload.proof_lr) if case.optimiser == "adam" else workload.proof_lr
+    return workload.proof_lr if case.optimiser == "sgd" else min(ADAM["lr"], workload.proof_lr)

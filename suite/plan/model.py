@@ -94,7 +94,7 @@ class Block(Strict):
     memory_limit: Swept[Memory] = [ByteSize(0)]
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
-    optimiser: Swept[Literal["sgd", "adam"]] = ["sgd"]
+    optimiser: Swept[Literal["sgd", "adam", "adamw"]] = ["sgd"]
     warmup_epochs: Swept[NotNegative] = [Schedule().warmup_epochs]
     decay: Swept[Decay] = [Schedule().decay]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam

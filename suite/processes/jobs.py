@@ -56,8 +56,8 @@ def variables(adapter: Adapter) -> Variables:
 
 
 def optimiser(of: Configuration) -> Optimiser:
-    if of.optimiser == "adam":
-        return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay)
+    if of.optimiser != "sgd":
+        return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay, decoupled=of.optimiser == "adamw")
     return SGD(of.lr, of.momentum, of.weight_decay)
 
 

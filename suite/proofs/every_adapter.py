@@ -1,7 +1,8 @@
 """The networks with which every adapter is proven, whatever is measured: every layer kind, and the behaviour.
 
 A network that is measured has few kinds of layers, and dropout is left out of its proof. So `stagebench verify` and the
-conformance suite prove the probe, too, and check on networks made for it what no oracle can show.
+conformance suite prove a probe, too, and check on networks made for it what no oracle can show. There are two probes,
+because an adapter may train convolutional networks and no transformers, or the other way round.
 """
 
 from suite.contracts.adapter import Adapter
@@ -10,7 +11,7 @@ from suite.plugin_errors import ask
 from suite.worker import behaviour
 from suite.worker.case_parts import Schedule
 from suite.worker.job import Behave
-from workloads.build import Builder
+from workloads.build import Builder, gaussian
 from workloads.catalogue import Optimiser, Workload
 from workloads.graph import Graph
 
@@ -36,15 +37,41 @@ def probe_graph() -> Graph:
     return g
 
 
+def token_graph() -> Graph:
+    """3 x 8 x 12 images, 7 classes, two heads: a transformer of two blocks, the second one causal.
+
+    Its weights are large, so that attention is uneven and GELU bends; a token in the middle answers, which a mask
+    hides from some and not from others.
+    """
+    b = Builder("probe_tokens", (3, 8, 12), 7)
+    add = b.graph.add
+    x = b.dense("patches", add("tokens", "tokens", ("input",), patch=4), 12)
+    x = add("class_token", "class_token", (x,), init=gaussian(0.3))
+    x = add("positions", "positions", (x,), init=gaussian(0.3))
+    x = b.block("whole", x, 12, 3, 1e-6, std=0.3)
+    b.head(b.dense("side", add("mean", "mean", (x,)), 7), 0.3)
+    x = add("norm", "layer_norm", (b.block("causal", x, 12, 2, 1e-5, True, 0.15),))
+    b.head(b.dense("fc", add("middle", "select", (x,), position=3), 7))
+    return b.graph
+
+
 RULE = Optimiser(0.05, 8, 0.9, 1e-3)
 PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "suite.proofs.every_adapter")
+TOKENS = Workload("probe_tokens", token_graph, RULE, "digits", 8, 0.01, "suite.proofs.every_adapter")
+PROBES = (PROBE, TOKENS)
 BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
 
 
-def probed(case: Case, adapter: Adapter) -> Case:
-    """Return the case that proves the probe in a case's strategy and tuning; the rate changes where it may."""
+def probe_of(graph: Graph) -> Workload:
+    """Return the probe that has more of a network's kinds of layers."""
+    kinds = {layer.kind for layer in graph.layers}
+    return max(PROBES, key=lambda probe: len(kinds.intersection(layer.kind for layer in probe.graph().layers)))
+
+
+def probed(case: Case, adapter: Adapter, probe: Workload = PROBE) -> Case:
+    """Return the case that proves a probe in a case's strategy and tuning; the rate changes where it may."""
     changing = Schedule(float(adapter.strategy(case).changing_rate))
-    return case.on(workload=PROBE.name, graph_digest="", schedule=changing)
+    return case.on(workload=probe.name, graph_digest="", schedule=changing)
 
 
 def behaving(proven: Configuration, adapter: Adapter, looks: list[str]) -> tuple[Configuration, Behave]:

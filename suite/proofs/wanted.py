@@ -15,7 +15,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
-from suite.proofs.every_adapter import BEHAVIOUR, PROBE, probed
+from suite.proofs.every_adapter import BEHAVIOUR, probe_of, probed
 from suite.text import chosen, known
 from suite.worker.case_parts import Schedule
 from workloads.catalogue import Workload
@@ -74,20 +74,24 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
 
 
 def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, str | None]]:
-    """Return the cases that prove, for each strategy and tuning of the cases, the probe and the behaviour.
+    """Return the cases that prove, for each strategy and tuning of the cases, their probe and the behaviour.
 
     Both have the adapter's usual precision: another one is proven on the networks that are measured. An adapter or a
-    strategy that cannot have the probe is refused it, with the reason.
+    strategy that cannot have a probe is refused it, with the reason.
     """
-    found: dict[tuple[str, ...], list[tuple[Case, str | None]]] = {}
+    found: dict[tuple[str, ...], tuple[Case, str | None]] = {}
     for case, refused in cases:
-        adapter, named = adapters()[case.adapter], (case.adapter, case.strategy, case.tuning)
-        if refused is None and named not in found:
-            usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
-            probe = probed(usual, adapter)
-            why = refusal(adapter, adapter.capabilities, probe, PROBE.graph(), launchers())
-            found[named] = [(probe, why), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None)]
-    return [each for both in found.values() for each in both]
+        if refused is not None:
+            continue
+        adapter, probe = adapters()[case.adapter], probe_of(workloads()[case.workload].graph())
+        named = (case.adapter, case.strategy, case.tuning)
+        usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
+        if (*named, probe.name) not in found:
+            proven = probed(usual, adapter, probe)
+            why = refusal(adapter, adapter.capabilities, proven, probe.graph(), launchers())
+            found[*named, probe.name] = proven, why
+            found[*named, BEHAVIOUR.name] = usual.on(workload=BEHAVIOUR.name, graph_digest=""), None
+    return list(found.values())
 
 
 def _check_knobs(asked: dict[str, Any], chosen: list[Adapter]) -> None:

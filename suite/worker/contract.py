@@ -28,6 +28,8 @@ class Adam(NamedTuple):
 
     g <- g + wd*w, m <- b1*m + (1 - b1)*g, v <- b2*v + (1 - b2)*g*g,
     w <- w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon), t counting updates from 1.
+
+    A `decoupled` decay is AdamW's (Loshchilov and Hutter 2017): g stays as it is, and w <- w - lr*wd*w comes first.
     """
 
     lr: float
@@ -35,6 +37,7 @@ class Adam(NamedTuple):
     beta2: float
     epsilon: float
     weight_decay: float
+    decoupled: bool = False
 
     def rate(self, update: int) -> float:
         """Return the factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from suite.worker.contract import Adam, Call, Optimiser
+from suite.worker.contract import Adam, Call, Optimiser, Setup
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Arrays, Trainer
@@ -30,6 +30,9 @@ HALF_ULP = 2.0**-24  # of float32, relative: in mixed precision too the paramete
 PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11  # of the first update's batch; the next one's is one more
 FAR = 0.01  # an error above which a factor is looked for, and the largest part that such a factor may leave
+MOVED = 1e-3  # of the norm of Adam's movement: the bound of a movement in float32
+NOISE = 1e-5  # of the root mean square of a tensor's gradient: numbers below it are rounding, in float32 and less
+NOTHING = 1e-12  # of a squared norm: what rounding to float32 may leave of a part that is truly zero
 META = "meta.json"
 
 
@@ -109,10 +112,8 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
     setup = trainer.setup
     initial = weights.for_proof(graph)
     meta = meta_of(folder, samples * setup.replicas, weights.digest(initial), graph.digest)
-    rounding = 0.0 if setup.precision == "float64" else UPDATES * HALF_ULP
-    oracle = Oracle(folder, setup.replica, samples, initial, rounding)
+    oracle = Oracle(folder, setup, graph, samples, initial)
     errors: Dict[str, Dict[str, float]] = {}
-    rule = setup.optimiser._replace(lr=setup.optimiser.lr * RATES[0]) if setup.changing_rate else setup.optimiser
 
     def first(kind: str, result: Call) -> None:
         if kind == "logits":
@@ -133,7 +134,7 @@ def prove(trainer: Trainer, graph: Graph, samples: int, folder: str) -> Proof:
         trainer.step(batch)
         native.append(trainer.loss())
         if update == 0:
-            errors["first native movement"] = oracle.first_movement_errors(trainer.parameters(), rule)
+            errors["first native movement"] = oracle.first_movement_errors(trainer.parameters())
     errors.update(oracle.parameter_errors("native", trainer.parameters()))
     if not changing:
         predicted = trainer.predict(next(batches(trainer, graph, samples)))  # on all ranks: the call may be collective
@@ -168,15 +169,21 @@ def meta_of(folder: str, *wanted: object) -> Meta:
 class Oracle:
     """The stored float64 results, and distances from them."""
 
-    def __init__(self, folder: str, replica: int, samples: int, initial: Arrays, rounding: float = 0.0) -> None:
-        """Use the results in `folder`; `initial` are the weights both sides started from.
-
-        `rounding` is the error, relative to a parameter's size, that storing the parameter after every update may
-        cause: so much of a movement's error is excused.
-        """
-        self._rounding = rounding
+    def __init__(self, folder: str, setup: Setup, graph: Graph, samples: int, initial: Arrays) -> None:
+        """Use the results in `folder`, for this rank's share; `initial` are the weights both sides started from."""
+        exact = setup.precision == "float64"
+        # The error, relative to a parameter's size, that storing the parameter after every update may cause: so much of
+        # a movement's error is excused.
+        self._rounding = 0.0 if exact else UPDATES * HALF_ULP
+        self._rule = setup.optimiser
+        self._rates = [setup.optimiser.lr * rate for rate in (RATES if setup.changing_rate else (1.0,) * UPDATES)]
+        # By the length of Adam's steps a parameter that starts at zero, or near it, is its movement: so much of the
+        # movement's norm is excused in a parameter, and judged as movement.
+        self._noisy = isinstance(self._rule, Adam) and not exact
+        self._moved = MOVED if self._noisy else 0.0
+        self._parts = {parameter.name: parameter.parts for parameter in graph.parameters}
         self._folder = folder
-        self._replica = replica
+        self._replica = setup.replica
         self._samples = samples
         self._initial = initial
         self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
@@ -220,7 +227,8 @@ class Oracle:
         for name, start in self._initial.items():
             movement = load(self._folder, f"movement.{name}")
             what = f"{iterations} movement of {name}"
-            whole, moved[name] = self.compared(what, tensors.get(name), movement, start)
+            ours = self._without_noise(name, tensors.get(name), start + movement, sum(self._rates))
+            whole, moved[name] = self.compared(what, ours, movement, start)
             if what in self.wrong:
                 self.wrong[f"{iterations} parameter of {name}"] = self.wrong[what]
             if start.any():  # a parameter that starts at zero is its movement
@@ -229,17 +237,31 @@ class Oracle:
             parameters.update(self.errors("running", f"{iterations} parameter", tensors))
         return {f"{iterations} parameter": parameters, f"{iterations} movement": moved}
 
-    def first_movement_errors(self, tensors: Arrays, rule: Optimiser) -> Dict[str, float]:
+    def first_movement_errors(self, tensors: Arrays) -> Dict[str, float]:
         """Return the distances of the parameters' movements after one update from what the gradients move them by.
 
         All parameters are off after an update by a wrong gradient and another; after one, those of the gradient are.
         """
         moved = {}
+        rule = self._rule._replace(lr=self._rates[0])
         for name, start in self._initial.items():
             movement = first_movement(rule, load(self._folder, f"gradient.{name}"), start)
             what = f"first native movement of {name}"
-            _, moved[name] = self.compared(what, tensors.get(name), movement, start)
+            ours = self._without_noise(name, tensors.get(name), start + movement, self._rates[0])
+            _, moved[name] = self.compared(what, ours, movement, start)
         return moved
+
+    def _without_noise(self, name: str, ours: Any, theirs: np.ndarray, way: float) -> Any:
+        """Return a parameter after Adam's updates, the oracle's where the gradient is nothing but rounding.
+
+        There, but for float64, Adam makes steps of the rounding, each as long as the rate: together at most their sum,
+        the `way`. A number that is further off stays. So a key's bias, whose gradient is 0, is held to no direction.
+        """
+        if not self._noisy or ours is None or ours.shape != theirs.shape:
+            return ours
+        gradient = load(self._folder, f"gradient.{name}")
+        noise = np.abs(gradient) < NOISE * math.sqrt(float(np.mean(np.square(gradient, dtype=np.float64))))
+        return np.where(noise & (np.abs(ours - theirs) <= way), theirs, ours) if noise.any() else ours
 
     def compared(
         self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
@@ -255,12 +277,29 @@ class Oracle:
             return far, far
         if not np.isfinite(ours).all():
             self.wrong[what] = "holds numbers that are not finite"
-        off, total, size, length, product = norms(ours, theirs, start)
-        excused = 0.0 if start is None else self._rounding * math.sqrt(total)
-        moved = relative(max(0.0, math.sqrt(off) - excused) ** 2 if off < far else off, size)
-        if FAR < moved < far and size and length and length - product * product / size < FAR * FAR * length:
+        count = self._parts.get(what.rpartition(" ")[2], 1)
+        tensors = [ours, theirs] if start is None else [ours, theirs, start]
+        sums = [norms(*part) for part in zip(*(np.split(tensor, count) for tensor in tensors))]
+        whole = [sum(column) for column in zip(*sums)]
+        errors, moves = zip(*(self._relative(part, whole, start is not None) for part in sums))
+        off, _, size, length, product = whole
+        if (
+            FAR < relative(off, size) < far
+            and size
+            and length
+            and length - product * product / size < FAR * FAR * length
+        ):
             self.factors[what] = product / size
-        return relative(off, total), moved
+        return max(errors), max(moves)
+
+    def _relative(self, part: List[float], whole: List[float], moved: bool) -> Tuple[float, float]:
+        """Return the distances of a part, by its `norms`, or by the whole tensor's where the part's is nothing."""
+        off, *lengths = part[:3]
+        total, size = (own if own > NOTHING * all_of_it else all_of_it for own, all_of_it in zip(lengths, whole[1:3]))
+        if not moved:
+            return relative(off, total), relative(off, size)
+        rounding, movement = self._rounding * math.sqrt(part[1]), self._moved * math.sqrt(part[2])
+        return relative(less(off, movement), total), relative(less(off, rounding), size)
 
 
 def norms(ours: np.ndarray, theirs: np.ndarray, start: Optional[np.ndarray] = None) -> List[float]:
@@ -284,11 +323,19 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
 def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the change of a parameter by the first update, in float64."""
     start = np.asarray(start, dtype=np.float64)
-    whole = np.asarray(gradient, dtype=np.float64) + rule.weight_decay * start
-    if isinstance(rule, Adam):
-        root = math.sqrt(1.0 - rule.beta2) * np.abs(whole)
-        return -rule.rate(1) * (1.0 - rule.beta1) * whole / (root + rule.epsilon)  # type: ignore[no-any-return]
-    return -rule.lr * whole  # type: ignore[no-any-return]
+    whole = np.asarray(gradient, dtype=np.float64)
+    decay = rule.weight_decay * start
+    if not isinstance(rule, Adam):
+        return -rule.lr * (whole + decay)  # type: ignore[no-any-return]
+    whole = whole if rule.decoupled else whole + decay
+    root = math.sqrt(1.0 - rule.beta2) * np.abs(whole)
+    moved = -rule.rate(1) * (1.0 - rule.beta1) * whole / (root + rule.epsilon)
+    return moved - rule.lr * decay if rule.decoupled else moved  # type: ignore[no-any-return]
+
+
+def less(off: float, excused: float) -> float:
+    """Return the square of a norm, given by its square, less what is excused of it; infinity and NaN stay."""
+    return max(0.0, math.sqrt(off) - excused) ** 2 if off < float("inf") else off
 
 
 def relative(off: float, size: float) -> float:

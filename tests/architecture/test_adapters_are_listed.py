@@ -68,7 +68,7 @@ def test_every_file_of_a_strategy_is_one_s_trainer(made, root):
 def test_a_lowering_is_short(root):
     found = {path: len(path.read_text().splitlines()) for path in root.glob("adapters/**/lower.py")}
     assert found
-    assert not {path: lines for path, lines in found.items() if lines >= 250}
+    assert not {path: lines for path, lines in found.items() if lines >= 300}
 
 
 def test_tox_makes_every_adapter_s_environment(made, tox):

@@ -11,10 +11,11 @@ import runpy
 from pathlib import Path
 
 import pytest
-from stagebench_conformance import AdapterConformance, probe, probe_graph
+from stagebench_conformance import AdapterConformance, probe
 
 from suite.contracts.adapter import Adapter
 from suite.plugins import adapters
+from suite.proofs.every_adapter import PROBES
 from suite.proofs.make import Proofs
 from workloads.kinds import KINDS
 
@@ -44,8 +45,8 @@ for _name in sorted(adapters()):
     globals()[f"Test_{_name}"] = suite_of(_name)
 
 
-def test_the_probe_holds_every_kind():
-    assert {layer.kind for layer in probe_graph().layers} == set(KINDS)
+def test_the_probes_hold_every_kind():
+    assert {layer.kind for each in PROBES for layer in each.graph().layers} == set(KINDS)
 
 
 def test_every_adapter_that_is_needed_is_one():

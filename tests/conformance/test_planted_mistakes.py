@@ -5,6 +5,7 @@ The mistakes are planted in the reference, one a class; a proof and the look at 
 
 import hashlib
 import json
+import math
 import mmap
 import os
 import re
@@ -20,16 +21,17 @@ from stagebench_conformance.measured import SQUARES, Measured, squares, strayed
 
 from adapters.reference.base import ReferenceTrainer
 from adapters.reference.layers.parameterless import Dropout
+from adapters.reference.layers.tokens import GELU, Attention
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
-from suite.proofs.every_adapter import probe_graph
+from suite.proofs.every_adapter import probe_graph, token_graph
 from suite.proofs.judgement import judge
 from suite.proofs.make import DECAY
 from suite.proofs.tolerances import tolerance
 from suite.worker import behaviour, evidence, locate, messages, noise
 from suite.worker.case_parts import Schedule
-from suite.worker.contract import SGD, Batch
+from suite.worker.contract import SGD, Adam, Batch
 from suite.worker.job import Behave, DataSet, Train
 from suite.worker.messages import HostUse
 from suite.worker.tasks import train
@@ -40,6 +42,7 @@ from workloads.graph import Graph
 SAMPLES = 8
 HALVES = 2 * [bytes(1 << 24)]  # of a step's work
 RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
+ADAMW = Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True)
 
 
 class Right(ReferenceTrainer):
@@ -125,6 +128,45 @@ def dropout(**methods):
                 each.__class__ = type("Mistaken", (Dropout,), methods)
 
     return {"build": build}
+
+
+def another(name, **methods):
+    """A layer whose class has other methods."""
+
+    def build(self, graph, weights):
+        Right.build(self, graph, weights)
+        (found,) = (each for each in self._network.layers if each.node.name == name)
+        found.__class__ = type("Mistaken", (type(found),), methods)
+
+    return {"build": build}
+
+
+def unscaled_scores(self, inputs):
+    queries = inputs[0].copy()
+    width = queries.shape[2] // 3
+    queries[..., :width] *= (width / self.attrs["heads"]) ** 0.5
+    return Attention.forward(self, [queries])
+
+
+def epsilon_outside(self, inputs):
+    x = inputs[0]
+    deviation = x.std(axis=-1, keepdims=True) + self.attrs["eps"]
+    normal = (x - x.mean(axis=-1, keepdims=True)) / deviation
+    return self.weights["weight"] * normal + self.weights["bias"], (normal, deviation)
+
+
+def exact(self, inputs):
+    x = inputs[0]
+    return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))), GELU.forward(self, inputs)[1]
+
+
+def by_heads(it):
+    """Rows (heads, 3, d) in place of (3, heads, d)."""
+    return it.reshape(len(it), -1, 3, 3, it.shape[2] // 9).swapaxes(2, 3).reshape(it.shape)
+
+
+def off_by_one(self, inputs):
+    return inputs[0] + np.roll(self.weights["weight"], 1, axis=1), None
 
 
 def only_where(how):
@@ -405,6 +447,24 @@ PROVEN = {  # mistake: how it is planted; PAGE has what finds it
     "parameters": answer("parameter_count", lambda found: found + 1),
     "multiply-accumulates": answer("macs", lambda found: 2 * found),
 }
+TOKENS = {  # ... of transformers
+    "scores not scaled": another("whole_attention", forward=unscaled_scores),
+    "mask shifted by one": another("causal_attention", hidden=lambda self, t: np.triu(np.ones((t, t), dtype=bool), 2)),
+    "no mask": layer("causal_attention", causal=False),
+    "heads before queries, keys and values": forward("whole_qkv", by_heads),
+    "epsilon beside the deviation": another("norm", forward=epsilon_outside),
+    "another epsilon of a norm": layer("whole_norm1", eps=1e-3),
+    "the exact GELU": another("whole_gelu", forward=exact),
+    "positions off by one": another("positions", forward=off_by_one),
+    "class token last": forward("class_token", lambda it: np.roll(it, -1, axis=1)),
+    "patches by column": forward("tokens", lambda it: it[:, [0, 3, 1, 4, 2, 5]]),
+    "another token's answer": layer("middle", position=0),
+    "backward of the softmax": backward(
+        "whole_attention", lambda it: it * np.repeat([1.0, 0.9, 1.0], it.shape[2] // 3)
+    ),
+    "decay in the gradient": rule(decoupled=False),
+    "decay times the rate twice": rule(weight_decay=ADAMW.weight_decay * ADAMW.lr),
+}
 BEHAVING = {
     "prediction with dropout": {"predict": trains},
     "drops what is to be kept": layer("drop", rate=0.75),
@@ -440,7 +500,7 @@ TRAINED = {
     "an update skipped now and then": {"step": skips_updates},
     "another rule in training": {"begin_training": begins_another},
 }
-MISTAKES = {**PROVEN, **BEHAVING, **ALONE, **LAZY, **THREADED, **CROWDED, **TRAINED}
+MISTAKES = {**PROVEN, **TOKENS, **BEHAVING, **ALONE, **LAZY, **THREADED, **CROWDED, **TRAINED}
 PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.json"
 MEASURED = re.compile(r"off by \S+|\d+\.\d+")  # other libraries give other last digits
 
@@ -483,6 +543,23 @@ def test_a_proof_catches_and_names_it(mistake, oracle):
     found = evidence.prove(made(PROVEN.get(mistake, {}), RULE), probe_graph(), SAMPLES, str(oracle))
     told = messages.decode(messages.encode(found))
     verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workloads()["probe"], tolerance("float64"))
+    assert verdict.passed == (mistake == "none")
+    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
+
+
+@pytest.fixture(scope="module")
+def oracle_of_tokens(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oracle-of-tokens")
+    evidence.write_oracle(made({}, ADAMW), token_graph(), SAMPLES, str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("mistake", ["none", *TOKENS])
+def test_a_proof_of_a_transformer_catches_and_names_it(mistake, oracle_of_tokens):
+    probe.register()
+    found = evidence.prove(made(TOKENS.get(mistake, {}), ADAMW), token_graph(), SAMPLES, str(oracle_of_tokens))
+    told = messages.decode(messages.encode(found))
+    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workloads()["probe_tokens"], tolerance("float64"))
     assert verdict.passed == (mistake == "none")
     caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
 

@@ -32,6 +32,7 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
 
     assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
     assert rule("adam") == Adam(1e-3, 0.9, 0.999, 1e-7, 5e-4)
+    assert rule("adamw") == Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_an_optimiser_that_only_some_have_is_unsupported_beside_those_that_have(
 
 
 def test_a_misspelt_optimiser_is_told(cases):
-    with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam"):
+    with pytest.raises(RequestError, match=r"plan\.toml:6: .*optimiser = 'adm'.*known: sgd, adam, adamw"):
         cases('optimiser = "adm"\n')
 
 

@@ -12,6 +12,7 @@ from suite.contracts.case import Placement
 from tests.reports.made_run import case_of
 from workloads.build import Builder
 from workloads.networks.resnet import resnet50
+from workloads.networks.vit import vit
 
 PEAK = Peak(2e9, 1e6, "a toy")  # 2,000 operations take as long as a byte
 
@@ -37,7 +38,18 @@ def test_every_number_of_a_small_network():
     assert (found.best_rate, found.memory_share) == (pytest.approx(5 / found.best_s), 1)
 
 
-@pytest.mark.parametrize(("changes", "numbers"), [({"momentum": 0.0}, 3), ({"optimiser": "adam"}, 7)])
+def test_attention_multiplies_its_input_by_itself():
+    rows = roofline(vit("vit", (3, 8, 8), 4, 6, 2, 1, 10), case_of(batch=5), PEAK).by_layer
+    assert rows["block1_attention"].operations == 2 * 5 * 3 * (
+        2 * 5 * 5 * 6
+    )  # forward, and the gradients of both operands
+    assert rows["block1_qkv"].operations == 2 * 5 * 3 * (5 * 6 * 18)
+    assert rows["patches"].operations == 2 * 5 * 2 * (4 * 48 * 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"), [({"momentum": 0.0}, 3), ({"optimiser": "adam"}, 7), ({"optimiser": "adamw"}, 7)]
+)
 def test_an_update_moves_what_its_optimiser_keeps(changes, numbers):
     assert roofline(small(), case_of(**changes), PEAK).rows[-1].bytes == 4 * numbers * 547
 

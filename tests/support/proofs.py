@@ -60,8 +60,10 @@ def updated_by_hand(start, gradients, rule):
         w = tensor.astype(np.float64)
         first, second = np.zeros_like(w), np.zeros_like(w)
         for update, each in enumerate(gradients, 1):
-            g = each[name] + rule.weight_decay * w
+            decoupled = isinstance(rule, Adam) and rule.decoupled
+            g = each[name] if decoupled else each[name] + rule.weight_decay * w
             if isinstance(rule, Adam):
+                w = w * (1 - rule.lr * rule.weight_decay) if decoupled else w
                 first = rule.beta1 * first + (1 - rule.beta1) * g
                 second = rule.beta2 * second + (1 - rule.beta2) * g * g
                 w = w - rule.rate(update) * first / (np.sqrt(second) + rule.epsilon)

@@ -166,17 +166,56 @@ def test_a_rank_is_compared_with_its_rows_and_without_running_statistics(oracle)
     moves = {name: np.array(evidence.load(str(oracle), "movement." + name)) for name in ("conv.weight", "fc.bias")}
     start = {name: np.full_like(move, 2.0**-10) for name, move in moves.items()}
     moved = {name: start[name].astype(np.float64) + move for name, move in moves.items()}
-    second = evidence.Oracle(str(oracle), 1, 2, start)
+    second_rank = trainers.setup(rank=1, world=2, precision="float64")
+    second = evidence.Oracle(str(oracle), second_rank, small(), 2, start)
     assert second.logits_error(np.array(logits[2:])) == 0.0
     assert second.logits_error(np.array(logits[:2])) > 0.1
     errors = second.parameter_errors("native", moved)
     assert errors == {"native parameter": dict.fromkeys(start, 0.0), "native movement": dict.fromkeys(start, 0.0)}
-    first = evidence.Oracle(str(oracle), 0, 2, start).parameter_errors("native", moved)
+    first = evidence.Oracle(str(oracle), trainers.setup(), small(), 2, start).parameter_errors("native", moved)
     assert [name for name in first["native parameter"] if "running_" in name]
     unmoved = second.parameter_errors("native", start)
     assert list(unmoved["native movement"].values()) == pytest.approx([1.0, 1.0])
     lost = second.parameter_errors("native", {})
     assert set(lost["native parameter"].values()) == {float("inf")}
+
+
+def test_queries_keys_and_values_are_judged_apart_and_a_zero_gradient_by_the_whole():
+    graph = Graph("attentive", (1, 2, 2), 2)
+    graph.add("qkv", "qkv", (graph.add("cut", "tokens", ("input",), patch=1),))
+    theirs = np.array([[1.0], [1e-3], [1.0]])
+    judge = evidence.Oracle("", trainers.setup(), graph, 2, {})
+    error, _ = judge.compared("gradient of qkv.weight", theirs * [[1.0], [1.1], [1.0]], theirs)
+    assert error == pytest.approx(0.1)
+    assert not judge.factors
+    theirs = np.array([3.0, 0.0, 4.0])
+    error, _ = judge.compared("gradient of qkv.bias", np.array([3.0, 5e-6, 4.0]), theirs)
+    assert error == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("adam", [True, False])
+def test_adam_is_held_to_no_direction_where_the_gradient_is_rounding(tmp_path, adam):
+    rule = Adam(0.01, 0.9, 0.999, 1e-8, 0.1, decoupled=True) if adam else trainers.RULE
+    start, gradient, movement = np.ones(4), np.array([1.0, -1.0, 1e-9, 1e-3]), np.array([-0.03, 0.03, 0.0, -0.03])
+    evidence.save(str(tmp_path), "gradient.fc.bias", gradient)
+    evidence.save(str(tmp_path), "movement.fc.bias", movement)
+
+    def error(place, off, precision="float32"):
+        judge = evidence.Oracle(
+            str(tmp_path), trainers.setup(optimiser=rule, precision=precision), small(), 2, {"fc.bias": start}
+        )
+        ours = start + movement
+        ours[place] += off
+        errors = judge.parameter_errors("staged", {"fc.bias": ours})
+        return errors["staged movement"]["fc.bias"], errors["staged parameter"]["fc.bias"]
+
+    assert max(error(2, 0.025)) < 1e-5 if adam else min(error(2, 0.025)) > 0.01
+    assert min(error(2, 0.04)) > 0.01  # further than three updates reach
+    assert min(error(3, 0.025)) > 0.01  # a gradient that is small and no rounding
+    assert min(error(2, 0.025, "float64")) > 0.01
+    moved, whole = error(0, 2e-5)
+    assert moved > 2e-4
+    assert (whole == 0.0) == adam  # judged as movement
 
 
 def test_distance():

@@ -14,6 +14,7 @@ def graph():
     made = Graph("g", (3, 8, 8), 4)
     made.add("c", "conv", ("input",), out=6, kernel=3)
     made.add("f", "flatten", ("c",))
+    made.add("t", "tokens", ("input",), patch=2)
     return made
 
 
@@ -21,15 +22,28 @@ REFUSED = [
     ("c", "relu", ("input",), {}, r"graph 'g' has two layers named 'c'"),
     ("input", "relu", ("c",), {}, r"two layers named 'input'"),
     ("x", "relu", ("nowhere",), {}, r"layer 'x' reads 'nowhere', which no earlier layer writes"),
-    ("x", "convolution", ("input",), {}, r"'x' has the unknown kind 'convolution'; known: add, avg_pool, batch_norm"),
+    (
+        "x",
+        "convolution",
+        ("input",),
+        {},
+        r"'x' has the unknown kind 'convolution'; known: add, attention, avg_pool, batch_norm",
+    ),
     ("x", "conv", ("input",), {"out": 2, "kernel": 3, "padding": 1}, r"no attribute 'padding'; known: .*pad, stride"),
     ("x", "conv", ("input",), {"out": 2}, r"layer 'x' \(conv\) needs the attribute 'kernel'"),
     ("x", "dropout", ("input",), {}, r"needs the attribute 'rate'"),
     ("x", "conv", ("f",), {"out": 2, "kernel": 3}, r"'x' \(conv\): wants \(channels, height, width\), not \(216,\)"),
     ("x", "lrn", ("f",), {}, r"wants \(channels, height, width\)"),
-    ("x", "dense", ("c",), {"out": 2}, r"'x' \(dense\): wants a flat input, not \(6, 6, 6\)"),
+    ("x", "dense", ("c",), {"out": 2}, r"'x' \(dense\): wants a flat input or tokens, not \(6, 6, 6\)"),
     ("x", "conv", ("input",), {"out": 4, "kernel": 3, "groups": 2}, r"2 groups do not divide 3 -> 4 channels"),
     ("x", "conv", ("input",), {"out": 2, "kernel": 9}, r"input \(3, 8, 8\) leaves nothing: \(2, 0, 0\)"),
+    ("x", "tokens", ("input",), {"patch": 3}, r"patches of 3 x 3 do not divide an image of 8 x 8"),
+    ("x", "tokens", ("f",), {"patch": 2}, r"'x' \(tokens\): wants \(channels, height, width\), not \(216,\)"),
+    ("x", "layer_norm", ("f",), {}, r"'x' \(layer_norm\): wants tokens \(positions, width\), not \(216,\)"),
+    ("x", "attention", ("t",), {"heads": 3}, r"3 heads do not divide queries, keys and values of 12 numbers"),
+    ("x", "select", ("t",), {"position": 16}, r"16 tokens have no position 16; the first is 0"),
+    ("x", "batch_norm", ("t",), {}, r"'x' \(batch_norm\): takes no tokens, which \(16, 12\) are"),
+    ("x", "concat", ("t", "t"), {}, r"'x' \(concat\): takes no tokens"),
     ("x", "add", ("input", "c"), {}, r"cannot add"),
     ("x", "concat", ("input", "c"), {}, r"cannot join"),
     ("x", "add", (), {}, r"'x' \(add\): wants inputs, not 0"),

@@ -12,6 +12,7 @@ PARAMETERS = {
     "mnist_small": 402442,
     "mnist_large": 4104202,
     "mnist_stated": 2636554,
+    "vit_ti16": 5717416,
 }
 
 
@@ -63,6 +64,14 @@ def googlenet_macs():
     return total + 1024 * 1000
 
 
+def vit_macs(width, patch, side, blocks, classes):
+    """Dosovitskiy 2021, section 3.1: of each block 12 width^2 a token, and two products of all tokens by all."""
+    patches = (side // patch) ** 2
+    tokens = patches + 1
+    block = 12 * tokens * width**2 + 2 * tokens**2 * width
+    return patches * 3 * patch**2 * width + blocks * block + width * classes
+
+
 MACS = {
     "alexnet": alexnet_macs(),
     "googlenet": googlenet_macs(),
@@ -83,6 +92,7 @@ MACS = {
     + 512 * 64
     + 64 * 64
     + 64 * 10,
+    "vit_ti16": vit_macs(192, 16, 224, 12, 1000),
 }
 
 SHAPES = {
@@ -106,6 +116,14 @@ SHAPES = {
         "pool5": (2048, 1, 1),
     },
     "resnet152": {"res3b7_relu": (512, 28, 28), "res4b35_a": (256, 14, 14), "res5c_relu": (2048, 7, 7)},
+    "vit_ti16": {
+        "tokens": (196, 768),
+        "class_token": (197, 192),
+        "block1_qkv": (197, 576),
+        "block1_attention": (197, 192),
+        "block12_fc1": (197, 768),
+        "answer": (192,),
+    },
     "mnist_small": {"pool1": (32, 14, 14), "flat": (6272,)},
     "mnist_large": {"pool2": (256, 7, 7), "pool3": (512, 3, 3), "flat": (4608,)},
     "mnist_stated": {"pool3": (256, 4, 4), "pool4": (512, 2, 2), "flat": (2048,)},

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from workloads.graph import Layer as Node
 
-Blobs = Sequence[Tensor]  # inputs: (samples, channels, height, width) or (samples, features)
+# inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width)
+Blobs = Sequence[Tensor]
 Gradients = Sequence[Any]  # of the inputs, tensors of their shapes; None where not wanted
 Roles = Dict[str, Tensor]  # a layer's tensors by role: "weight", "bias", ...
 

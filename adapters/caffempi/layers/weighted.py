@@ -113,16 +113,18 @@ def pixels(x: Tensor) -> Tensor:
 
 
 class Dense(Linear):
-    """y = W x + b; gradients are written straight into the flat buffer."""
+    """y = W x + b of features or tokens; gradients are written straight into the flat buffer."""
 
     def forward(self, xs: Blobs) -> Tensor:
-        self.kept = xs[0]
-        y = self.product(xs[0], self.weight)
+        self.kept = xs[0].flatten(0, -2)
+        y = self.product(self.kept, self.weight).view(*xs[0].shape[:-1], len(self.weight))
         self._output = y.shape
         return y
 
     def backward(self, dy: Tensor, owned: bool) -> Gradients:
-        return (self.product_backward(dy, self.taken(), self.weight, self.weight_gradient),)
+        rows = dy.flatten(0, -2)
+        dx = self.product_backward(rows, self.taken(), self.weight, self.weight_gradient)
+        return (None if dx is None else dx.view(*dy.shape[:-1], dx.shape[1]),)
 
 
 class BatchNormalisation(Layer):

@@ -1,7 +1,8 @@
 """The layer of the reference, with an explicit forward and an explicit backward; and sliding windows.
 
-Arrays are float64: (samples, channels, height, width) or (samples, features). A layer keeps nothing between the two
-calls: `forward` returns what `backward` will need, so that several parts of a batch can be in flight at once.
+Arrays are float64: (samples, channels, height, width), (samples, features) or (samples, positions, width). A layer
+keeps nothing between the two calls: `forward` returns what `backward` will need, so that several parts of a batch can
+be in flight at once.
 """
 
 from abc import ABC, abstractmethod

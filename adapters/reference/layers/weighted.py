@@ -74,14 +74,15 @@ class Dense(Layer):
         return output, inputs[0]
 
     def backward(self, kept: Kept, dy: Array) -> Inputs:
-        """`dW = dy^T x`, `dx = dy W`."""
-        self.accumulate("weight", dy.T @ kept)
+        """`dW = dy^T x`, `dx = dy W`, over the rows of all samples, or of all their tokens."""
+        rows = dy.reshape(-1, dy.shape[-1])
+        self.accumulate("weight", rows.T @ kept.reshape(len(rows), -1))
         if "bias" in self.weights:
-            self.accumulate("bias", dy.sum(axis=0))
+            self.accumulate("bias", rows.sum(axis=0))
         return [dy @ self.weights["weight"]]
 
     def macs(self, output: Shape) -> int:
-        return int(self.weights["weight"].size)
+        return int(self.weights["weight"][0].size * np.prod(output))
 
 
 class BatchNorm(Layer):

@@ -5,7 +5,7 @@ import pytest
 
 from adapters.cntk.comm import check_launcher
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from adapters.cntk.optimisers import adam, momentum_at_any_rate
+from adapters.cntk.optimisers import adam, adamw, momentum_at_any_rate
 from suite.worker.contract import SGD, Adam, Batch, Unavailable
 from suite.worker.feed import synthetic
 from tests.adapters.alike import Alike
@@ -80,6 +80,25 @@ def test_the_learner_follows_the_rule_for_sums_over_any_number_of_samples(precis
         expected = updated_by_hand({"w": begin}, gradients, rule)["w"]
         learner.update({parameter: C.NDArrayView.from_data(np.array(gradient * samples, precision))}, samples)
         np.testing.assert_allclose(parameter.value, expected, rtol=CLOSE[precision], atol=CLOSE[precision])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_decoupled_decay_follows_the_rule_and_the_rate(precision):
+    rule, stream, samples = RULE._replace(decoupled=True), np.random.RandomState(1), 4
+    begin = stream.standard_normal((3, 5)).astype(precision)
+    parameter = C.Parameter(begin.shape, init=begin, dtype=begin.dtype)
+    learner, set_rate, _ = adamw(rule, [parameter], samples)
+    gradients = []
+    for _ in range(4):
+        gradient = stream.standard_normal(begin.shape).astype(precision)
+        gradients.append({"w": gradient})
+        expected = updated_by_hand({"w": begin}, gradients, rule)["w"]
+        learner.update({parameter: C.NDArrayView.from_data(np.array(gradient * samples, precision))}, samples)
+        np.testing.assert_allclose(parameter.value, expected, rtol=CLOSE[precision], atol=CLOSE[precision])
+    set_rate(0.0)
+    before = parameter.value.copy()
+    learner.update({parameter: C.NDArrayView.from_data(np.array(gradient, precision))}, samples)
+    assert (parameter.value == before).all()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

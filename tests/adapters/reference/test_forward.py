@@ -137,6 +137,46 @@ def test_flatten_is_in_channel_row_column_order():
     assert found.tolist() == [list(range(8))]
 
 
+def test_tokens_are_patches_by_row_in_channel_row_column_order():
+    found, _ = lowered("tokens", (2, 4, 6), patch=2).forward([np.arange(48.0).reshape(1, 2, 4, 6)])
+    assert found.shape == (1, 6, 8)
+    assert found[0, 1].tolist() == [2, 3, 8, 9, 26, 27, 32, 33]
+    assert found[0, 3].tolist() == [12, 13, 18, 19, 36, 37, 42, 43]
+
+
+def test_a_class_token_comes_first_and_positions_are_added():
+    x = np.arange(6.0).reshape(1, 2, 3)
+    found, _ = lowered("class_token", (2, 3), {"weight": [[[7.0, 8.0, 9.0]]]}).forward([x])
+    assert found.tolist() == [[[7, 8, 9], [0, 1, 2], [3, 4, 5]]]
+    found, _ = lowered("positions", (2, 3), {"weight": 10 * np.ones((1, 2, 3))}).forward([x])
+    assert found.tolist() == [[[10, 11, 12], [13, 14, 15]]]
+    assert lowered("select", (2, 3), position=1).forward([x])[0].tolist() == [[3, 4, 5]]
+    assert lowered("mean", (2, 3)).forward([x])[0].tolist() == [[1.5, 2.5, 3.5]]
+
+
+def test_a_layer_norm_is_each_token_s_own_with_eps_in_the_variance():
+    layer = lowered("layer_norm", (2, 2), {"weight": [2.0, 3.0], "bias": [0.0, 1.0]}, eps=3.0)
+    found, _ = layer.forward([np.array([[[-1.0, 1.0], [8.0, 8.0]]])])
+    assert found.tolist() == [[[-1.0, 2.5], [0.0, 1.0]]]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_by_definition(causal):
+    x = np.random.RandomState(0).standard_normal((2, 3, 12))
+    found, _ = lowered("attention", (3, 12), heads=2, causal=causal).forward([x])
+    for n, query, head in cells(2, 3, 2):
+        q, k, v = (x[n, :, part + 2 * head : part + 2 * head + 2] for part in (0, 4, 8))
+        seen = range(query + 1 if causal else 3)
+        weights = [math.exp(q[query] @ k[key] / math.sqrt(2.0)) for key in seen]
+        wanted = sum(weight * v[key] for weight, key in zip(weights, seen)) / sum(weights)
+        assert found[n, query, 2 * head : 2 * head + 2] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_gelu_is_the_approximation():
+    found, _ = lowered("gelu", (3, 1)).forward([np.array([[[-1.0], [0.0], [2.0]]])])
+    assert found.reshape(-1) == pytest.approx([-0.15880801, 0.0, 1.95459769], abs=1e-8)  # Hendrycks 2016, equation 2
+
+
 def test_add_and_concat():
     images = np.arange(4.0).reshape(1, 4, 1, 1)
     assert lowered("add", (4, 1, 1), inputs=3).forward([images] * 3)[0].reshape(-1).tolist() == [0, 3, 6, 9]

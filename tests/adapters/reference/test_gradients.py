@@ -6,6 +6,7 @@ import pytest
 from adapters.reference.lower import LAYERS, Network
 from workloads import kinds
 from workloads.graph import Graph
+from workloads.networks.vit import vit
 
 H = 1e-5
 PICKED = 10  # entries of each tensor that are moved
@@ -13,7 +14,7 @@ PICKED = 10  # entries of each tensor that are moved
 
 def ended(graph, x):
     """Flatten, if need be, and attach a dense head of three classes."""
-    if len(graph.layers[-1].shape) == 3:
+    if len(graph.layers[-1].shape) > 1:
         x = graph.add("flat", "flatten", (x,))
     graph.add_head(graph.add("logits", "dense", (x,), out=graph.classes))
     return graph
@@ -63,6 +64,26 @@ def small_residual():
     return ended(graph, graph.add("pool", "avg_pool", (x,), kernel=6, stride=1))
 
 
+def over_tokens(kind, **attrs):
+    """Tokens of an image, a dense layer, the kind in question, head."""
+    graph = Graph(kind, (2, 4, 6), 3)
+    x = graph.add("first", "dense", (graph.add("cut", "tokens", ("input",), patch=2),), out=12)
+    return ended(graph, graph.add("it", kind, (x,), **attrs))
+
+
+def attending(**attrs):
+    graph = Graph("attention", (2, 4, 6), 3)
+    x = graph.add("first", "dense", (graph.add("cut", "tokens", ("input",), patch=2),), out=4)
+    return ended(graph, graph.add("it", "attention", (graph.add("qkv", "qkv", (x,)),), **attrs))
+
+
+def cut_late():
+    """Tokens of what a convolution made, whose gradients they carry."""
+    graph = Graph("tokens", (2, 4, 6), 3)
+    x = graph.add("first", "conv", ("input",), out=3, kernel=3, pad=1)
+    return ended(graph, graph.add("it", "tokens", (x,), patch=2))
+
+
 GRAPHS = {
     "conv": single("conv", {"out": 6, "kernel": 3, "stride": 2, "pad": 1, "groups": 2}),
     "conv wide pad": single("conv", {"out": 3, "kernel": 2, "stride": 3, "pad": 3, "bias": False}),
@@ -84,6 +105,18 @@ GRAPHS = {
     "concat": joined("concat"),
     "add": joined("add"),
     "flatten": single("flatten", {}),
+    "tokens": cut_late(),
+    "dense over tokens": over_tokens("dense", out=5),
+    "class_token": over_tokens("class_token"),
+    "positions": over_tokens("positions"),
+    "layer_norm": over_tokens("layer_norm", eps=0.01),
+    "qkv": over_tokens("qkv"),
+    "attention": attending(heads=2),
+    "attention causal": attending(heads=1, causal=True),
+    "gelu": over_tokens("gelu"),
+    "select": over_tokens("select", position=3),
+    "mean": over_tokens("mean"),
+    "vit": vit("vit", (3, 4, 4), 2, 8, 2, 2, 3),
     "inception": small_inception(),
     "residual": small_residual(),
 }

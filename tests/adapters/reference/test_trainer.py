@@ -54,11 +54,12 @@ def test_three_updates_by_hand():
         assert made.parameters()["fc.weight"].reshape(-1) == pytest.approx(w, rel=1e-13)
 
 
-def test_adam_by_hand():
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_by_hand(decoupled):
     """Kingma and Ba's section 2 in its efficient order: epsilon stands beside sqrt(v), which is not corrected."""
     graph = Graph("line", (3,), 2)
     graph.add_head(graph.add("fc", "dense", ("input",), out=2, bias=False))
-    rule = Adam(lr=0.01, beta1=0.9, beta2=0.99, epsilon=1e-2, weight_decay=0.25)
+    rule = Adam(lr=0.01, beta1=0.9, beta2=0.99, epsilon=1e-2, weight_decay=0.25, decoupled=decoupled)
     made = trainer(rule)
     w = np.array([[2.0, 0.0, 1.0], [0.0, -1.0, 0.5]])
     batch = synthetic(graph, 1, 0)._replace(images=np.array([[1.5, -0.5, 0.25]]), labels=np.array([0]))
@@ -70,7 +71,8 @@ def test_adam_by_hand():
         logits = w @ batch.images[0]
         p = np.exp(logits) / np.exp(logits).sum()
         made.step(made.to_device(batch))
-        g = np.outer(p - [1.0, 0.0], batch.images[0]) + 0.25 * w
+        g = np.outer(p - [1.0, 0.0], batch.images[0]) + (0.0 if decoupled else 0.25) * w
+        w = w - 0.01 * (0.25 if decoupled else 0.0) * w
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         w = w - 0.01 * np.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-2)
         assert made.parameters()["fc.weight"] == pytest.approx(w, rel=1e-12)

@@ -13,10 +13,11 @@ from stagebench_conformance import probe
 from stagebench_conformance.base import BRIEF, Conformance
 from suite.contracts.case import Case
 from suite.plan import Resolved, checks
+from suite.plan.checks import refusal
 from suite.plan.resolve import measurable
 from suite.plugins import launchers, workloads
 from suite.processes.attempt import Limits, in_one_go
-from suite.proofs.every_adapter import behaving, probed
+from suite.proofs.every_adapter import TOKENS, behaving, probed
 from suite.proofs.make import PATIENCE, Proofs, configuration_of_proof
 from suite.results.rank_report import Rank
 from suite.results.records import About, Record
@@ -86,6 +87,21 @@ class Measured(Conformance):
         case = probed(lowered, self.it())
         proof = Proofs({}).prove(case, self.launch(case, tmp_path), tmp_path)
         assert proof.passed, proof.reason
+
+    @pytest.mark.usefixtures("forked")
+    def test_every_kind_of_layer_over_tokens_is_proven(self, tmp_path: Path) -> None:
+        """A small transformer: on one device, and by a strategy of several; an adapter may have no such layers."""
+        if not self.cases():
+            pytest.skip(f"{self.adapter} is not proven against itself")
+        for number, case in enumerate(self.alone_and_together("sgd")):
+            case = probed(case, self.it(), TOKENS)
+            why = refusal(self.it(), self.it().capabilities, case, TOKENS.graph(), launchers())
+            if why:
+                pytest.skip(why)
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            proof = Proofs({}).prove(case, self.launch(case, folder), folder)
+            assert proof.passed, f"{case.strategy}: {proof.reason}"
 
     @pytest.mark.usefixtures("forked")
     def test_every_optimiser_is_proven(self, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The networks that only tests train, as workloads: the probe of every layer kind, and one of photographs."""
+"""The networks that only tests train, as workloads: the probes of every layer kind, and one of photographs."""
 
 from suite.contracts.hooks import hookimpl
 from suite.plugins import manager
-from suite.proofs.every_adapter import PROBE
+from suite.proofs.every_adapter import PROBES
 from workloads.build import Builder
 from workloads.catalogue import PHOTOGRAPHS, Optimiser, Workload
 from workloads.graph import Graph
@@ -22,10 +22,10 @@ class ProbePlugin:
 
     @hookimpl
     def stagebench_workloads(self) -> list[Workload]:
-        """The network of every layer kind, and that of photographs."""
+        """The networks of every layer kind, and that of photographs."""
         optimiser, how = Optimiser(0.05, 8, 0.9, 1e-3), PHOTOGRAPHS._replace(resize=28)
         return [
-            PROBE,
+            *PROBES,
             Workload(PICTURES, pictures_graph, optimiser, "imagenet-like", 8, 0.05, "tests", how),
         ]
 
