@@ -77,7 +77,7 @@ class Positions(OverTokens, kind="positions"):
 
 
 class LayerNorm(OverTokens, kind="layer_norm"):
-    """Normalises each token by its own mean and biased variance, eps added to the variance (Ba 2016)."""
+    """Normalises each token by its own mean and biased variance plus eps (Ba 2016)."""
 
     attributes = {"eps": positive(1e-5), "init": init()}
     initialisers = {"weight": ONE, "bias": ZERO}
@@ -93,7 +93,7 @@ class QueriesKeysValues(OverTokens, kind="qkv"):
     attributes = {"bias": flag(True), "init": init()}
     initialisers = {"weight": SMALL, "bias": ZERO}
     has_weights = overwritable = True
-    # A key's bias has no effect, so that its gradient is exactly 0: rounding must be held to the size of the others'.
+    # Each part is judged, or a wrong query hides behind the values; larger weights make attention uneven in a proof.
     parts, sharpened = 3, 4.0
 
     def tokens_shape(self, positions: int, width: int) -> Shape:
@@ -107,9 +107,10 @@ class QueriesKeysValues(OverTokens, kind="qkv"):
 
 
 class Attention(OverTokens, kind="attention"):
-    """softmax(q k^T / sqrt(d)) v of each head, over the result of a `qkv`; d is a head's width (Vaswani 2017).
+    """softmax(q k^T / sqrt(d)) v of each head, over the result of a `qkv` (Vaswani 2017).
 
-    A causal one gives each token only those before it, and itself; its multiply-accumulates are counted all the same.
+    d is a head's width. A causal one gives each token only those before it, and itself; its multiply-accumulates are
+    counted all the same.
     """
 
     attributes = {"heads": count(), "causal": flag(False)}

@@ -59,7 +59,7 @@ def initial(graph: Graph, seed: int = SEED) -> Iterator[Tuple[str, np.ndarray]]:
 def for_proof(graph: Graph) -> Dict[str, np.ndarray]:
     """Return the initial weights, better conditioned: the last gain of every residual branch is a quarter.
 
-    And queries and keys are larger: as initialised, every token looks at all others nearly alike.
+    And queries, keys and values are larger: as initialised, every token looks at all others nearly alike.
 
     As initialised, every block of a residual network doubles its variance and the gradient
     at ResNet-50's first layer has norm 300: rounding is amplified tenfold and three updates

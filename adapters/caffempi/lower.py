@@ -87,7 +87,7 @@ def lower(
         layer.wants = tuple(needed[blob] for blob in read)
         needed.append(any(layer.wants) or bool(node.parameters))
         # Overwriting is safe because no layer here needs its own output in backward, but for the rectifier, whose
-        # output another rectifier does not change.
+        # output another rectifier does not change, and attention: its gradient is 0 where a rectifier changed it.
         if isinstance(layer, Rectifier):
             layer.inplace = alone[read[0]]
         alone.append((not layer.aliases or alone[read[0]]) and readers[index + 1] == 1)

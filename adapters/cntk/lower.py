@@ -178,8 +178,8 @@ class Lowering:
         return C.reshape(x, layer.shape)
 
     def tokens(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
-        # Not by a convolution: one that was evaluated and then trained ends the process. In two transpositions,
-        # because one has room for five axes, with the batch's.
+        # Not by a convolution: one that was evaluated and then trained ends the process. In two steps: a transposition
+        # takes at most five axes, the batch's included.
         (channels, height, width), patch = layer.input_shapes[0], attrs["patch"]
         rows, columns = height // patch, width // patch
         x = C.transpose(C.reshape(x, (channels, rows, patch * width)), (1, 0, 2))

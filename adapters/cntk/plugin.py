@@ -47,6 +47,9 @@ STRATEGIES = (
         periodic=True,
         mpi=OPEN_MPI,
         changing_rate=True,
+        refuses={
+            ("optimiser", "adamw"): "its moments would outlive a block: CNTK resets only those of its own learners"
+        },
     ),
 )
 

@@ -124,13 +124,13 @@ class Lowering:
         return self._ops.LayerNorm(x, *self._own, axis=-1, eps=self._attrs["eps"], name=self._layer.name)
 
     def attention(self, x: Array) -> Array:
-        ops, heads, (positions, width) = self._ops, self._attrs["heads"], self._layer.shape
+        ops, heads, width = self._ops, self._attrs["heads"], self._layer.shape[1]
         apart = ops.reshape(x, shape=(0, 0, 3, heads, -1))
         apart = ops.reshape(ops.transpose(apart, axes=(2, 0, 3, 1, 4)), shape=(0, -3, 0, 0))
         q, k, v = (ops.reshape(ops.slice_axis(apart, axis=0, begin=i, end=i + 1), shape=(-3, 0, 0)) for i in range(3))
         scores = ops.batch_dot(q * (width // heads) ** -0.5, k, transpose_b=True)
         if self._attrs["causal"]:
-            scores = ops.broadcast_add(scores, self._mask(positions))
+            scores = ops.broadcast_add(scores, self._mask(scores))
         y = ops.reshape(ops.batch_dot(ops.softmax(scores, axis=-1), v), shape=(-4, -1, heads, 0, 0))
         return ops.reshape(ops.transpose(y, axes=(0, 2, 1, 3)), shape=(0, 0, -3), name=self._layer.name)
 
@@ -146,12 +146,12 @@ class Lowering:
     def mean(self, x: Array) -> Array:
         return self._ops.mean(x, axis=1, name=self._layer.name)
 
-    def _mask(self, positions: int) -> Array:
-        """Return -inf, (1, positions, positions), above the diagonal and 0 elsewhere."""
-        ops, dtype = self._ops, self._choices.precision
-        rows = ops.arange(positions, dtype=dtype)
+    def _mask(self, scores: Array) -> Array:
+        """Return -inf above the diagonal and 0 elsewhere, (1, positions, positions), on the scores' device."""
+        ops = self._ops
+        zeros = ops.zeros_like(ops.slice_axis(scores, axis=0, begin=0, end=1))
+        rows = ops.contrib.arange_like(ops.slice_axis(zeros, axis=1, begin=0, end=1), axis=2)
         after = ops.broadcast_greater(ops.reshape(rows, shape=(1, 1, -1)), ops.reshape(rows, shape=(1, -1, 1)))
-        zeros = ops.zeros((1, positions, positions), dtype=dtype)
         return ops.where(after, zeros - math.inf, zeros)
 
     def _window(self) -> Dict[str, Any]:

@@ -114,7 +114,8 @@ class Lowering:
 
     def add(self) -> Operation:
         if len(self._layer.inputs) == 2:
-            return torch.Tensor.add_ if self._exclusive else torch.add
+            # Not in place over tokens: a dense layer's are a view, which autograd would copy.
+            return torch.Tensor.add_ if self._exclusive and len(self._layer.shape) != 2 else torch.add
         return lambda first, *rest: sum(rest, first)
 
     def flatten(self) -> Operation:

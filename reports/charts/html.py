@@ -43,7 +43,7 @@ def joined(children: Iterable[Content]) -> Markup:
 
 @lru_cache(maxsize=1 << 14)
 def escaped(text: str) -> str:
-    """Return escaped text. Not of Markup, which is equal to the text that it was made from."""
+    """Return escaped text; never call it with Markup, which the cache would take for the equal text."""
     return str(escape(text))
 
 

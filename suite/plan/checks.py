@@ -235,6 +235,7 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"
     declared = adapter.capabilities.knobs
     values = {**knobs.values(declared, case.knobs), "device": case.placement.device, "precision": case.precision}
+    values["optimiser"] = case.optimiser
     refused = next((why for (name, value), why in strategy.refuses.items() if values.get(name) == value), None)
     refused = refused or knobs.unmet(declared, values)
     if not refused and strategy.cut and held > 1:

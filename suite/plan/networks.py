@@ -91,6 +91,11 @@ def read(file: Path) -> Workload:
     if not graph.layers or not graph.heads:
         missing = "head" if graph.layers else "layer"
         raise RequestError(f"{file}: the network {shown(graph.name)} has no {missing}; add one")
+    if len(graph.input_shape) == 2:
+        raise RequestError(
+            f"{file}: the network {shown(graph.name)} takes {graph.input_shape!r}; begin with images (channels, "
+            "height, width), and cut them into tokens by the layer kind `tokens`"
+        )
     photographs = len(graph.input_shape) == 3 and graph.input_shape[0] == 3
     usual = {
         "optimiser": Optimiser(0.01, 64, 0.9, 0.0),

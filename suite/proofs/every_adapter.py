@@ -62,10 +62,15 @@ PROBES = (PROBE, TOKENS)
 BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
 
 
-def probe_of(graph: Graph) -> Workload:
-    """Return the probe that has more of a network's kinds of layers."""
-    kinds = {layer.kind for layer in graph.layers}
-    return max(PROBES, key=lambda probe: len(kinds.intersection(layer.kind for layer in probe.graph().layers)))
+def probes_of(graph: Graph) -> list[Workload]:
+    """Return the probes that have a kind of a network's layers which the other probe has not; one at least."""
+    own, (images, tokens) = kinds_of(graph), (kinds_of(probe.graph()) for probe in PROBES)
+    found = [probe for probe, kinds in ((PROBE, images - tokens), (TOKENS, tokens - images)) if own & kinds]
+    return found or [PROBE]
+
+
+def kinds_of(graph: Graph) -> set[str]:
+    return {layer.kind for layer in graph.layers}
 
 
 def probed(case: Case, adapter: Adapter, probe: Workload = PROBE) -> Case:

@@ -15,7 +15,7 @@ from suite.errors import RequestError
 from suite.plan.checks import refusal
 from suite.plugin_errors import ask
 from suite.plugins import adapters, launchers, workloads
-from suite.proofs.every_adapter import BEHAVIOUR, probe_of, probed
+from suite.proofs.every_adapter import BEHAVIOUR, probed, probes_of
 from suite.text import chosen, known
 from suite.worker.case_parts import Schedule
 from workloads.catalogue import Workload
@@ -83,14 +83,13 @@ def for_every_network(cases: list[tuple[Case, str | None]]) -> list[tuple[Case, 
     for case, refused in cases:
         if refused is not None:
             continue
-        adapter, probe = adapters()[case.adapter], probe_of(workloads()[case.workload].graph())
-        named = (case.adapter, case.strategy, case.tuning)
+        adapter, named = adapters()[case.adapter], (case.adapter, case.strategy, case.tuning)
         usual = case.on(precision=adapter.capabilities.usual_precision(case.placement.device))
-        if (*named, probe.name) not in found:
+        for probe in probes_of(workloads()[case.workload].graph()):
             proven = probed(usual, adapter, probe)
             why = refusal(adapter, adapter.capabilities, proven, probe.graph(), launchers())
-            found[*named, probe.name] = proven, why
-            found[*named, BEHAVIOUR.name] = usual.on(workload=BEHAVIOUR.name, graph_digest=""), None
+            found.setdefault((*named, probe.name), (proven, why))
+        found.setdefault((*named, BEHAVIOUR.name), (usual.on(workload=BEHAVIOUR.name, graph_digest=""), None))
     return list(found.values())
 
 

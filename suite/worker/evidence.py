@@ -31,6 +31,7 @@ PIECE = 1 << 18  # numbers: small enough for a processor's cache
 SEED = 11  # of the first update's batch; the next one's is one more
 FAR = 0.01  # an error above which a factor is looked for, and the largest part that such a factor may leave
 MOVED = 1e-3  # of the norm of Adam's movement: the bound of a movement in float32
+FURTHER = 2.01  # times the sum of the rates: how far two Adams may be apart that step by rounding
 NOISE = 1e-5  # of the root mean square of a tensor's gradient: numbers below it are rounding, in float32 and less
 NOTHING = 1e-12  # of a squared norm: what rounding to float32 may leave of a part that is truly zero
 META = "meta.json"
@@ -193,7 +194,7 @@ class Oracle:
         """Return the distance of this network's logits from its rows of the oracle's."""
         begin = self._replica * self._samples
         theirs = load(self._folder, "logits")[begin : begin + self._samples]
-        return self.compared("the output of forward", logits, theirs)[0]
+        return self.compared("the output of forward", "", logits, theirs)[0]
 
     def predicted_error(self, logits: np.ndarray, devices: int) -> float:
         """Return the distance of the first device's share of the logits in inference mode.
@@ -203,7 +204,7 @@ class Oracle:
         theirs = load(self._folder, "predicted")[: self._samples]
         if logits.shape == theirs.shape:
             theirs, logits = (each[: self._samples // devices] for each in (theirs, logits))
-        return self.compared("the output of predict", logits, theirs)[0]
+        return self.compared("the output of predict", "", logits, theirs)[0]
 
     def names(self, kind: str) -> List[str]:
         """Return the names of the stored tensors of one kind."""
@@ -214,7 +215,8 @@ class Oracle:
         """Return the distance by tensor from the files of one kind; a tensor that is missing is infinitely far."""
         theirs = {name: load(self._folder, f"{kind}.{name}") for name in self.names(kind)}
         return {
-            name: self.compared(f"{called} of {name}", tensors.get(name), right)[0] for name, right in theirs.items()
+            name: self.compared(f"{called} of {name}", name, tensors.get(name), right)[0]
+            for name, right in theirs.items()
         }
 
     def parameter_errors(self, iterations: str, tensors: Arrays) -> Dict[str, Dict[str, float]]:
@@ -227,8 +229,8 @@ class Oracle:
         for name, start in self._initial.items():
             movement = load(self._folder, f"movement.{name}")
             what = f"{iterations} movement of {name}"
-            ours = self._without_noise(name, tensors.get(name), start + movement, sum(self._rates))
-            whole, moved[name] = self.compared(what, ours, movement, start)
+            ours = self._without_noise(name, tensors.get(name), start, movement, sum(self._rates))
+            whole, moved[name] = self.compared(what, name, ours, movement, start)
             if what in self.wrong:
                 self.wrong[f"{iterations} parameter of {name}"] = self.wrong[what]
             if start.any():  # a parameter that starts at zero is its movement
@@ -247,26 +249,31 @@ class Oracle:
         for name, start in self._initial.items():
             movement = first_movement(rule, load(self._folder, f"gradient.{name}"), start)
             what = f"first native movement of {name}"
-            ours = self._without_noise(name, tensors.get(name), start + movement, self._rates[0])
-            _, moved[name] = self.compared(what, ours, movement, start)
+            ours = self._without_noise(name, tensors.get(name), start, movement, self._rates[0])
+            _, moved[name] = self.compared(what, name, ours, movement, start)
         return moved
 
-    def _without_noise(self, name: str, ours: Any, theirs: np.ndarray, way: float) -> Any:
+    def _without_noise(self, name: str, ours: Any, start: np.ndarray, movement: np.ndarray, way: float) -> Any:
         """Return a parameter after Adam's updates, the oracle's where the gradient is nothing but rounding.
 
-        There, but for float64, Adam makes steps of the rounding, each as long as the rate: together at most their sum,
-        the `way`. A number that is further off stays. So a key's bias, whose gradient is 0, is held to no direction.
+        There, but for float64, Adam makes steps of the rounding, each about as long as the rate, together `way`. Two
+        Adams may go in opposite directions. A number that is further off stays. So a key's bias, whose gradient is 0,
+        is held to no direction.
         """
-        if not self._noisy or ours is None or ours.shape != theirs.shape:
+        if not self._noisy or ours is None or ours.shape != start.shape:
             return ours
-        gradient = load(self._folder, f"gradient.{name}")
+        gradient, theirs = load(self._folder, f"gradient.{name}"), start + movement
+        if not self._rule.decoupled:
+            gradient = gradient + self._rule.weight_decay * start
         noise = np.abs(gradient) < NOISE * math.sqrt(float(np.mean(np.square(gradient, dtype=np.float64))))
-        return np.where(noise & (np.abs(ours - theirs) <= way), theirs, ours) if noise.any() else ours
+        return np.where(noise & (np.abs(ours - theirs) <= FURTHER * way), theirs, ours) if noise.any() else ours
 
     def compared(
-        self, what: str, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
+        self, what: str, name: str, ours: Optional[np.ndarray], theirs: np.ndarray, start: Optional[np.ndarray] = None
     ) -> Tuple[float, float]:
         """Return the distance of a tensor from the oracle's; and of its movement, less what storing it excuses.
+
+        `name` is a parameter's.
 
         With a `start`, `theirs` is a movement from there. A tensor that has no distance is noted, and so is the factor
         of one that is a multiple.
@@ -277,7 +284,7 @@ class Oracle:
             return far, far
         if not np.isfinite(ours).all():
             self.wrong[what] = "holds numbers that are not finite"
-        count = self._parts.get(what.rpartition(" ")[2], 1)
+        count = self._parts.get(name, 1)
         tensors = [ours, theirs] if start is None else [ours, theirs, start]
         sums = [norms(*part) for part in zip(*(np.split(tensor, count) for tensor in tensors))]
         whole = [sum(column) for column in zip(*sums)]
@@ -290,7 +297,7 @@ class Oracle:
             and length - product * product / size < FAR * FAR * length
         ):
             self.factors[what] = product / size
-        return max(errors), max(moves)
+        return float(np.max(errors)), float(np.max(moves))  # NaN if one is
 
     def _relative(self, part: List[float], whole: List[float], moved: bool) -> Tuple[float, float]:
         """Return the distances of a part, by its `norms`, or by the whole tensor's where the part's is nothing."""

@@ -170,6 +170,7 @@ def test_the_conformance_suite_of_a_fresh_scaffold_fails_at_the_stubs_and_says_s
         "test_two_threads_share_the_work[single-default]",
         "test_it_learns",
         "test_every_kind_of_layer_is_proven[single-default]",
+        "test_every_kind_of_layer_over_tokens_is_proven",
         "test_it_is_proven_and_measures_every_pass_that_has_something_to_measure[single-default]",
         "test_it_reads_data_in_a_pass_of_its_own",
         "test_every_reader_delivers_the_same_samples[folder]",

@@ -185,12 +185,14 @@ def test_queries_keys_and_values_are_judged_apart_and_a_zero_gradient_by_the_who
     graph.add("qkv", "qkv", (graph.add("cut", "tokens", ("input",), patch=1),))
     theirs = np.array([[1.0], [1e-3], [1.0]])
     judge = evidence.Oracle("", trainers.setup(), graph, 2, {})
-    error, _ = judge.compared("gradient of qkv.weight", theirs * [[1.0], [1.1], [1.0]], theirs)
+    error, _ = judge.compared("gradient of qkv.weight", "qkv.weight", theirs * [[1.0], [1.1], [1.0]], theirs)
     assert error == pytest.approx(0.1)
     assert not judge.factors
     theirs = np.array([3.0, 0.0, 4.0])
-    error, _ = judge.compared("gradient of qkv.bias", np.array([3.0, 5e-6, 4.0]), theirs)
+    error, _ = judge.compared("gradient of qkv.bias", "qkv.bias", np.array([3.0, 5e-6, 4.0]), theirs)
     assert error == pytest.approx(1e-6)
+    error, _ = judge.compared("gradient of qkv.bias", "qkv.bias", np.array([3.0, np.nan, 4.0]), theirs)
+    assert np.isnan(error)
 
 
 @pytest.mark.parametrize("adam", [True, False])
@@ -210,7 +212,7 @@ def test_adam_is_held_to_no_direction_where_the_gradient_is_rounding(tmp_path, a
         return errors["staged movement"]["fc.bias"], errors["staged parameter"]["fc.bias"]
 
     assert max(error(2, 0.025)) < 1e-5 if adam else min(error(2, 0.025)) > 0.01
-    assert min(error(2, 0.04)) > 0.01  # further than three updates reach
+    assert min(error(2, 0.07)) > 0.01  # further than three updates of both reach
     assert min(error(3, 0.025)) > 0.01  # a gradient that is small and no rounding
     assert min(error(2, 0.025, "float64")) > 0.01
     moved, whole = error(0, 2e-5)

@@ -12,7 +12,10 @@ aten = torch.ops.aten
 
 
 class Tokens(Layer):
-    """Square patches of an image, row by row, each in C, H, W order."""
+    """Square patches of an image, row by row, each in C, H, W order; views where a patch lies in one piece."""
+
+    fresh = False
+    aliases = True
 
     def forward(self, xs: Blobs) -> Tensor:
         (channels, height, width), patch = self.node.input_shapes[0], self.attrs["patch"]
@@ -85,7 +88,7 @@ class Attention(Layer):
 
     def forward(self, xs: Blobs) -> Tensor:
         samples, positions, width = xs[0].shape
-        q, k, v = xs[0].view(samples, positions, 3, self.attrs["heads"], -1).permute(2, 0, 3, 1, 4)
+        q, k, v = xs[0].contiguous().view(samples, positions, 3, self.attrs["heads"], -1).permute(2, 0, 3, 1, 4)
         if xs[0].is_cpu:
             y, kept = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, self.attrs["causal"])
         else:

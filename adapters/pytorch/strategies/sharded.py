@@ -8,9 +8,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
+from adapters.pytorch.candidates import knob_of
 from adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
 from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
 from suite.worker.trainer import Notes
+from workloads.graph import size
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -75,7 +77,10 @@ class TensorParallel(SharedTrainer):
         self._cut = len(dense)
         world = self.setup.world
         # A share of the outputs is gathered, and a whole gradient of the input summed up.
-        numbers: Any = sum(layer.out_features / world + layer.in_features for layer in dense.values())
+        rows = [size(layer.shape[:-1]) for layer in self._graph.layers if knob_of(layer) == "products"]  # of a sample
+        numbers: Any = sum(
+            count * (layer.out_features / world + layer.in_features) for count, layer in zip(rows, dense.values())
+        )
         self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
         plan = {f"layers.{name}": ColwiseParallel(output_layouts=Replicate()) for name in dense}
         parallelize_module(self._net, init_device_mesh(self._device.type, (world,)), plan)

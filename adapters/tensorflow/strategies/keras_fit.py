@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusal
 from adapters.tensorflow.lower import Images, Labels
-from adapters.tensorflow.optimisers import adam, adam_rate
+from adapters.tensorflow.optimisers import adam, adam_rate, number
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
 from suite.worker.contract import Adam, Batch, LayerTimes, Setup
 from suite.worker.threaded import Reader
@@ -240,9 +240,10 @@ class KerasFit(Mirrored):
         with tf.GradientTape() as tape:
             loss, _ = net.loss(images, labels)
             share = loss / joined
-        decay = self.setup.optimiser.weight_decay / joined
+        rule = self.setup.optimiser
+        decay = rule.weight_decay / joined
         gradients = tape.gradient(share, net.trainable)
-        if decay:
+        if decay and not (isinstance(rule, Adam) and rule.decoupled):
             gradients = [gradient + decay * weight for gradient, weight in zip(gradients, net.trainable)]
         optimizer.apply(gradients, self._trained())
         return loss
@@ -266,7 +267,7 @@ class KerasFit(Mirrored):
 
 
 class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
-    """Keras's Adam with an exact 1 - 0.999^t, which in float32 has four digits, too few for a proof."""
+    """Keras's Adam, or AdamW, with an exact 1 - 0.999^t, which in float32 has four digits, too few for a proof."""
 
     def __init__(self, rule: Adam, rate: float) -> None:
         super().__init__(rate, beta_1=rule.beta1, beta_2=rule.beta2, epsilon=rule.epsilon)
@@ -275,4 +276,6 @@ class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
+        if self._adam.decoupled:
+            variable.assign_sub(variable * (number(learning_rate, gradient.dtype) * self._adam.weight_decay))
         adam(self._adam)(variable, moments, gradient, adam_rate(self._adam, learning_rate, self.iterations + 1))

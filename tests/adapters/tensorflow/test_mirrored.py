@@ -14,6 +14,12 @@ PLAIN, ADAM = SGD(0.001, 0.9, 0.0), Adam(1e-3, 0.9, 0.999, 1e-7, 1e-4)
 MEMORY, COPIES = "memory: reduction to one device", "memory: hierarchical copies"
 GROUPS = {  # ranks, the rule, options, the transport that is expected
     "keras-adam": (1, ADAM, {"strategy": "keras_fit", "tuning": "default"}, MEMORY),
+    "keras-adamw": (
+        1,
+        ADAM._replace(weight_decay=0.05, decoupled=True),
+        {"strategy": "keras_fit", "tuning": "default"},
+        MEMORY,
+    ),
     "mirrored-hierarchical": (1, PLAIN, {"strategy": "mirrored", "cross_device": "hierarchical"}, COPIES),
     "multiworker": (
         2,
