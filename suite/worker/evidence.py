@@ -260,7 +260,7 @@ class Oracle:
         Adams may go in opposite directions. A number that is further off stays. So a key's bias, whose gradient is 0,
         is held to no direction.
         """
-        if not self._noisy or ours is None or ours.shape != start.shape:
+        if not isinstance(self._rule, Adam) or not self._noisy or ours is None or ours.shape != start.shape:
             return ours
         gradient, theirs = load(self._folder, f"gradient.{name}"), start + movement
         if not self._rule.decoupled:

@@ -75,6 +75,11 @@ LAYERS = by_name()["mnist_small"].graph().to_dict()["layers"]
         ("a.py", "\nraise SystemExit(0)\n", "a.py:2: SystemExit: 0"),
         ("a.py", PYTHON.replace('"mine"', '"my net"'), "a.py: the network's name is 'my net'"),
         ("a.py", PYTHON.replace("    b.head(b.dense", "    (b.dense"), "a.py: the network 'mine' has no head"),
+        (
+            "a.py",
+            PYTHON.replace("(1, 28, 28)", "(28, 28)"),
+            "a.py: the network 'mine' takes (28, 28); begin with images (channels, height, width)",
+        ),
         ("a.json", "{,}", "a.json:1: not valid JSON"),
         ("a.json", "[]", "a.json: the graph: "),
         ("a.json", "{}", "a.json: the graph has no key 'name'"),
@@ -87,7 +92,7 @@ def test_what_is_wrong_names_the_file_and_the_place(file, name, text, problem):
     with pytest.raises(RequestError) as caught:
         read(file(name, text))
     assert problem in str(caught.value)
-    remedy = r"; (it should be|correct it|add one|take letters|return the Builder)"
+    remedy = r"; (it should be|correct it|add one|take letters|return the Builder|begin with images)"
     assert re.search(remedy, str(caught.value))
 
 
