@@ -79,7 +79,16 @@ CASES = {  # of every kind, all that frameworks disagree on
     "dense": [{"out": 5}, {"out": 5, "bias": False}],
     "dropout": [{"rate": 0.0}],
     **{kind: [{}] for kind in ("relu", "concat", "add", "flatten")},
+    "tokens": [{"patch": 1}],
 }
+OVER_TOKENS = {
+    "layer_norm": [{"eps": 1e-3}],
+    "qkv": [{}, {"bias": False}],
+    "attention": [{"heads": 2, "causal": True}, {"heads": 1}],
+    "select": [{"position": 5}],
+    **{kind: [{}] for kind in ("class_token", "positions", "gelu", "mean")},
+}
+CASES.update(OVER_TOKENS)
 
 
 def every_case(kind, shape=(6, 9, 8)):
@@ -89,8 +98,10 @@ def every_case(kind, shape=(6, 9, 8)):
         source = graph.add("before%d" % number, "conv", ("input",), out=6, kernel=1)
         if kind == "dense":
             source = graph.add("flat%d" % number, "flatten", (source,))
+        if kind in OVER_TOKENS:
+            source = graph.add("cut%d" % number, "tokens", (source,), patch=1)
         last = graph.add("it%d" % number, kind, (source,) * (1 + (kind in ("concat", "add"))), **attrs)
-        if kind not in ("dense", "flatten"):
+        if len(graph.layers[-1].shape) > 1:
             last = graph.add("end%d" % number, "flatten", (last,))
         graph.add_head(graph.add("out%d" % number, "dense", (last,), out=7))
     return graph
