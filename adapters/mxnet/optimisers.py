@@ -6,7 +6,7 @@ the old.
 
 Adam is the workload's: `adam_update` adds wd*w to the gradient, and mx.optimizer.Adam multiplies the rate by
 sqrt(1 - b2^t) / (1 - b1^t). AdamW is `contrib.adamw_update`, which corrects nothing and does not multiply the decay by
-the rate; MXNet 1.9.1 has no class of it, so that one is registered here.
+the rate; MXNet 1.9.1 has no class of it, so one is registered here.
 
 Servers count updates in a number that they keep with the weights: every worker's push adds one, and brings the sum back
 (without loss up to 2**24 updates). A server loads this file while it is still importing mxnet.

@@ -515,6 +515,17 @@ def caught(mistake, problems):
         assert measured == pytest.approx(page, rel=0.5), f"{PAGE.name}: {mistake}: {first}"
 
 
+def proven(mistake, trainer, name, oracle):
+    """A trainer's proof on that probe is refused for the mistake, and for nothing else."""
+    probe.register()
+    workload = workloads()[name]
+    found = evidence.prove(trainer, workload.graph(), SAMPLES, str(oracle))
+    told = messages.decode(messages.encode(found))
+    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workload, tolerance("float64"))
+    assert verdict.passed == (mistake == "none")
+    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
+
+
 def looked(trainer, task):
     return list(behaviour.Look(trainer, task, Nobody()).problems())
 
@@ -539,12 +550,7 @@ def oracle(tmp_path_factory):
 
 @pytest.mark.parametrize("mistake", ["none", *PROVEN])
 def test_a_proof_catches_and_names_it(mistake, oracle):
-    probe.register()
-    found = evidence.prove(made(PROVEN.get(mistake, {}), RULE), probe_graph(), SAMPLES, str(oracle))
-    told = messages.decode(messages.encode(found))
-    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workloads()["probe"], tolerance("float64"))
-    assert verdict.passed == (mistake == "none")
-    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
+    proven(mistake, made(PROVEN.get(mistake, {}), RULE), "probe", oracle)
 
 
 @pytest.fixture(scope="module")
@@ -556,12 +562,7 @@ def oracle_of_tokens(tmp_path_factory):
 
 @pytest.mark.parametrize("mistake", ["none", *TOKENS])
 def test_a_proof_of_a_transformer_catches_and_names_it(mistake, oracle_of_tokens):
-    probe.register()
-    found = evidence.prove(made(TOKENS.get(mistake, {}), ADAMW), token_graph(), SAMPLES, str(oracle_of_tokens))
-    told = messages.decode(messages.encode(found))
-    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workloads()["probe_tokens"], tolerance("float64"))
-    assert verdict.passed == (mistake == "none")
-    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
+    proven(mistake, made(TOKENS.get(mistake, {}), ADAMW), "probe_tokens", oracle_of_tokens)
 
 
 @pytest.mark.parametrize("mistake", ["none", *BEHAVING, *ALONE])

@@ -99,7 +99,7 @@ def main() -> int:
         figure("all that a search on the first page fetches", fetched, "kB"),
     ]
     if shown is not None:
-        found.append(figure("first page until its table and its chart stand", shown[0], "s", at_most=2))
+        found.append(figure("first page until its table and chart are drawn", shown[0], "s", at_most=2))
         found.append(figure("first page until its table has every case", shown[1], "s"))
     return told(found)
 
