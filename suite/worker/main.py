@@ -1,10 +1,12 @@
 """The life of a worker: read the job, join the group, run the task, report the result."""
 
+import faulthandler
 import importlib
 import os
 import platform
 import socket
 import sys
+import threading
 import time
 import traceback
 from typing import List, Optional, Union
@@ -23,6 +25,9 @@ from suite.worker.ranks import Outbox, Rank, own_rank
 from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
 from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
+
+
+LEAVING = 60.0  # seconds that a framework may take to close
 
 
 class WrongWorld(Exception):
@@ -65,10 +70,29 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-    made.close()
+    close(made, outbox)
     outbox.send(messages.Done())
     outbox.close()
     return 0
+
+
+def close(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
+    """Close; if it takes longer than LEAVING, end this process as done: all results are there.
+
+    MXNet's parameter servers, once in thousands of runs on a busy machine, never let a worker go.
+    """
+
+    def give_up() -> None:
+        faulthandler.dump_traceback(sys.__stderr__)
+        outbox.send(messages.Notes({"closing": f"ended by force: the framework took longer than {LEAVING:g} s"}))
+        outbox.send(messages.Done())
+        os._exit(0)
+
+    patience = threading.Timer(LEAVING, give_up)
+    patience.daemon = True
+    patience.start()
+    made.close()
+    patience.cancel()
 
 
 def hello(rank: Rank, cores: List[int], own: Variables) -> messages.Hello:
