@@ -29,7 +29,7 @@ class Graph:
     """Layers in an order in which each comes after its inputs; the heads carry the loss.
 
     The loss is the sum over heads of weight x mean softmax cross-entropy over the
-    global batch.
+    global batch, and over the tokens of a sample if each has a label.
     """
 
     def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
@@ -54,19 +54,50 @@ class Graph:
             if wanted not in self._shapes:
                 raise ValueError(f"layer {name!r} reads {wanted!r}, which no earlier layer writes")
         layer = kinds.layer(name, kind, inputs, attrs, [self._shapes[wanted] for wanted in inputs])
+        self._check_shared(layer)
+        beside = next((each for each in self.layers if "input" in each.inputs), layer)
+        if "input" in inputs and layer.takes_numbers != beside.takes_numbers:
+            raise ValueError(
+                f"layers {beside.name!r} ({beside.kind}) and {name!r} ({kind}) read the input, which cannot be the "
+                "numbers of tokens for one and values for the other"
+            )
         self.layers.append(layer)
         self._shapes[name] = layer.shape
         return name
 
+    def _check_shared(self, layer: Layer) -> None:
+        """Raise ValueError if a layer shares what no earlier one has, or what does not fit."""
+        for name in layer.shares.values():
+            there = {parameter.name: parameter.shape for parameter in self.parameters}
+            wanted = (layer.shape[-1], layer.input_shapes[0][-1])
+            if there.get(name) != wanted:
+                found = f"has shape {there[name]!r}" if name in there else "is no earlier layer's"
+                raise ValueError(f"layer {layer.name!r} ({layer.kind}) wants {name} of shape {wanted!r}, which {found}")
+
     def add_head(self, layer: str, weight: float = 1.0) -> None:
-        """Attach a softmax cross-entropy loss to a layer of `classes` numbers; ValueError for any other."""
+        """Attach a softmax cross-entropy loss to a layer of `classes` numbers, or of as many for each token.
+
+        ValueError for any other, and for one whose labels have another shape than an earlier head's.
+        """
         if layer not in self._shapes:
             raise ValueError(f"a head reads {layer!r}, which no layer writes")
-        if self._shapes[layer] != (self.classes,):
+        if len(self._shapes[layer]) > 2 or self._shapes[layer][-1] != self.classes:
             raise ValueError(f"head {layer!r} has shape {self._shapes[layer]!r}, not ({self.classes},)")
+        if self.heads and self._shapes[layer][:-1] != self.label_shape:
+            raise ValueError(f"heads {self.heads[0].layer!r} and {layer!r} want labels of different shapes")
         if not kinds.number(weight) or weight <= 0:
             raise ValueError(f"head {layer!r} weighs {weight!r}; it wants a number above 0")
         self.heads.append(Head(layer, weight))
+
+    @property
+    def label_shape(self) -> Shape:
+        """The shape of a sample's labels: (), or (positions,) if every token has one."""
+        return self._shapes[self.heads[0].layer][:-1] if self.heads else ()
+
+    @property
+    def vocabulary(self) -> int:
+        """The input's numbers are whole ones, tokens, below this; 0: the input is values."""
+        return min((layer.attrs["vocabulary"] for layer in self.layers if layer.takes_numbers), default=0)
 
     @property
     def parameters(self) -> List[Parameter]:

@@ -8,7 +8,8 @@ Standard library only.
 
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Type
 
-Shape = Tuple[int, ...]  # without the batch: (channels, height, width), (features,) or tokens (positions, width)
+# Without the batch: (channels, height, width), (features,), tokens (positions, width) or their numbers (positions,).
+Shape = Tuple[int, ...]
 
 MAX_SIZE = 10**15  # numbers of a tensor: sums over a network stay exact
 Values = Dict[str, Any]  # by attribute, or of an initialiser
@@ -55,6 +56,10 @@ def count(default: Any = REQUIRED) -> Attribute:
 
 def padding() -> Attribute:
     return Attribute(lambda value: whole(value, 0), "a whole number from 0", 0)
+
+
+def name_of_layer() -> Attribute:
+    return Attribute(lambda value: isinstance(value, str), "the name of an earlier layer", REQUIRED)
 
 
 def flag(default: bool) -> Attribute:
@@ -104,6 +109,7 @@ class Layer:
     several_inputs = False
     takes_images = False  # its input is (channels, height, width)
     takes_tokens = False  # its input may be (positions, width)
+    takes_numbers = False  # its input is the network's: whole numbers below its attribute `vocabulary`
     parts = 1  # of each parameter, see `Parameter`
     sharpened = 1.0  # the factor of its weight in a proof
     has_weights = False  # it counts where a network is named by its depth
@@ -151,7 +157,18 @@ class Layer:
         """Multiply-accumulates of one sample's forward pass, of convolutions and matrix products."""
         return 0
 
+    @property
+    def shares(self) -> Dict[str, str]:
+        """Parameters of earlier layers that it computes with, too: their canonical names by its own roles."""
+        return {}
+
     # --- what follows --------------------------------------------------------
+
+    @property
+    def roles(self) -> Dict[str, str]:
+        """The canonical names of all parameters that it computes with, its own and shared ones, by its roles."""
+        own = {parameter.name[len(self.name) + 1 :]: parameter.name for parameter in self.parameters}
+        return dict(own, **self.shares)
 
     @property
     def parameter_count(self) -> int:
@@ -185,6 +202,8 @@ class Layer:
             raise ValueError(f"wants {wanted}, not {len(shapes)}")
         if self.takes_images and len(shapes[0]) != 3:
             raise ValueError(f"wants (channels, height, width), not {shapes[0]!r}")
+        if self.takes_numbers and self.inputs != ("input",):
+            raise ValueError(f"looks up the network's own input, not {self.inputs[0]!r}")
         if len(shapes[0]) == 2 and not self.takes_tokens:
             raise ValueError(f"takes no tokens, which {shapes[0]!r} are")
         shape = self.output_shape()

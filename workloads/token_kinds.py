@@ -15,6 +15,7 @@ from workloads.kinds import (
     count,
     flag,
     init,
+    name_of_layer,
     padding,
     positive,
     weight_and_bias,
@@ -49,6 +50,22 @@ class Tokens(Layer, kind="tokens"):
         if height % patch or width % patch:
             raise ValueError(f"patches of {patch} x {patch} do not divide an image of {height} x {width}")
         return (height // patch) * (width // patch), channels * patch * patch
+
+
+class Embedding(Layer, kind="embedding"):
+    """Looks up a learned vector for each number of the network's input."""
+
+    attributes = {"vocabulary": count(), "out": count(), "init": init()}
+    initialisers = {"weight": SMALL}
+    takes_numbers = overwritable = True
+
+    def output_shape(self) -> Shape:
+        if len(self.input_shapes[0]) != 1:
+            raise ValueError(f"wants the numbers of tokens (positions,), not {self.input_shapes[0]!r}")
+        return self.input_shapes[0][0], self.attrs["out"]
+
+    def parameter_shapes(self) -> Dict[str, Shape]:
+        return {"weight": (self.attrs["vocabulary"], self.attrs["out"])}
 
 
 class ClassToken(OverTokens, kind="class_token"):
@@ -152,3 +169,19 @@ class Mean(OverTokens, kind="mean"):
 
     def tokens_shape(self, positions: int, width: int) -> Shape:
         return (width,)
+
+
+class Tied(OverTokens, kind="tied"):
+    """y = W x of each token, with the weight of an earlier layer: a head tied to an embedding (Press 2017)."""
+
+    attributes = {"to": name_of_layer(), "out": count()}
+    overwritable = True
+
+    def tokens_shape(self, positions: int, width: int) -> Shape:
+        return positions, self.attrs["out"]
+
+    @property
+    def shares(self) -> Dict[str, str]:
+        return {"weight": f"{self.attrs['to']}.weight"}
+
+    macs = Dense.macs

@@ -54,7 +54,9 @@ class ReferenceTrainer(Trainer):
         self._velocity = {name: np.zeros_like(w) for name, w in self._network.named("weights").items()}
 
     def to_device(self, batch: Batch) -> Batch:
-        return Batch(np.asarray(batch.images, dtype=np.float64), np.asarray(batch.labels))
+        images = np.asarray(batch.images)  # whole numbers stay: they are tokens
+        wide = images if np.issubdtype(images.dtype, np.integer) else images.astype(np.float64)
+        return Batch(wide, np.asarray(batch.labels))
 
     def forward(self, batch: Batch) -> None:
         """Compute each shard; ValueError if the batch does not divide into shards."""

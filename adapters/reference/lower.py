@@ -10,10 +10,12 @@ from adapters.reference.layers.tokens import (
     GELU,
     Attention,
     ClassToken,
+    Embedding,
     LayerNorm,
     Mean,
     Positions,
     Select,
+    Tied,
     Tokens,
 )
 from adapters.reference.layers.weighted import BatchNorm, Convolution, Dense
@@ -41,6 +43,8 @@ LAYERS: Dict[str, Type[Layer]] = {
     "gelu": GELU,
     "select": Select,
     "mean": Mean,
+    "embedding": Embedding,
+    "tied": Tied,
 }
 
 FLOAT64 = 53  # significant bits of a float64
@@ -74,7 +78,9 @@ class Network:
         self.layers: List[Layer] = []
         for node in graph.layers:
             own = {parameter.name[len(node.name) + 1 :]: weights[parameter.name] for parameter in node.parameters}
-            self.layers.append(LAYERS[node.kind](node, own, seed))
+            made = LAYERS[node.kind](node, own, seed)
+            made.share({layer.node.name: layer for layer in self.layers})
+            self.layers.append(made)
 
     def forward(self, images: Array, labels: Array, observe: bool, lap: Lap = ignored) -> Run:
         """Return logits and loss of float64 images; with `observe`, update running statistics by this batch.
@@ -117,7 +123,7 @@ class Network:
 
     def macs(self) -> int:
         """Count one sample's multiply-accumulates, from the real output shapes."""
-        values, _ = self._values(np.zeros((1,) + self.graph.input_shape))
+        values, _ = self._values(np.zeros((1,) + self.graph.input_shape, np.int64 if self.graph.vocabulary else None))
         return sum(layer.macs(values[layer.node.name].shape[1:]) for layer in self.layers)
 
     def forget_gradients(self) -> None:
@@ -152,10 +158,10 @@ def rounded(values: Array, bits: int) -> Array:
 
 
 def cross_entropy(logits: Array, labels: Array) -> Tuple[float, Array]:
-    """Return the mean softmax cross-entropy over samples, and its gradient by the logits."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    rows = np.arange(len(labels))
+    """Return the mean softmax cross-entropy over samples, and their tokens, and its gradient by the logits."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    right = labels[..., np.newaxis]
     gradient = np.exp(logs)
-    gradient[rows, labels] -= 1.0
-    return float(-logs[rows, labels].mean()), gradient / len(labels)
+    np.put_along_axis(gradient, right, np.take_along_axis(gradient, right, -1) - 1.0, -1)
+    return float(-np.take_along_axis(logs, right, -1).mean()), gradient / labels.size

@@ -1,8 +1,8 @@
 """The networks with which every adapter is proven, whatever is measured: every layer kind, and the behaviour.
 
 A network that is measured has few kinds of layers, and dropout is left out of its proof. So `stagebench verify` and the
-conformance suite prove a probe, too, and check on networks made for it what no oracle can show. There are two probes,
-because an adapter may train convolutional networks and no transformers, or the other way round.
+conformance suite prove a probe, too, and check on networks made for it what no oracle can show. There are three probes,
+because an adapter may train convolutional networks and no transformers, or the other way round, and text is no image.
 """
 
 from suite.contracts.adapter import Adapter
@@ -55,17 +55,32 @@ def token_graph() -> Graph:
     return b.graph
 
 
+def text_graph() -> Graph:
+    """8 of 11 tokens, each of which has a label; two heads, one of them tied to the embedding."""
+    b = Builder("probe_text", (8,), 11)
+    add = b.graph.add
+    x = add("embedding", "embedding", ("input",), vocabulary=11, out=12, init=gaussian(0.3))
+    x = b.block("causal", add("positions", "positions", (x,), init=gaussian(0.3)), 12, 2, 1e-5, True, 0.3)
+    b.head(b.dense("side", x, 11), 0.3)
+    b.head(add("head", "tied", (add("norm", "layer_norm", (x,)),), to="embedding", out=11))
+    return b.graph
+
+
 RULE = Optimiser(0.05, 8, 0.9, 1e-3)
 PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "suite.proofs.every_adapter")
 TOKENS = Workload("probe_tokens", token_graph, RULE, "digits", 8, 0.01, "suite.proofs.every_adapter")
-PROBES = (PROBE, TOKENS)
+TEXT = Workload("probe_text", text_graph, RULE, "text", 8, 0.01, "suite.proofs.every_adapter")
+PROBES = (PROBE, TOKENS, TEXT)
 BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
 
 
 def probes_of(graph: Graph) -> list[Workload]:
-    """Return the probes that have a kind of a network's layers which the other probe has not; one at least."""
-    own, (images, tokens) = kinds_of(graph), (kinds_of(probe.graph()) for probe in PROBES)
-    found = [probe for probe, kinds in ((PROBE, images - tokens), (TOKENS, tokens - images)) if own & kinds]
+    """Return the probes that together have all kinds of a network's layers, the one with the most of them first."""
+    found, left = list[Workload](), kinds_of(graph)
+    for probe in sorted(PROBES, key=lambda each: -len(kinds_of(each.graph()) & kinds_of(graph))):
+        kinds = kinds_of(probe.graph())
+        found += [probe] if left & kinds else []
+        left -= kinds
     return found or [PROBE]
 
 

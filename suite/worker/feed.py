@@ -139,10 +139,14 @@ class StreamFeed:
 
 
 def synthetic(graph: Graph, samples: int, seed: Union[int, Sequence[int]]) -> Batch:
-    """Return normal images and uniform labels, the same for the same seed."""
+    """Return normal images, or uniform tokens, and uniform labels: the same for the same seed."""
     stream = np.random.RandomState(seed)
-    images = stream.standard_normal((samples,) + tuple(graph.input_shape)).astype(np.float32)
-    return Batch(images, stream.randint(0, graph.classes, samples).astype(np.int64))
+    shape = (samples,) + tuple(graph.input_shape)
+    if graph.vocabulary:
+        inputs = stream.randint(0, graph.vocabulary, shape).astype(np.int64)
+    else:
+        inputs = stream.standard_normal(shape).astype(np.float32)
+    return Batch(inputs, stream.randint(0, graph.classes, (samples,) + graph.label_shape).astype(np.int64))
 
 
 def own_synthetic(graph: Graph, samples: int, seed: int, replica: int) -> List[Batch]:

@@ -30,6 +30,7 @@ def cut(graph: Graph, layers: int) -> Graph:
     for layer in reversed(graph.layers[:layers]):
         if layer.name in wanted:
             wanted.update(layer.inputs)
+            wanted.update(name.rpartition(".")[0] for name in layer.shares.values())
     found = Graph(f"cut-{layers}", graph.input_shape, CLASSES)
     shape, last = graph.input_shape, "input"
     for layer in graph.layers[:layers]:

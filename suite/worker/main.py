@@ -26,7 +26,6 @@ from suite.worker.tasks import RUN, Diverged
 from suite.worker.trainer import Trainer
 from suite.worker.variables import THREADS, Variables, arithmetic, digest, settings, written
 
-
 LEAVING = 60.0  # seconds that a framework may take to close
 
 
@@ -83,7 +82,7 @@ def close(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
     """
 
     def give_up() -> None:
-        faulthandler.dump_traceback(sys.__stderr__)
+        faulthandler.dump_traceback(2)
         outbox.send(messages.Notes({"closing": f"ended by force: the framework took longer than {LEAVING:g} s"}))
         outbox.send(messages.Done())
         os._exit(0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workloads.build import Builder
+from workloads.build import Builder, gaussian
 from workloads.graph import Graph
 
 
@@ -89,10 +89,13 @@ OVER_TOKENS = {
     **{kind: [{}] for kind in ("class_token", "positions", "gelu", "mean")},
 }
 CASES.update(OVER_TOKENS)
+OF_TEXT = {"embedding", "tied"}
 
 
 def every_case(kind, shape=(6, 9, 8)):
     """A head for each of the kind's cases, behind a convolution whose gradient shows that of the layer's input."""
+    if kind in OF_TEXT:
+        return text()
     graph = Graph(kind, shape, 7)
     for number, attrs in enumerate(CASES[kind]):
         source = graph.add("before%d" % number, "conv", ("input",), out=6, kernel=1)
@@ -104,6 +107,16 @@ def every_case(kind, shape=(6, 9, 8)):
         if len(graph.layers[-1].shape) > 1:
             last = graph.add("end%d" % number, "flatten", (last,))
         graph.add_head(graph.add("out%d" % number, "dense", (last,), out=7))
+    return graph
+
+
+def text():
+    """Two heads over tokens that are looked up, the first of them tied to the table."""
+    graph = Graph("text", (6,), 9)
+    x = graph.add("table", "embedding", ("input",), vocabulary=9, out=4, init=gaussian(0.5))
+    x = graph.add("bent", "gelu", (graph.add("between", "dense", (x,), out=4),))
+    graph.add_head(graph.add("it", "tied", (x,), to="table", out=9))
+    graph.add_head(graph.add("out", "dense", (x,), out=9), 0.3)
     return graph
 
 

@@ -13,6 +13,7 @@ PARAMETERS = {
     "mnist_large": 4104202,
     "mnist_stated": 2636554,
     "vit_ti16": 5717416,
+    "gpt_char": 834304,
 }
 
 
@@ -72,6 +73,11 @@ def vit_macs(width, patch, side, blocks, classes):
     return patches * 3 * patch**2 * width + blocks * block + width * classes
 
 
+def gpt_macs(width, context, blocks, vocabulary):
+    """As ViT's blocks, and a head for every token."""
+    return blocks * (12 * context * width**2 + 2 * context**2 * width) + context * width * vocabulary
+
+
 MACS = {
     "alexnet": alexnet_macs(),
     "googlenet": googlenet_macs(),
@@ -93,6 +99,7 @@ MACS = {
     + 64 * 64
     + 64 * 10,
     "vit_ti16": vit_macs(192, 16, 224, 12, 1000),
+    "gpt_char": gpt_macs(128, 64, 4, 256),
 }
 
 SHAPES = {
@@ -124,6 +131,7 @@ SHAPES = {
         "block12_fc1": (197, 768),
         "answer": (192,),
     },
+    "gpt_char": {"embedding": (64, 128), "block4_qkv": (64, 384), "block1_fc1": (64, 512), "head": (64, 256)},
     "mnist_small": {"pool1": (32, 14, 14), "flat": (6272,)},
     "mnist_large": {"pool2": (256, 7, 7), "pool3": (512, 3, 3), "flat": (4608,)},
     "mnist_stated": {"pool3": (256, 4, 4), "pool4": (512, 2, 2), "flat": (2048,)},
@@ -140,7 +148,7 @@ def test_the_catalogue_has_exactly_these_with_sane_optimisers():
         assert optimiser.momentum == 0.9
         assert optimiser.lr > 0
         assert optimiser.reference_batch >= workload.proof_batch > 1
-        assert workload.dataset in ("imagenet-like", "digits")
+        assert workload.dataset in ("imagenet-like", "digits", "text")
 
 
 @names

@@ -31,7 +31,14 @@ class Layer(ABC):
         self.weights: Roles = {role: np.array(tensor, dtype=np.float64) for role, tensor in weights.items()}
         self.gradients: Roles = {}
         self.statistics: Roles = {}
+        self.shared: Dict[str, Tuple[Layer, str]] = {}  # the layer that has a weight, and the weight's role there
         self.prepare()
+
+    def share(self, earlier: "Dict[str, Layer]") -> None:
+        """Take the weights that the node shares from the layers that have them, by name."""
+        for role, name in self.node.shares.items():
+            owner, _, its = name.rpartition(".")
+            self.shared[role] = earlier[owner], its
 
     def prepare(self) -> None:  # noqa: B027 - most layers hold nothing else
         """Make what the kind holds besides; called once."""

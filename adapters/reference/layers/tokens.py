@@ -24,6 +24,19 @@ class Tokens(Layer):
         return [cut.transpose(0, 3, 1, 4, 2, 5).reshape(-1, c, height, width)]
 
 
+class Embedding(Layer):
+    """The vector of each number."""
+
+    def forward(self, inputs: Inputs) -> Tuple[Array, Kept]:
+        return self.weights["weight"][inputs[0]], inputs[0]
+
+    def backward(self, kept: Kept, dy: Array) -> Inputs:
+        gradient = np.zeros_like(self.weights["weight"])
+        np.add.at(gradient, kept, dy)
+        self.accumulate("weight", gradient)
+        return [np.zeros(kept.shape)]
+
+
 class ClassToken(Layer):
     """The learned token, then the others."""
 
@@ -134,3 +147,20 @@ class Mean(Layer):
 
     def backward(self, kept: Kept, dy: Array) -> Inputs:
         return [np.broadcast_to(dy[:, np.newaxis] / kept[1], kept)]
+
+
+class Tied(Layer):
+    """y = W x of each token, with another layer's W, whose gradient this one adds to."""
+
+    def forward(self, inputs: Inputs) -> Tuple[Array, Kept]:
+        layer, role = self.shared["weight"]
+        return inputs[0] @ layer.weights[role].T, inputs[0]
+
+    def backward(self, kept: Kept, dy: Array) -> Inputs:
+        layer, role = self.shared["weight"]
+        layer.accumulate(role, np.tensordot(dy, kept, axes=((0, 1), (0, 1))))
+        return [dy @ layer.weights[role]]
+
+    def macs(self, output: Shape) -> int:
+        """Each output is a product with a row."""
+        return int(np.prod(output)) * self.node.input_shapes[0][-1]

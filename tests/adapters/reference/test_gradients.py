@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from adapters.reference.lower import LAYERS, Network
+from suite.worker.feed import synthetic
 from workloads import kinds
 from workloads.graph import Graph
+from workloads.networks.gpt import gpt
 from workloads.networks.vit import vit
 
 H = 1e-5
@@ -77,6 +79,12 @@ def attending(**attrs):
     return ended(graph, graph.add("it", "attention", (graph.add("qkv", "qkv", (x,)),), **attrs))
 
 
+def looked_up():
+    """Some numbers come twice, others never."""
+    graph = Graph("embedding", (6,), 3)
+    return ended(graph, graph.add("it", "embedding", ("input",), vocabulary=9, out=4))
+
+
 def cut_late():
     """Tokens of what a convolution made, whose gradients they carry."""
     graph = Graph("tokens", (2, 4, 6), 3)
@@ -116,6 +124,8 @@ GRAPHS = {
     "gelu": over_tokens("gelu"),
     "select": over_tokens("select", position=3),
     "mean": over_tokens("mean"),
+    "embedding": looked_up(),
+    "tied": gpt("tied", 5, 7, 8, 2, 1),
     "vit": vit("vit", (3, 4, 4), 2, 8, 2, 2, 3),
     "inception": small_inception(),
     "residual": small_residual(),
@@ -131,7 +141,7 @@ def random_weights(graph):
 def test_gradients_are_the_slope_of_the_loss(name):
     graph = GRAPHS[name]
     stream = np.random.RandomState(5)
-    images, labels = stream.standard_normal((4, *graph.input_shape)), np.array([0, 2, 1, 2])
+    images, labels = synthetic(graph, 4, 5)
     network = Network(graph, random_weights(graph))
 
     def loss():

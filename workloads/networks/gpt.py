@@ -1,0 +1,28 @@
+"""GPT: decoders that predict the next token at every position, in GPT-2's form (Radford 2019).
+
+Choices where frameworks differ: each norm comes before its branch, with eps 1e-5; GELU by tanh; learned positions; the
+head is tied to the embedding and has no bias; no dropout. Weights from N(0, 0.02), biases 0; GPT-2 shrinks the last
+layer of each branch by sqrt(2 x blocks), which this does not.
+"""
+
+from workloads.build import Builder
+from workloads.graph import Graph
+
+EPS = 1e-5
+
+
+def gpt_char() -> Graph:
+    """Build a small one over bytes: 4 blocks of width 128 with 4 heads, context 64; 834,304 parameters."""
+    return gpt("gpt_char", 64, 256, 128, 4, 4)
+
+
+def gpt(name: str, context: int, vocabulary: int, width: int, heads: int, blocks: int) -> Graph:
+    """Build a decoder for `context` tokens, each below `vocabulary`."""
+    b = Builder(name, (context,), vocabulary)
+    add = b.graph.add
+    x = add("positions", "positions", (add("embedding", "embedding", ("input",), vocabulary=vocabulary, out=width),))
+    for number in range(1, blocks + 1):
+        x = b.block(f"block{number}", x, width, heads, EPS, causal=True)
+    x = add("norm", "layer_norm", (x,), eps=EPS)
+    b.head(add("head", "tied", (x,), to="embedding", out=vocabulary))
+    return b.graph
