@@ -21,6 +21,7 @@ FRAMEWORKS = {
     "quick": EVERYWHERE,
     "readers": {"pytorch", "mxnet"},
     "stragglers": {"pytorch", "caffempi"},
+    "transformers": EVERYWHERE | {"horovod-pytorch", "horovod-tensorflow", "horovod-mxnet"},
     "time-to-train": {"pytorch", "mxnet", "caffempi"},
 }
 

@@ -50,6 +50,12 @@ ALWAYS: Shown = {
         "scaling.html": ("All speeds at a glance",),
         "communication.html": ("gradients, MiB alone, ms",),
     },
+    "transformers": {
+        "speed.html": ("verdict processes",),
+        "stages.html": ("Stage by stage, milliseconds",),
+        "scaling.html": ("All speeds at a glance", "efficiency"),
+        "communication.html": ("gradients, MiB alone, ms",),
+    },
     "readers": {"input.html": ("2 readers", "reader alone, samples/s read by bottleneck")},
     "stragglers": {
         "accuracy.html": ("[Ss]traggler", "no straggler, s to the loss straggler 75 %, s to the loss times")
