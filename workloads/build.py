@@ -27,9 +27,9 @@ def uniform(fan_in: int) -> dict:
 class Builder:
     """Builds a `Graph`, layer by layer; the built-in networks take a layer's name from their paper or reference."""
 
-    def __init__(self, name: str, input_shape: tuple, classes: int) -> None:
-        """Start with the input, whose name is "input"."""
-        self.graph = Graph(name, input_shape, classes)
+    def __init__(self, name: str, input_shape: tuple, classes: int, decay: str = "all") -> None:
+        """Start with the input, whose name is "input"; `decay` as in `Graph`."""
+        self.graph = Graph(name, input_shape, classes, decay)
 
     def conv(self, name: str, x: str, out: int, kernel: int, **attrs: object) -> str:
         """Add a convolution: stride, pad, groups, bias, init as in `workloads.kinds`."""

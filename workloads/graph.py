@@ -25,15 +25,21 @@ class Head(NamedTuple):
     weight: float
 
 
+DECAYS = ("all", "matrices")
+
+
 class Graph:
     """Layers in an order in which each comes after its inputs; the heads carry the loss.
 
     The loss is the sum over heads of weight x mean softmax cross-entropy over the
     global batch, and over the tokens of a sample if each has a label.
+
+    Weight decay shrinks all parameters, or with `decay` "matrices" those with two axes or more: neither biases nor the
+    gains of a normalisation.
     """
 
-    def __init__(self, name: str, input_shape: Shape, classes: int) -> None:
-        """Make an empty graph whose only node is "input"; ValueError for impossible extents or classes."""
+    def __init__(self, name: str, input_shape: Shape, classes: int, decay: str = "all") -> None:
+        """Make an empty graph whose only node is "input"; ValueError for impossible extents, classes or decay."""
         self.name, self.input_shape, self.classes = name, tuple(input_shape), classes
         if not isinstance(name, str) or not self.input_shape or not all(map(kinds.whole, (*input_shape, classes))):
             raise ValueError(
@@ -42,6 +48,9 @@ class Graph:
             )
         if size((*self.input_shape, classes)) > MAX_SIZE:
             raise ValueError(f"{name!r} takes inputs, or tells classes apart, of more than {MAX_SIZE} numbers")
+        if decay not in DECAYS:
+            raise ValueError(f"{name!r} has the decay {decay!r}; known: {', '.join(DECAYS)}")
+        self.decay = decay
         self.layers: List[Layer] = []
         self.heads: List[Head] = []
         self._shapes: Dict[str, Shape] = {"input": self.input_shape}
@@ -136,6 +145,7 @@ class Graph:
             "name": self.name,
             "input_shape": list(self.input_shape),
             "classes": self.classes,
+            **({} if self.decay == "all" else {"decay": self.decay}),  # a network's digest is older than this key
             "layers": [
                 {"name": x.name, "kind": x.kind, "inputs": list(x.inputs), "attrs": dict(x.attrs)} for x in self.layers
             ],
@@ -147,7 +157,7 @@ class Graph:
         """Rebuild a graph from `to_dict`'s result, with every check; ValueError names the place that is wrong."""
         place = "the graph"
         try:
-            graph = cls(data["name"], tuple(data["input_shape"]), data["classes"])
+            graph = cls(data["name"], tuple(data["input_shape"]), data["classes"], data.get("decay", "all"))
             layers, heads = data["layers"], data["heads"]
             for index, layer in enumerate(layers):
                 place = f"layers[{index}]"

@@ -36,12 +36,15 @@ class Arena:
         self._channels_last = channels_last
         self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
         self.spans: List[Span] = []  # a span a layer of the graph, empty for those without parameters
+        self.axes: List[Tuple[Span, int]] = []  # of each tensor, in order
         offset = 0
         for layer in graph.layers:
             begin = offset
             for parameter in layer.parameters:
                 self._places[parameter.name] = offset, parameter.shape
-                offset += -(-size(parameter.shape) // ALIGNMENT) * ALIGNMENT
+                own = Span(offset, offset - (-size(parameter.shape) // ALIGNMENT) * ALIGNMENT)
+                self.axes.append((own, len(parameter.shape)))
+                offset = own.end
             self.spans.append(Span(begin, offset))
         self.parameters = torch.zeros(offset, dtype=dtype, device=device)
         self.gradients = torch.zeros_like(self.parameters)

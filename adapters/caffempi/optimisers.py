@@ -6,20 +6,21 @@ form that stagebench's contract fixes, equal to Caffe's while lr stays the same.
 """
 
 import math
-from typing import Any
+from typing import Any, Dict, List
 
 import torch
 
 from adapters.caffempi.net import Span
-from suite.worker.contract import Adam, Optimiser
+from suite.worker.contract import Adam, Optimiser, decay_of
 
 
 class Momentum:
-    """SGD, of an Arena or whatever has its three buffers: they are updated in place."""
+    """SGD, of an Arena or whatever has its three buffers and `axes`: they are updated in place."""
 
     def __init__(self, arena: Any, rule: Any) -> None:
         self._arena = arena
         self._rule = rule
+        self._by_decay: Dict[Span, Dict[float, List[slice]]] = {}
 
     def begin(self) -> None:
         """All spans that are updated from now on belong to the next update."""
@@ -30,16 +31,30 @@ class Momentum:
     @torch.inference_mode()
     def update(self, span: Span) -> None:
         """Update a span of all parameters from its gradients."""
-        if span.begin == span.end:
-            return
-        arena = self._arena
-        rule = self._rule
-        part = slice(span.begin, span.end)
+        if span not in self._by_decay:
+            self._by_decay[span] = self._parts(span)
+        for decay, parts in self._by_decay[span].items():
+            self._apply(decay, parts)
+
+    def _parts(self, span: Span) -> Dict[float, List[slice]]:
+        """Return the parts of a span by their weight decay: neighbours that have the same are one."""
+        found: Dict[float, List[slice]] = {}
+        for place, axes in self._arena.axes:
+            begin, end = max(place.begin, span.begin), min(place.end, span.end)
+            if begin < end:
+                parts = found.setdefault(decay_of(self._rule, axes), [])
+                if parts and parts[-1].stop == begin:
+                    begin = parts.pop().start
+                parts.append(slice(begin, end))
+        return found
+
+    def _apply(self, decay: float, parts: List[slice]) -> None:
+        arena, rule = self._arena, self._rule
         torch._fused_sgd_(
-            [arena.parameters[part]],
-            [arena.gradients[part]],
-            [arena.velocities[part]] if rule.momentum else [],
-            weight_decay=rule.weight_decay,
+            [arena.parameters[part] for part in parts],
+            [arena.gradients[part] for part in parts],
+            [arena.velocities[part] for part in parts] if rule.momentum else [],
+            weight_decay=decay,
             momentum=rule.momentum,
             lr=rule.lr,
             dampening=0.0,
@@ -66,25 +81,20 @@ class AdamSolver(Momentum):
         # The operator adds its epsilon to sqrt(v) / sqrt(1 - beta2^t), the rule to sqrt(v).
         self._epsilon = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._update)
 
-    @torch.inference_mode()
-    def update(self, span: Span) -> None:
-        if span.begin == span.end:
-            return
-        arena = self._arena
-        rule = self._rule
-        part = slice(span.begin, span.end)
+    def _apply(self, decay: float, parts: List[slice]) -> None:
+        arena, rule = self._arena, self._rule
         kernel = torch._fused_adamw_ if rule.decoupled else torch._fused_adam_
         kernel(
-            [arena.parameters[part]],
-            [arena.gradients[part]],
-            [arena.velocities[part]],
-            [self._squares[part]],
+            [arena.parameters[part] for part in parts],
+            [arena.gradients[part] for part in parts],
+            [arena.velocities[part] for part in parts],
+            [self._squares[part] for part in parts],
             [],
-            [self._updates],
+            [self._updates] * len(parts),
             lr=rule.lr,
             beta1=rule.beta1,
             beta2=rule.beta2,
-            weight_decay=rule.weight_decay,
+            weight_decay=decay,
             eps=self._epsilon,
             amsgrad=False,
             maximize=False,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import numpy as np
 
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from suite.worker.contract import SGD, Adam, Setup, Unsupported
+from suite.worker.contract import SGD, Adam, Setup, Unsupported, decay_of
 
 
 class Local(NamedTuple):
@@ -20,12 +20,13 @@ class Local(NamedTuple):
 def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Local:
     """Return the setup's optimiser; an update takes `share` of the global batch."""
     rule, samples = setup.optimiser, setup.batch * setup.world
-    if isinstance(rule, Adam) and rule.decoupled:
-        return adamw(rule, parameters, samples)
+    own = rule.decays != "all"  # CNTK's own learners decay all parameters
+    if isinstance(rule, Adam) and (own or rule.decoupled):
+        return adam_of_operations(rule, parameters, samples)
     if isinstance(rule, Adam):
         learner = adam(rule, parameters)
         return Local(learner, lambda rate: learner.reset_learning_rate(constant_rate(rate)), nothing)
-    if setup.changing_rate:
+    if own or setup.changing_rate:
         return momentum_at_any_rate(rule, parameters, samples, share)
     return Local(momentum(rule, parameters, samples), fixed, nothing)
 
@@ -46,22 +47,22 @@ def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: 
     `share`: as in `momentum`, it then decays and forgets by that share.
     """
     dtype = parameters[0].dtype
-    momentum, weight_decay = rule.momentum**share, rule.weight_decay * share
+    momentum = rule.momentum**share
     rate, kept = (C.Parameter((1,), init=value, dtype=dtype) for value in (rule.lr, momentum))
 
     def update(weights: List[Any], gradients: List[Any]) -> Any:
         moved = []
         for weight, gradient in zip(weights, gradients):
             velocity = C.constant(0, shape=weight.shape, dtype=dtype)
-            decayed = gradient * (1.0 / samples) + weight_decay * weight
+            decayed = gradient * (1.0 / samples) + decay_of(rule, len(weight.shape)) * share * weight
             moved.append(C.assign(weight, weight - rate * C.assign(velocity, kept * velocity + decayed)))
         return C.combine(moved)
 
     return Local(C.universal(update, parameters), setter(rate), setter(kept, momentum))
 
 
-def adamw(rule: Adam, parameters: List[Any], samples: int) -> Local:
-    """AdamW of the mean gradient, by CNTK's own operations: its own learners have no decoupled decay."""
+def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local:
+    """Adam or AdamW of the mean gradient, by CNTK's own operations: its learners have no decoupled decay."""
     dtype = parameters[0].dtype
     rate, done = (C.Parameter((1,), init=value, dtype=np.float64) for value in (rule.lr, 0.0))
 
@@ -70,11 +71,12 @@ def adamw(rule: Adam, parameters: List[Any], samples: int) -> Local:
         count = C.assign(done, done + 1.0)
         grown = [1.0 - C.exp(count * math.log(beta)) for beta in (rule.beta1, rule.beta2)]
         step = C.cast(rate * C.sqrt(grown[1]) / grown[0], dtype)
-        kept = C.cast(1.0 - rate * rule.weight_decay, dtype)
         moved = []
         for weight, gradient in zip(weights, gradients):
             first, second = (C.constant(0, shape=weight.shape, dtype=dtype) for _ in range(2))
-            mean = gradient * (1.0 / samples)
+            mean, decay = gradient * (1.0 / samples), decay_of(rule, len(weight.shape))
+            kept = C.cast(1.0 - rate * decay, dtype) if rule.decoupled else 1.0
+            mean = mean if rule.decoupled else mean + decay * weight
             m = C.assign(first, first + (mean - first) * (1.0 - rule.beta1))
             v = C.assign(second, second + (mean * mean - second) * (1.0 - rule.beta2))
             moved.append(C.assign(weight, weight * kept - step * m / (C.sqrt(v) + rule.epsilon)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from adapters.jax.lower import Array
 from adapters.jax.net import Tensors
-from suite.worker.contract import SGD, Adam, Optimiser
+from suite.worker.contract import SGD, Adam, Optimiser, decay_of
 
 Moments = Any  # a rule's state: a tree of jax.Array
 
@@ -52,8 +52,10 @@ class Momentum(Solver):
 
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         velocities, lr = moments
-        _, momentum, decay = self._rule
-        velocities = jax.tree.map(lambda v, g, w: momentum * v + g + decay * w, velocities, gradients, params)
+        rule = self._rule
+        velocities = jax.tree.map(
+            lambda v, g, w: rule.momentum * v + g + decay_of(rule, w.ndim) * w, velocities, gradients, params
+        )
         return jax.tree.map(lambda w, v: w - lr * v, params, velocities), (velocities, lr)
 
 
@@ -72,9 +74,9 @@ class AdamSolver(Solver):
         first, second, updates, lr = moments
         updates = updates + 1
         if rule.decoupled:
-            params = jax.tree.map(lambda w: w - lr * rule.weight_decay * w, params)
+            params = jax.tree.map(lambda w: w - lr * decay_of(rule, w.ndim) * w, params)
         else:
-            gradients = jax.tree.map(lambda g, w: g + rule.weight_decay * w, gradients, params)
+            gradients = jax.tree.map(lambda g, w: g + decay_of(rule, w.ndim) * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
         second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
         rate = lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)

@@ -19,7 +19,7 @@ from adapters.mxnet.machine import Array, ByDevice, like, placed, there, wait_fo
 from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
 from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
 from adapters.mxnet.record_files import join
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, decay_of, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.peaks import Yardstick
 from suite.worker.step_ends import StepEnds
@@ -91,6 +91,8 @@ class MXNetTrainer(Trainer):
         for block in (self._net, self._joint):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
+        for parameter in self._parameters:
+            parameter.wd_mult = decay_of(self.setup.optimiser._replace(weight_decay=1.0), len(parameter.shape))
         self._optimiser = (Operators if self.setup.tuned else Documented)(self._parameters, self.setup.optimiser)
         self._connect()
 

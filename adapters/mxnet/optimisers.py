@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 
-from suite.worker.contract import Adam, Optimiser
+from suite.worker.contract import Adam, Optimiser, decay_of
 
 
 def name_of(rule: Optimiser) -> str:
@@ -75,7 +75,8 @@ class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
     def update(self, index: int, weight: Any, gradient: Any, state: Any) -> None:
         """Update one parameter."""
         self._update_count(index)
-        apply, rates = operator(self._rule._replace(lr=self._get_lr(index)))(self._index_update_count[index])
+        rule = self._rule._replace(lr=self._get_lr(index), weight_decay=self._get_wd(index))
+        apply, rates = operator(rule)(self._index_update_count[index])
         common = {"out": weight, "rescale_grad": self.rescale_grad, "clip_gradient": -1.0, "lazy_update": False}
         apply(weight, gradient, *state, **common, **rates)
 
@@ -84,9 +85,10 @@ class Documented:
     """mx.optimizer.SGD or Adam by its updater, as in gluon.Trainer: SGD updates four parameters per operator."""
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
-        """`parameters` are Gluon's; each device has an updater with its own moments."""
+        """`parameters` are Gluon's, which know their decay; each device has an updater with its own moments."""
         self._parameters = list(parameters)
-        self._optimiser = mx.optimizer.create(name_of(rule), **settings(rule))
+        known = dict(enumerate(self._parameters))
+        self._optimiser = mx.optimizer.create(name_of(rule), param_dict=known, **settings(rule))
         self._updaters = [mx.optimizer.get_updater(self._optimiser) for _ in self._parameters[0].list_ctx()]
 
     def apply(self, gradients: List[List[Any]], rescale: float) -> None:
@@ -113,7 +115,7 @@ class Operators:
 
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
         """Make moments of zero for every weight."""
-        self._rule, self._operator, self._done = rule, operator(rule), 0
+        self._rule, self._done = rule, 0
         moments = 2 if isinstance(rule, Adam) else 1
         self._states = [
             [(weight, [mx.nd.zeros_like(weight) for _ in range(moments)]) for weight in parameter.list_data()]
@@ -122,8 +124,9 @@ class Operators:
 
     def apply(self, gradients: List[List[Any]], rescale: float) -> None:
         self._done += 1
-        update, rates = self._operator(self._done)
+        by_axes = [operator(spared(self._rule, axes))(self._done) for axes in (1, 2)]
         for states, ours in zip(self._states, gradients):
+            update, rates = by_axes[min(len(ours[0].shape), 2) - 1]
             for (weight, moments), gradient in zip(states, ours):
                 update(
                     weight,
@@ -138,11 +141,15 @@ class Operators:
 
     def set_rate(self, rate: float) -> None:
         ratio, self._rule = rate / self._rule.lr, self._rule._replace(lr=rate)
-        self._operator = operator(self._rule)
         if not isinstance(self._rule, Adam):
             for states in self._states:
                 for _, (velocity,) in states:
                     velocity *= ratio
+
+
+def spared(rule: Optimiser, axes: int) -> Optimiser:
+    """Return the rule for a tensor with so many axes."""
+    return rule._replace(weight_decay=decay_of(rule, axes))
 
 
 def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:
@@ -161,6 +168,7 @@ class Counts:
     """A mixin of a server's optimiser: under one key it counts the pushes."""
 
     counter = -1
+    wd_mult: Dict[int, float]  # MXNet's name
 
     def update_multi_precision(self, index: Any, weight: Any, gradient: Any, state: Any) -> None:
         """Update one key (int) or several."""
@@ -183,9 +191,12 @@ class CountingAdamW(Counts, AdamW):
     """AdamW for the servers."""
 
 
-def counting(rule: Optimiser, samples: int, counter: int) -> Any:
-    """Return the servers' optimiser; gradients are sums over `samples` samples, `counter` is the count's key."""
+def counting(rule: Optimiser, samples: int, counter: int, decays: Dict[int, float]) -> Any:
+    """Return the servers' optimiser; gradients are sums over `samples` samples, `counter` is the count's key.
+
+    `decays`: a factor of the weight decay by key.
+    """
     kind = {"sgd": CountingSGD, "adam": CountingAdam, "adamw": CountingAdamW}[name_of(rule)]
     made = kind(rescale_grad=1.0 / samples, **settings(rule))
-    made.counter = counter
+    made.counter, made.wd_mult = counter, decays
     return made

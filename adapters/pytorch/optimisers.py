@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from suite.worker.contract import Adam, Optimiser
+from suite.worker.contract import Adam, Optimiser, decay_of
 from suite.worker.trainer import Notes
 
 
@@ -17,7 +17,7 @@ class KerasAdam(torch.optim.Adam):
     sqrt(1 - beta2^t) that is (sqrt(v) + epsilon) / sqrt(1 - beta2^t), the contract's rule to the last bit or two.
     """
 
-    def __init__(self, parameters: List[Tensor], rule: Adam, fused: Optional[bool]) -> None:
+    def __init__(self, parameters: List[Any], rule: Adam, fused: Optional[bool]) -> None:
         """Every constant is passed: torch has defaults of its own."""
         self._rule = rule
         self._updates = 0
@@ -34,7 +34,8 @@ class KerasAdam(torch.optim.Adam):
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         self._updates += 1
-        self.param_groups[0]["eps"] = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._updates)
+        for group in self.param_groups:
+            group["eps"] = self._rule.epsilon / math.sqrt(1.0 - self._rule.beta2**self._updates)
         return super().step(closure)
 
 
@@ -49,6 +50,15 @@ def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Notes]:
     return torch.optim.SGD, dict(options, fused=fused or None)
 
 
+def groups(parameters: List[Tensor], rule: Optimiser) -> List[Any]:
+    """Return the parameters as torch.optim takes them: those without weight decay, if any, in a group of their own."""
+    spared = [parameter for parameter in parameters if decay_of(rule, parameter.ndim) != rule.weight_decay]
+    if not spared:
+        return parameters
+    decayed = [parameter for parameter in parameters if decay_of(rule, parameter.ndim) == rule.weight_decay]
+    return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
+
+
 def make_optimiser(parameters: List[Tensor], rule: Optimiser, fused: bool, skips: bool = False) -> Any:
     """Return torch's optimiser that follows a rule over these parameters; `skips`: its first update may be left out.
 
@@ -56,7 +66,7 @@ def make_optimiser(parameters: List[Tensor], rule: Optimiser, fused: bool, skips
     from where the first update is the same.
     """
     kind, options = arguments(rule, fused)
-    made = kind(parameters, **options)
+    made = kind(groups(parameters, rule), **options)
     if skips and options.get("momentum"):
         for parameter in parameters:
             made.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

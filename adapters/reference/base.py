@@ -9,7 +9,7 @@ from typing import List
 import numpy as np
 
 from adapters.reference.lower import Network, Run
-from suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported
+from suite.worker.contract import Adam, Batch, Joined, LayerTimes, Setup, Unsupported, decay_of
 from suite.worker.layers import LayerClock, repeated
 from suite.worker.trainer import Arrays, Trainer
 from workloads.graph import Graph
@@ -84,9 +84,10 @@ class ReferenceTrainer(Trainer):
         self._updates += 1
         for name, velocity in self._velocity.items():
             decoupled = isinstance(rule, Adam) and rule.decoupled
-            gradient = gradients.get(name, 0.0) + (0.0 if decoupled else rule.weight_decay * weights[name])
+            decay = decay_of(rule, velocity.ndim)
+            gradient = gradients.get(name, 0.0) + (0.0 if decoupled else decay * weights[name])
             if decoupled:
-                weights[name] *= 1.0 - rule.lr * rule.weight_decay
+                weights[name] *= 1.0 - rule.lr * decay
             if isinstance(rule, Adam):
                 velocity += (1.0 - rule.beta1) * (gradient - velocity)
                 square = self._squares.setdefault(name, np.zeros_like(velocity))

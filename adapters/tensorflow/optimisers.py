@@ -10,7 +10,7 @@ from typing import Any, Callable, List
 import tensorflow as tf
 
 from adapters.tensorflow.lower import Tensor, Variable
-from suite.worker.contract import SGD, Adam, Optimiser
+from suite.worker.contract import SGD, Adam, Optimiser, decay_of
 
 Tensors = List[Any]  # tensors or variables, in the weights' order
 Rule = Callable[..., None]  # (weight, its state, gradient with the decay added, the update's factor)
@@ -38,13 +38,13 @@ def updating(
     """
     lr = optimiser.lr if rate is None else rate
     rule = adam(optimiser, kernels, locking) if isinstance(optimiser, Adam) else sgd(optimiser, lr, kernels, locking)
-    decay = optimiser.weight_decay
     decoupled = isinstance(optimiser, Adam) and optimiser.decoupled
 
     def update(gradients: Tensors) -> None:
         factor = adam_rate(optimiser, lr, count.assign_add(1)) if isinstance(optimiser, Adam) else None
         for weight, own, gradient in zip(weights, zip(*state), gradients):
-            if decoupled:
+            decay = decay_of(optimiser, len(weight.shape))
+            if decay and decoupled:
                 weight.assign_sub(number(lr, gradient.dtype) * decay * weight, use_locking=locking)
             rule(weight, own, gradient + decay * weight if decay and not decoupled else gradient, factor)
 

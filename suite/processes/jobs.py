@@ -11,8 +11,8 @@ from suite.worker.variables import Variables
 from workloads.catalogue import Workload
 
 
-def group(configuration: Configuration, adapter: Adapter, tuned_batch: int = 0) -> Group:
-    """Return the ranks of a configuration; `tuned_batch` are samples per device, as of `Launch`."""
+def group(configuration: Configuration, adapter: Adapter, tuned_batch: int = 0, decays: str = "all") -> Group:
+    """Return the ranks of a configuration; `tuned_batch` are samples per device, as of `Launch`; `decays` a graph's."""
     placement = configuration.placement
     model_parallel_size = max(1, ask(adapter, "model_parallel_size", configuration) // placement.devices)
     devices = placement.devices * model_parallel_size  # of one network, or of several that one rank trains
@@ -27,7 +27,7 @@ def group(configuration: Configuration, adapter: Adapter, tuned_batch: int = 0) 
         precision=configuration.precision,
         tuning=configuration.tuning,
         knobs={**knobs.values(adapter.capabilities.knobs), **configuration.knobs},
-        optimiser=optimiser(configuration),
+        optimiser=optimiser(configuration)._replace(decays=decays),
         seed=configuration.seed,
         # What lies in memory is not sent to processes: the trainer takes it itself.
         readers=0 if configuration.input.mode == "memory" else configuration.readers,

@@ -61,7 +61,7 @@ class Launch:
         """Do what `run` does, with pauses; see suite.processes.attempt.running."""
         folder = real(folder)
         job_file = folder / "job.json"
-        group = jobs.group(self.configuration, self.adapter, self.tuned_batch)
+        group = jobs.group(self.configuration, self.adapter, self.tuned_batch, self.workload.graph().decay)
         write_whole(job_file, encode(Job(str(folder), group, task)))
         ranks, phrases = self.configuration.placement.ranks, self.adapter.out_of_memory
         with meeting_port() as port:

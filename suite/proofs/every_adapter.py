@@ -43,7 +43,7 @@ def token_graph() -> Graph:
     Its weights are large, so that attention is uneven and GELU bends; a token in the middle answers, which a mask
     hides from some and not from others.
     """
-    b = Builder("probe_tokens", (3, 8, 12), 7)
+    b = Builder("probe_tokens", (3, 8, 12), 7, decay="matrices")
     add = b.graph.add
     x = b.dense("patches", add("tokens", "tokens", ("input",), patch=4), 12)
     x = add("class_token", "class_token", (x,), init=gaussian(0.3))
@@ -57,7 +57,7 @@ def token_graph() -> Graph:
 
 def text_graph() -> Graph:
     """8 of 11 tokens, each of which has a label; two heads, one of them tied to the embedding."""
-    b = Builder("probe_text", (8,), 11)
+    b = Builder("probe_text", (8,), 11, decay="matrices")
     add = b.graph.add
     x = add("embedding", "embedding", ("input",), vocabulary=11, out=12, init=gaussian(0.3))
     x = b.block("causal", add("positions", "positions", (x,), init=gaussian(0.3)), 12, 2, 1e-5, True, 0.3)

@@ -21,6 +21,7 @@ class SGD(NamedTuple):
     lr: float
     momentum: float
     weight_decay: float
+    decays: str = "all"  # `Graph.decay`: the tensors that weight decay shrinks, "all" or "matrices"
 
 
 class Adam(NamedTuple):
@@ -38,6 +39,7 @@ class Adam(NamedTuple):
     epsilon: float
     weight_decay: float
     decoupled: bool = False
+    decays: str = "all"  # as SGD's
 
     def rate(self, update: int) -> float:
         """Return the factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""
@@ -45,6 +47,11 @@ class Adam(NamedTuple):
 
 
 Optimiser = Union[SGD, Adam]
+
+
+def decay_of(rule: Optimiser, axes: int) -> float:
+    """Return the weight decay of a tensor with so many axes."""
+    return rule.weight_decay if rule.decays == "all" or axes > 1 else 0.0
 
 
 class Setup(NamedTuple):

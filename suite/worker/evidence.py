@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from suite.worker.contract import Adam, Call, Optimiser, Setup
+from suite.worker.contract import Adam, Call, Optimiser, Setup, decay_of
 from suite.worker.feed import share, synthetic
 from suite.worker.messages import Proof, ProofLosses
 from suite.worker.trainer import Arrays, Trainer
@@ -264,7 +264,7 @@ class Oracle:
             return ours
         gradient, theirs = load(self._folder, f"gradient.{name}"), start + movement
         if not self._rule.decoupled:
-            gradient = gradient + self._rule.weight_decay * start
+            gradient = gradient + decay_of(self._rule, start.ndim) * start
         noise = np.abs(gradient) < NOISE * math.sqrt(float(np.mean(np.square(gradient, dtype=np.float64))))
         return np.where(noise & (np.abs(ours - theirs) <= FURTHER * way), theirs, ours) if noise.any() else ours
 
@@ -331,7 +331,7 @@ def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> 
     """Return the change of a parameter by the first update, in float64."""
     start = np.asarray(start, dtype=np.float64)
     whole = np.asarray(gradient, dtype=np.float64)
-    decay = rule.weight_decay * start
+    decay = decay_of(rule, start.ndim) * start
     if not isinstance(rule, Adam):
         return -rule.lr * (whole + decay)  # type: ignore[no-any-return]
     whole = whole if rule.decoupled else whole + decay

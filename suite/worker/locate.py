@@ -31,7 +31,7 @@ def cut(graph: Graph, layers: int) -> Graph:
         if layer.name in wanted:
             wanted.update(layer.inputs)
             wanted.update(name.rpartition(".")[0] for name in layer.shares.values())
-    found = Graph(f"cut-{layers}", graph.input_shape, CLASSES)
+    found = Graph(f"cut-{layers}", graph.input_shape, CLASSES, graph.decay)
     shape, last = graph.input_shape, "input"
     for layer in graph.layers[:layers]:
         if layer.name in wanted:

@@ -1,8 +1,8 @@
 """GPT: decoders that predict the next token at every position, in GPT-2's form (Radford 2019).
 
 Choices where frameworks differ: each norm comes before its branch, with eps 1e-5; GELU by tanh; learned positions; the
-head is tied to the embedding and has no bias; no dropout. Weights from N(0, 0.02), biases 0; GPT-2 shrinks the last
-layer of each branch by sqrt(2 x blocks), which this does not.
+head is tied to the embedding and has no bias; no dropout; weight decay spares biases and gains. Weights from N(0,
+0.02), biases 0; GPT-2 shrinks the last layer of each branch by sqrt(2 x blocks), which this does not.
 """
 
 from workloads.build import Builder
@@ -18,7 +18,7 @@ def gpt_char() -> Graph:
 
 def gpt(name: str, context: int, vocabulary: int, width: int, heads: int, blocks: int) -> Graph:
     """Build a decoder for `context` tokens, each below `vocabulary`."""
-    b = Builder(name, (context,), vocabulary)
+    b = Builder(name, (context,), vocabulary, decay="matrices")
     add = b.graph.add
     x = add("positions", "positions", (add("embedding", "embedding", ("input",), vocabulary=vocabulary, out=width),))
     for number in range(1, blocks + 1):

@@ -1,7 +1,8 @@
 """ViT-Ti/16: a vision transformer for 224 x 224 images (Dosovitskiy 2021; the tiny size is Touvron's, 2021).
 
 Choices where frameworks differ: each norm comes before its branch, with eps 1e-6; GELU by tanh; learned positions; the
-class token's last state is what the head reads; no dropout. Weights from N(0, 0.02), biases 0. 5,717,416 parameters.
+class token's last state is what the head reads; no dropout; weight decay spares biases and gains. Weights from N(0,
+0.02), biases 0. 5,717,416 parameters.
 """
 
 from workloads.build import Builder, gaussian
@@ -17,7 +18,7 @@ def vit_ti16() -> Graph:
 
 def vit(name: str, images: tuple, patch: int, width: int, heads: int, blocks: int, classes: int) -> Graph:
     """Build a vision transformer with a class token for square patches of that many pixels."""
-    b = Builder(name, images, classes)
+    b = Builder(name, images, classes, decay="matrices")
     x = b.dense("patches", b.graph.add("tokens", "tokens", ("input",), patch=patch), width, gaussian(0.02))
     x = b.graph.add("positions", "positions", (b.graph.add("class_token", "class_token", (x,)),))
     for number in range(1, blocks + 1):

@@ -31,7 +31,8 @@ class DistAsync(WorkerTrainer):
         store = self.group.store
         *keys, self._counter = self.group.keys(len(self._parameters) + 1)
         if store.rank == 0:
-            store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter))
+            decays = {key: parameter.wd_mult for key, parameter in zip(keys, self._parameters)}
+            store.set_optimizer(counting(self.setup.optimiser, self._global_batch, self._counter, decays))
         self._exchange_by(store, keys)  # also a barrier: the servers have the optimiser
         store.init(self._counter, mx.nd.zeros((1,)))
 

@@ -10,7 +10,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from adapters.pytorch.optimisers import arguments
+from adapters.pytorch.optimisers import arguments, groups
 from adapters.pytorch.strategies.ddp import DDP
 from suite.worker.contract import Batch
 from suite.worker.trainer import Notes
@@ -36,4 +36,4 @@ class Zero1(DDP):
 
     def _make_optimiser(self, parameters: List[Tensor]) -> Any:
         kind, options = arguments(self.setup.optimiser, self._fused)
-        return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **options)
+        return ZeroRedundancyOptimizer(groups(parameters, self.setup.optimiser), optimizer_class=kind, **options)

@@ -20,7 +20,7 @@ from adapters.tensorflow.input import TensorReader, input_reader, mapped, refusa
 from adapters.tensorflow.lower import Images, Labels
 from adapters.tensorflow.optimisers import adam, adam_rate, number
 from adapters.tensorflow.strategies.mirrored import Mirrored, replica_of
-from suite.worker.contract import Adam, Batch, LayerTimes, Setup
+from suite.worker.contract import Adam, Batch, LayerTimes, Setup, decay_of
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Notes
 
@@ -241,10 +241,10 @@ class KerasFit(Mirrored):
             loss, _ = net.loss(images, labels)
             share = loss / joined
         rule = self.setup.optimiser
-        decay = rule.weight_decay / joined
         gradients = tape.gradient(share, net.trainable)
-        if decay and not (isinstance(rule, Adam) and rule.decoupled):
-            gradients = [gradient + decay * weight for gradient, weight in zip(gradients, net.trainable)]
+        if rule.weight_decay and not (isinstance(rule, Adam) and rule.decoupled):
+            decays = [decay_of(rule, len(weight.shape)) / joined for weight in net.trainable]
+            gradients = [gradient + decay * weight for gradient, decay, weight in zip(gradients, decays, net.trainable)]
         optimizer.apply(gradients, self._trained())
         return loss
 
@@ -277,5 +277,6 @@ class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
         if self._adam.decoupled:
-            variable.assign_sub(variable * (number(learning_rate, gradient.dtype) * self._adam.weight_decay))
+            decay = decay_of(self._adam, len(variable.shape))
+            variable.assign_sub(variable * (number(learning_rate, gradient.dtype) * decay))
         adam(self._adam)(variable, moments, gradient, adam_rate(self._adam, learning_rate, self.iterations + 1))
