@@ -27,7 +27,8 @@ class TorchTrainer(machine.DeviceTrainer):
     """A trainer without a network: `ReplicaTrainer` holds a whole one, the pipelines a stage of one.
 
     A batch's images are tensors (samples, channels, height, width), or uint8 (samples, height, width, 3) until
-    `to_device` normalises them; its labels are int64 (samples,).
+    `to_device` normalises them, or tokens: int64 (samples, positions). Its labels are int64 (samples,), or (samples,
+    positions).
     """
 
     grouped = True  # whether its ranks join a process group
@@ -82,8 +83,8 @@ class TorchTrainer(machine.DeviceTrainer):
 
     def as_numpy(self, batch: Batch) -> Batch:
         """Bytes are normalised, as `to_device` does it."""
-        images = self._normalised(torch.as_tensor(batch.images).to(self._device))
-        return Batch(images.contiguous().to("cpu", torch.float32).numpy(), batch.labels.numpy())
+        images = self._normalised(torch.as_tensor(batch.images).to(self._device)).contiguous().cpu()
+        return Batch((images.float() if images.is_floating_point() else images).numpy(), batch.labels.numpy())
 
     def to_device(self, batch: Batch) -> Batch:
         """Return tensors on the device, images in the network's memory format and type, or None if not needed here."""
@@ -101,7 +102,12 @@ class TorchTrainer(machine.DeviceTrainer):
         return Batch(images.clone() if images.data_ptr() == place.data_ptr() else images, labels.clone())
 
     def _normalised(self, images: Tensor) -> Tensor:
-        """Return images in the type of the network's input; bytes are levels that the data set says how to scale."""
+        """Return images in the type of the network's input; bytes are levels that the data set says how to scale.
+
+        The numbers of tokens stay as they are: no shorter type has all of them.
+        """
+        if images.dtype == torch.int64:
+            return images
         return (self._normalise(images) if images.dtype == torch.uint8 else images).to(self._dtype)
 
     # --- training -----------------------------------------------------------
@@ -143,12 +149,13 @@ class TorchTrainer(machine.DeviceTrainer):
         # In other precisions than float16, whose gradients would vanish, it does nothing.
         self._scaler = torch.amp.GradScaler(setup.device, machine.FIRST_SCALE, enabled=setup.precision == "float16")
         torch.manual_seed(dropout_seed(setup.seed, setup.rank * setup.devices))
-        self._shape = graph.input_shape
+        self._graph = graph
         self._head_weights = [head.weight for head in graph.heads]
         convolutional = any(layer.kind == "conv" for layer in graph.layers)
         fast = "channels_last" if convolutional else "contiguous"
         self._layout = torch.contiguous_format
-        if chosen(setup, "memory_format", default="contiguous", tuned=fast) == "channels_last" and not self.contiguous:
+        free = len(graph.input_shape) == 3 and not self.contiguous
+        if chosen(setup, "memory_format", default="contiguous", tuned=fast) == "channels_last" and free:
             self._layout = torch.channels_last
         self._ways = {}
         if self.has_candidates and not self._compiled:

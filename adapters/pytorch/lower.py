@@ -7,29 +7,31 @@ left padding is dropped, as the graph says.
 """
 
 from functools import partial
-from typing import Any, Callable, Dict, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.pytorch.candidates import Run, random
-from adapters.pytorch.kernels import Dense, FastLRN, Pointwise
+from adapters.pytorch.kernels import Dense, FastLRN, Pointwise, rows_by_onednn
 from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 
-# Called with a layer's inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width).
+# Called with a layer's inputs: (samples, channels, height, width), (samples, features), (samples, positions, width), or
+# whole numbers (samples, positions).
 Operation = Callable[..., Tensor]
+Owners = Dict[str, Any]  # the modules that have the weights which a layer shares, by the layer's roles
 CODE = (__file__,)  # files besides candidates.py whose code decides how a layer is computed
 
 
-def lower(layer: Layer, fast: bool, exclusive: bool, way: str = "torch") -> Operation:
+def lower(layer: Layer, fast: bool, exclusive: bool, way: str = "torch", owners: Optional[Owners] = None) -> Operation:
     """Return the layer as something to call with its inputs: an nn.Module where it has state or a mode.
 
     `fast` allows what is faster than torch's own layer; `exclusive` says that the first input may be written over;
     `way` is one of `candidates.WAYS`.
     """
-    operation: Operation = getattr(Lowering(layer, fast, exclusive, way), layer.kind)()
+    operation: Operation = getattr(Lowering(layer, fast, exclusive, way, owners or {}), layer.kind)()
     return operation
 
 
@@ -66,12 +68,13 @@ class Positions(Weight):
 class Lowering:
     """A layer's operation, made by the method that bears the name of the layer's kind."""
 
-    def __init__(self, layer: Layer, fast: bool, exclusive: bool, way: str) -> None:
+    def __init__(self, layer: Layer, fast: bool, exclusive: bool, way: str, owners: Owners) -> None:
         self._layer = layer
         self._attrs = layer.attrs
         self._fast = fast
         self._exclusive = exclusive
         self._way = way
+        self._owners = owners
         shape = layer.input_shapes[0]
         self._entering = shape[0] if len(shape) == 3 else shape[-1]  # channels, or features
 
@@ -85,7 +88,7 @@ class Lowering:
 
     def dense(self) -> Operation:
         kind = Dense if self._way == "onednn" else nn.Linear
-        return nn.utils.skip_init(kind, self._entering, self._layer.shape[-1], bias=self._attrs["bias"])
+        return nn.utils.skip_init(kind, self._entering, self._layer.shape[-1], bias=self._attrs.get("bias", False))
 
     qkv = dense
 
@@ -125,6 +128,13 @@ class Lowering:
         patch, (channels, height, width) = self._attrs["patch"], self._layer.input_shapes[0]
         cut, shape = (channels, height // patch, patch, width // patch, patch), self._layer.shape
         return lambda x: x.reshape(-1, *cut).permute(0, 2, 4, 1, 3, 5).reshape(-1, *shape)
+
+    def embedding(self) -> Operation:
+        return nn.utils.skip_init(nn.Embedding, self._attrs["vocabulary"], self._attrs["out"])
+
+    def tied(self) -> Operation:
+        owner, multiply = self._owners["weight"], rows_by_onednn if self._way == "onednn" else functional.linear
+        return lambda x: multiply(x, owner.weight)  # read each time: FSDP replaces it
 
     def class_token(self) -> Operation:
         return ClassToken(self._layer.parameters[0].shape)
@@ -168,7 +178,9 @@ class Lowering:
 
 def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Run:
     """Return what computes a layer forward and backward on random numbers, for `candidates.choose`."""
-    module: Any = lower(layer, True, False, way)
+    made: Any = Lowering(layer, True, False, way, {})
+    # A tied layer's products are those of a dense one without bias.
+    module = made.dense() if layer.shares else getattr(made, layer.kind)()
     with torch.no_grad():
         for seed, parameter in enumerate(module.parameters()):
             parameter.copy_(random(parameter.shape, seed))

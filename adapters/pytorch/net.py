@@ -2,7 +2,7 @@
 
 from collections import Counter
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,11 @@ from suite.worker.contract import LayerTimes
 from suite.worker.layers import LayerClock, repeated
 from suite.worker.pipeline_stages import Stage
 from suite.worker.trainer import Arrays, Trainer
-from workloads.graph import Graph
+from workloads.graph import Graph, Shape
 
 Named = Iterator[Tuple[str, Tensor]]  # by canonical name
-Heads = List[Tensor]  # logits (samples, classes) of every head, the network's answer last
+# Logits (samples, classes), or (samples, positions, classes), of every head, the network's answer last.
+Heads = List[Tensor]
 # what to call, where its result goes, its first input, its other inputs (places in a list of values)
 Instruction = Tuple[Operation, int, int, Tuple[int, ...]]
 
@@ -37,6 +38,8 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []  # name, module, role
+        self.shared: List[nn.Module] = []  # layers whose weight a later one computes with, too
+        self.made: Dict[str, nn.Module] = {}  # by layer
         heads = tuple(head.layer for head in graph.heads)
         if stage is None:
             stage = Stage(0, len(graph.layers), ("input",), heads)
@@ -49,8 +52,11 @@ class Net(nn.Module):
             if layer.overwritable and readers[layer.name] == 1 and layer.name not in heads:
                 overwritable.add(layer.name)
             way = (ways or {}).get(layer.name, "torch")
-            operation = lower(layer, fast, layer.inputs[0] in overwritable, way)
+            owners = {role: self.made[name.rpartition(".")[0]] for role, name in layer.shares.items()}
+            self.shared += owners.values()
+            operation = lower(layer, fast, layer.inputs[0] in overwritable, way, owners)
             if isinstance(operation, nn.Module):
+                self.made[layer.name] = operation
                 self.layers.append(operation)
                 for role in ("weight", "bias", "running_mean", "running_var"):
                     if getattr(operation, role, None) is not None:
@@ -64,7 +70,7 @@ class Net(nn.Module):
                 parameter.copy_(torch.from_numpy(weights[name]))
 
     def forward(self, *entering: Tensor) -> List[Tensor]:
-        """Return the heads, for images (samples, channels, height, width); of a stage the values that leave."""
+        """Return the heads, for images (samples, channels, height, width) or tokens; of a stage what leaves it."""
         values: List[Any] = [*entering] + [None] * (self._size - len(entering))
         for operation, output, first, rest in self._program:
             if rest:
@@ -127,14 +133,26 @@ class Places:
 
 
 def joint_loss(heads: Heads, shares: List[float], labels: Tensor) -> Tensor:
-    """Sum over heads of share x mean softmax cross-entropy; in float32 at least."""
+    """Sum over heads of share x mean softmax cross-entropy, over samples and their tokens; in float32 at least."""
     total: Any = None
     for logits, share in zip(heads, shares):
         wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-        loss = functional.cross_entropy(wide, labels)
+        loss = functional.cross_entropy(wide.flatten(0, -2), labels.flatten())
         loss = loss if share == 1.0 else loss * share
         total = loss if total is None else total + loss
     return total
+
+
+def shapes_of(graph: Graph) -> Dict[str, Shape]:
+    """Return the shapes of all values, of one sample each."""
+    return dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)
+
+
+def blank(graph: Graph, names: Sequence[str], samples: int, dtype: torch.dtype, device: Any) -> List[Tensor]:
+    """Return zeros in the shapes of these layers' values, or the input's; tokens are whole numbers."""
+    shapes = shapes_of(graph)
+    types = {"input": torch.int64} if graph.vocabulary else {}
+    return [torch.zeros((samples, *shapes[name]), dtype=types.get(name, dtype), device=device) for name in names]
 
 
 def counted_macs(network: nn.Module, *samples: Tensor) -> int:

@@ -11,7 +11,7 @@ from torch.nn.parallel import DataParallel
 from adapters.pytorch.base import TorchTrainer, to_numpy
 from adapters.pytorch.kernel_times import kernel_times
 from adapters.pytorch.machine import MIXED, own_gpus
-from adapters.pytorch.net import Heads, Net, counted_macs, joint_loss, layer_times
+from adapters.pytorch.net import Heads, Net, blank, counted_macs, joint_loss, layer_times
 from adapters.pytorch.optimisers import make_optimiser
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.messages import Kernels
@@ -39,7 +39,6 @@ class ReplicaTrainer(TorchTrainer):
 
     def build(self, graph: Graph, weights: Arrays) -> None:
         self._begin_build(graph)
-        self._graph = graph
         self._net = self._network(graph, weights)
         layout = torch.contiguous_format if self.contiguous_weights else self._layout
         self._net.to(self._device, self._dtype, memory_format=layout).train()
@@ -118,7 +117,7 @@ class ReplicaTrainer(TorchTrainer):
         return kernel_times(self, iteration, trace)
 
     def macs(self) -> int:
-        return counted_macs(self._net, torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
+        return counted_macs(self._net, *blank(self._graph, ["input"], 1, self._dtype, self._device))
 
     # --- for the subclasses ---------------------------------------------------
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from adapters.pytorch.base import to_numpy
-from adapters.pytorch.net import Heads, Net
+from adapters.pytorch.net import Heads, Net, shapes_of
 from adapters.pytorch.replica import microbatches
 from suite.worker.contract import Batch
 from suite.worker.pipeline_stages import Stage
@@ -198,8 +198,3 @@ class Gather:
         cell = torch.tensor([number], dtype=torch.int64)
         dist.all_reduce(cell, group=self._group)
         return int(cell.item())
-
-
-def shapes_of(graph: Graph) -> Dict[str, Shape]:
-    """Return the shapes of all values, of one sample each."""
-    return dict({layer.name: layer.shape for layer in graph.layers}, input=graph.input_shape)

@@ -29,19 +29,26 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
 
     Of equal cuts, the narrowest are taken. Every stage computes something. With `one_value`, a network is cut only
     where a single value crosses (not counting the logits of heads that are done, which are small and travel along).
-    Unsupported if the network has fewer stages.
+    Layers with a common weight stay together. Unsupported if the network has fewer stages.
     """
     before = [0]
     for layer in graph.layers:
         before.append(before[-1] + layer.macs)
-    places = [place for place in range(1, len(graph.layers)) if not one_value or _single(graph, place)]
+    spans = _sharing(graph)
+    places = [
+        place
+        for place in range(1, len(graph.layers))
+        if (not one_value or _single(graph, place)) and not any(first < place <= last for first, last in spans)
+    ]
     places = [0] + places + [len(graph.layers)]
     most = sum(before[end] > before[begin] for begin, end in zip(places, places[1:]))
     if count > most:
         where = " where one value crosses," if one_value else ""
+        names = [f"{graph.layers[first].name!r} and {graph.layers[last].name!r}" for first, last in spans]
+        tied = f" ({', '.join(names)} compute with one weight, so all layers between them stay together)" * bool(names)
         raise Unsupported(
-            f"{graph.name} can be cut into {most} stages at most,{where} and {count} are asked for; ask for fewer "
-            "stages, or fewer ranks or devices"
+            f"{graph.name} can be cut into {most} stages at most,{where} and {count} are asked for{tied}; ask for "
+            "fewer stages, or fewer ranks or devices"
         )
     sizes = {place: _numbers(graph, place) for place in places[1:-1]}
     borders = [0, *_cheapest(before, sizes, places, count), len(graph.layers)]
@@ -95,6 +102,16 @@ def _numbers(graph: Graph, place: int) -> int:
     return sum(size(shapes[name]) for name in crossing(graph, place))
 
 
+def _sharing(graph: Graph) -> List[Tuple[int, int]]:
+    """Return the index of each layer that shares weights, after that of the layer that has them."""
+    made = {layer.name: index for index, layer in enumerate(graph.layers)}
+    return [
+        (made[name.rpartition(".")[0]], index)
+        for index, layer in enumerate(graph.layers)
+        for name in layer.shares.values()
+    ]
+
+
 class Block(NamedTuple):
     """The branches with one common input, side by side in the graph, directly before the layer that joins them."""
 
@@ -137,17 +154,18 @@ def _branches(graph: Graph, join: int) -> Tuple[Stage, ...]:
     """Return the branches of the block that a layer joins; () if it joins none.
 
     A branch that is the common input itself is no work and is omitted. All ranks drop the same units, so blocks contain
-    no dropout.
+    no dropout; all ranks add the same to a weight that layers share, so blocks contain none of these layers.
     """
     layers = graph.layers
     read = [name for layer in layers for name in layer.inputs] + [head.layer for head in graph.heads]
     made = {layer.name: index for index, layer in enumerate(layers)}
+    sharing = {index for pair in _sharing(graph) for index in pair}
     chains: List[List[int]] = []
     inputs: Set[str] = set()
     for name in layers[join].inputs:
         chain: List[int] = []
         while name in made and read.count(name) == 1 and len(layers[made[name]].inputs) == 1:
-            if layers[made[name]].draws_random:
+            if layers[made[name]].draws_random or made[name] in sharing:
                 break
             chain.insert(0, made[name])
             name = layers[made[name]].inputs[0]

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.candidates import Ways
-from adapters.pytorch.net import Heads, Named, Net, counted_macs
+from adapters.pytorch.net import Heads, Named, Net, blank, counted_macs, shapes_of
 from adapters.pytorch.replica import SharedTrainer
-from adapters.pytorch.stages import Gather, shapes_of
+from adapters.pytorch.stages import Gather
 from suite.worker.contract import Batch, LayerTimes, Unsupported
 from suite.worker.pipeline_stages import Block, blocks, trunk
 from suite.worker.trainer import Arrays, Notes
 from workloads.graph import Graph, Shape, size
 
-Part = Tuple[Net, List[Shape]]  # with the shapes of what enters, without the batch
+Part = Tuple[Net, Sequence[str]]  # with the names of what enters
 
 
 class BranchParallel(SharedTrainer):
@@ -59,13 +59,11 @@ class BranchParallel(SharedTrainer):
         return self._whole(dict(self._net.tensors()))
 
     def parameter_count(self) -> int:
-        return self._counted(lambda net, shapes: sum(parameter.numel() for parameter in net.parameters()))
+        return self._counted(lambda net, entering: sum(parameter.numel() for parameter in net.parameters()))
 
     def macs(self) -> int:
-        def count(net: Net, shapes: List[Shape]) -> int:
-            return counted_macs(
-                net, *[torch.zeros((1, *shape), dtype=self._dtype, device=self._device) for shape in shapes]
-            )
+        def count(net: Net, entering: Sequence[str]) -> int:
+            return counted_macs(net, *blank(self._graph, entering, 1, self._dtype, self._device))
 
         return self._counted(count)
 
@@ -99,7 +97,7 @@ class BranchParallel(SharedTrainer):
         found.update(self._gather.tensors({name: mine[name] for name in mine if name in branches}))
         return found
 
-    def _counted(self, count: Callable[[Net, List[Shape]], int]) -> int:
+    def _counted(self, count: Callable[[Net, Sequence[str]], int]) -> int:
         """Add up the trunk's count, once, and those of every rank's branches."""
         shared = sum(count(*part) for part in self._net.trunk)
         return shared + int(self._gather.total(sum(count(*part) for part in self._net.branches)))
@@ -207,7 +205,7 @@ class BranchNet(nn.Module):
         def part(stage: Any) -> Part:
             net = Net(graph, weights, fast, stage, ways)
             self._nets.append(net)
-            return net, [self._shapes[name] for name in stage.entering]
+            return net, stage.entering
 
         for stage in self._trunk_stages:
             self.trunk.append(part(stage))
@@ -217,7 +215,7 @@ class BranchNet(nn.Module):
             self._own.append([net for net, _ in own])
 
     def forward(self, images: Tensor) -> Heads:
-        """Return the heads, on every rank, for images (samples, channels, height, width)."""
+        """Return the heads, on every rank, for images (samples, channels, height, width) or tokens."""
         values: Dict[str, Tensor] = {"input": images}
         for (net, _), stage, block, branches in zip(self.trunk, self._trunk_stages, self._cut, self._own):
             values = dict(zip(stage.leaving, net(*[values[name] for name in stage.entering])))

@@ -10,7 +10,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from adapters.pytorch.base import TorchTrainer, to_numpy
 from adapters.pytorch.exchange import Averaging, Exchange
-from adapters.pytorch.net import Net, counted_macs, joint_loss
+from adapters.pytorch.net import Net, blank, counted_macs, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
 from adapters.pytorch.stages import Gather, StagedSchedule, StageNet
 from adapters.pytorch.strategies.ddp import wrap
@@ -54,9 +54,10 @@ class Pipeline(TorchTrainer):
         cut = stages(graph, self._stages, one_value=True)
         self._borders = [stage.begin for stage in cut]
         self._exchanged_bytes = exchanged_bytes(graph, cut, setup.batch, self._crosses.itemsize)
-        net = Net(graph, weights, setup.tuned, cut[self._index], self._ways)
+        self._cut = cut[self._index]
+        net = Net(graph, weights, setup.tuned, self._cut, self._ways)
         net.to(self._device, self._dtype, memory_format=self._layout).train()
-        self._stage = StageNet(net, graph, cut[self._index], self._layout, self._crosses)
+        self._stage = StageNet(net, graph, self._cut, self._layout, self._crosses)
         self._module = self._stage
         self._loss_of = partial(loss_of, self._head_weights)
         first = setup.rank - self._index
@@ -116,8 +117,7 @@ class Pipeline(TorchTrainer):
         return self._gather.total(sum(parameter.numel() for parameter in self._stage.parameters()))
 
     def macs(self) -> int:
-        options = {"dtype": self._crosses, "device": self._device}
-        samples = [torch.zeros((1, *shape), **options) for shape in self._stage.enters]
+        samples = blank(self._graph, self._cut.entering, 1, self._crosses, self._device)
         return self._gather.total(counted_macs(self._stage, *samples))
 
     def layer_times(self, batch: Batch) -> List[LayerTimes]:
@@ -138,9 +138,10 @@ class Pipeline(TorchTrainer):
 
     def _scheduled(self, samples: int) -> Any:
         """Return the schedule of a step, of microbatches of `samples` each."""
-        options = {"dtype": self._crosses, "device": "meta"}
-        entering = [torch.empty((samples, *shape), **options) for shape in self._stage.enters]
-        leaving = [torch.empty((samples, *shape), **options) for shape in self._stage.leaves]
+        cut = self._cut
+        entering, leaving = (
+            blank(self._graph, names, samples, self._crosses, "meta") for names in (cut.entering, cut.leaving)
+        )
         if not self.places_images:
             entering = [value.requires_grad_() for value in entering]
         native = PipelineStage(

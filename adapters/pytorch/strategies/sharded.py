@@ -1,6 +1,6 @@
 """Parameters in shares, as DTensors: `fsdp` (FSDP2, fully_shard) and `tensor_parallel` (parallelize_module)."""
 
-from typing import Any, List
+from typing import List
 
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-from adapters.pytorch.candidates import knob_of
+from adapters.pytorch.net import shapes_of
 from adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
 from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
 from suite.worker.trainer import Notes
@@ -41,21 +41,21 @@ class FSDP(ReplicaTrainer):
         room = 0
         for layer in self._net.layers:  # neighbours are joined until a group is full
             size = sum(tensor.numel() * tensor.element_size() for tensor in layer.parameters())
-            if not size:
+            if not size or layer in self._net.shared:  # the root's, which stays whole from forward to backward
                 continue
             if room < size:
                 groups.append([])
                 room = GROUP
             groups[-1].append(layer)
             room -= size
-        self._groups = len(groups)
+        self._groups = len(groups) + bool(self._net.shared)
         for group in groups:
             fully_shard(group, mesh=mesh)
         fully_shard(self._net, mesh=mesh)
 
 
 class TensorParallel(SharedTrainer):
-    """Every dense layer is cut over all ranks, the other layers are whole on each of them.
+    """Every dense layer is cut over all ranks, unless another layer shares its weight; the others are whole on each.
 
     A rank has some of a dense layer's outputs, all ranks gather them in the forward, and sum up what flows back to the
     layer's input in the backward. All ranks are given the same batch, so that layers without a share compute the same
@@ -72,18 +72,18 @@ class TensorParallel(SharedTrainer):
         return dict(super().notes(), tensor_parallel=f"parallelize_module, {self._cut} dense layers by columns")
 
     def _wrap(self) -> None:
-        layers = self._net.layers
-        dense = {name: layer for name, layer in layers.named_children() if isinstance(layer, nn.Linear)}
-        self._cut = len(dense)
+        shapes = shapes_of(self._graph)
         world = self.setup.world
-        # A share of the outputs is gathered, and a whole gradient of the input summed up.
-        rows = [size(layer.shape[:-1]) for layer in self._graph.layers if knob_of(layer) == "products"]  # of a sample
-        numbers: Any = sum(
-            count * (layer.out_features / world + layer.in_features) for count, layer in zip(rows, dense.values())
-        )
-        self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
-        plan = {f"layers.{name}": ColwiseParallel(output_layouts=Replicate()) for name in dense}
-        parallelize_module(self._net, init_device_mesh(self._device.type, (world,)), plan)
-        for name in dense:
+        mesh = init_device_mesh(self._device.type, (world,))
+        numbers = 0.0
+        self._cut = 0
+        for name, layer in self._net.made.items():
+            if not isinstance(layer, nn.Linear) or layer in self._net.shared:
+                continue
+            self._cut += 1
+            # A share of the outputs is gathered, and a whole gradient of the input summed up.
+            numbers += size(shapes[name][:-1]) * (layer.out_features / world + layer.in_features)
+            parallelize_module(layer, mesh, ColwiseParallel(output_layouts=Replicate()))
             # The next layer may write into what it is given, and what was gathered is a read-only view.
-            layers[int(name)].register_forward_hook(lambda layer, images, output: output.clone())
+            layer.register_forward_hook(lambda layer, images, output: output.clone())
+        self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
