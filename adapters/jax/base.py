@@ -20,7 +20,7 @@ from suite.worker.step_ends import StepEnds
 from suite.worker.trainer import Arrays, Iteration, Notes, Trainer
 from workloads.graph import Graph
 
-DeviceBatch = Batch  # jax.Array: images (samples, height, width, channels), labels int32 (samples,); cut over devices
+DeviceBatch = Batch  # jax.Array, as `adapters.jax.net.Batch`; cut over devices
 Mark = Any  # of `StepEnds`
 
 # Steps in flight: if the host waits between two steps of a small network, each takes 1 to 2 % longer on two cores.
@@ -96,12 +96,15 @@ class JaxTrainer(Trainer):
     # --- data ---------------------------------------------------------------
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        """Place images, channels last, and labels: each device gets its samples."""
+        """Place images, channels last, or tokens, and labels: each device gets its samples."""
         images = np.asarray(batch.images)
-        if not self._device_arranges:
+        by_device = self._device_arranges and images.ndim == 4
+        if images.ndim == 2:
+            images = images.astype(np.int32)
+        elif not by_device:
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1), self._dtype)
         images, labels = jax.device_put((images, np.asarray(batch.labels, np.int32)), self._programs.split)
-        self._placed = DeviceBatch(self._programs.arrange(images) if self._device_arranges else images, labels)
+        self._placed = DeviceBatch(self._programs.arrange(images) if by_device else images, labels)
         return self._placed
 
     # --- the staged iteration -----------------------------------------------
@@ -167,9 +170,11 @@ class JaxTrainer(Trainer):
 
     def macs(self) -> int:
         """Count on the jaxpr of one sample's forward pass."""
-        channels, height, width = self._net.graph.input_shape
-        sample = jax.ShapeDtypeStruct((1, height, width, channels), self._dtype)
-        state = self._state
+        shape, state = self._net.graph.input_shape, self._state
+        if self._net.graph.vocabulary:
+            sample = jax.ShapeDtypeStruct((1, *shape), np.int32)
+        else:
+            sample = jax.ShapeDtypeStruct((1, *shape[1:], shape[0]), self._dtype)
         bare = {name: jax.ShapeDtypeStruct(tensor.shape[-1:], tensor.dtype) for name, tensor in state.stats.items()}
         return macs_of(jax.make_jaxpr(self._net.forward)(state.params, bare, sample, state.key).jaxpr)
 
@@ -208,7 +213,7 @@ class JaxTrainer(Trainer):
                 notes["threads"] += f", {machine.SERIAL}"
         else:
             notes["input"] = "copied as it is, images transposed on the device"
-        notes["layout"] = "NHWC, HWIO, (in, out)"
+        notes["layout"] = "NHWC, HWIO, (in, out), (width, vocabulary)"
         notes["lowering"] = f"{self._choices.words}, {'rbg' if self.setup.tuned else 'threefry'} keys"
         notes["step"] = "one jitted function, state donated"
         notes["precision"] = self._choices.arithmetic.words

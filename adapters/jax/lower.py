@@ -4,8 +4,8 @@ JAX's conventions that matter: `relu` has gradient 0 at 0 where `maximum` has a 
 one number per side; JAX keeps no running statistics, so batch normalisation is written out. A layer's operation is a
 pure function of its parameters, its inputs and the key of its dropout.
 
-Layouts: images (samples, height, width, channels), features (samples, features), tokens (samples, positions, width),
-weights HWIO and (in, out).
+Layouts: images (samples, height, width, channels), features (samples, features), tokens (samples, positions, width) or
+as whole numbers (samples, positions), weights HWIO and (in, out), tables (width, vocabulary).
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -75,9 +75,9 @@ class Lowering:
     def dense(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         cast = self._arithmetic.cast
         y = jnp.matmul(cast(inputs[0]), cast(own["weight"]), precision=self._arithmetic.exactness)
-        return y + cast(own["bias"]) if self._attrs["bias"] else y
+        return y + cast(own["bias"]) if "bias" in own else y
 
-    qkv = dense
+    qkv = tied = dense
 
     def relu(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         return jax.nn.relu(inputs[0])
@@ -153,6 +153,9 @@ class Lowering:
         (_, height, width), patch = self._layer.input_shapes[0], self._attrs["patch"]
         cut = inputs[0].reshape(-1, height // patch, patch, width // patch, patch, inputs[0].shape[-1])
         return jnp.transpose(cut, (0, 1, 3, 5, 2, 4)).reshape(-1, *self._layer.shape)
+
+    def embedding(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        return own["weight"].T[inputs[0]]
 
     def class_token(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         x = inputs[0]

@@ -16,10 +16,12 @@ from suite.worker.layers import Nodes
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer, size
 
-Tensors = Dict[str, Array]  # by canonical name; HWIO, (in, out)
-Logits = Array  # (samples, classes)
+Tensors = Dict[str, Array]  # by canonical name; HWIO, (in, out), (width, vocabulary)
+Logits = Array  # (samples, classes), or (samples, positions, classes)
 Heads = List[Logits]  # the network's answer last
-Batch = Tuple[Array, Array]  # images (samples, height, width, channels), labels int32 (samples,)
+# images (samples, height, width, channels), or tokens, int32 (samples, positions); labels int32 (samples,), or
+# (samples, positions)
+Batch = Tuple[Array, Array]
 
 
 class Net:
@@ -33,14 +35,14 @@ class Net:
         self._inference = {layer.name: lower_inference(layer) for layer in graph.layers if layer.differs_in_inference}
 
     def own(self, layer: Layer, params: Tensors) -> Roles:
-        """Return a layer's parameters."""
-        return {parameter.name[len(layer.name) + 1 :]: params[parameter.name] for parameter in layer.parameters}
+        """Return the parameters with which a layer computes."""
+        return {role: params[name] for role, name in layer.roles.items()}
 
     def operation(self, layer: Layer) -> Operation:
         return self._operations[self.graph.layers.index(layer)]
 
     def forward(self, params: Tensors, stats: Tensors, images: Array, key: Optional[Key]) -> Tuple[Heads, Tensors]:
-        """Return every head's logits for images (samples, height, width, channels), and the new running statistics.
+        """Return every head's logits for images or tokens as in `Batch`, and the new running statistics.
 
         Without a key it is inference: nothing is dropped, running statistics normalise and stay.
         """
@@ -72,7 +74,7 @@ class Net:
         """Sum over heads of weight x mean cross-entropy."""
         total = 0.0
         for head, logits in zip(self.graph.heads, heads):
-            right = jnp.take_along_axis(jax.nn.log_softmax(wide(logits), axis=-1), labels[:, None], axis=-1)
+            right = jnp.take_along_axis(jax.nn.log_softmax(wide(logits), axis=-1), labels[..., None], axis=-1)
             total = total - head.weight * jnp.mean(right)
         return total
 
