@@ -17,8 +17,8 @@ from suite.worker.threaded import Reader
 from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
 
-# On the devices: tuples with a tensor per device, share or microbatch; images in the network's layout and type, labels
-# int64 (samples,).
+# On the devices: tuples with a tensor per device, share or microbatch; images in the network's layout and type, or
+# tokens, int64 (samples, positions); labels int64 (samples,) or (samples, positions).
 DeviceBatch = Batch
 
 
@@ -91,7 +91,9 @@ class TensorFlowTrainer(Trainer):
         return input_reader(source, self.setup)
 
     def as_numpy(self, batch: Any) -> Batch:
-        images = batch.images.numpy().transpose(0, 3, 1, 2) if tf.is_tensor(batch.images) else batch.images
+        images = as_array(batch.images)
+        if tf.is_tensor(batch.images) and images.ndim == 4:
+            images = images.transpose(0, 3, 1, 2)
         return super().as_numpy(Batch(images, batch.labels))
 
     def pack(self, form: str, samples: Iterator[Any], folder: str) -> None:
@@ -107,7 +109,9 @@ class TensorFlowTrainer(Trainer):
             yield name, np.full(shape, float(name.endswith("running_var"))), False
 
     def placed(self, images: Any) -> Images:
-        """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type."""
+        """Place NumPy's NCHW or tf.data's NHWC on the scope's device, in the network's layout and type; or tokens."""
+        if len(images.shape) == 2:
+            return tf.identity(tf.cast(images, tf.int64))
         channels_last = self._images == "NHWC"
         if not tf.is_tensor(images):
             images = tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if channels_last else images)
@@ -144,9 +148,10 @@ class TensorFlowTrainer(Trainer):
 
     def macs(self) -> int:
         """Count on the traced forward of one sample, by its operands' shapes; nothing runs."""
-        channels, height, width = self.graph.input_shape
-        shape = (1, height, width, channels) if self._images == "NHWC" else (1, channels, height, width)
-        sample = tf.TensorSpec(shape, self.setup.precision)
+        shape, precision = self.graph.input_shape, self.setup.precision
+        if self._images == "NHWC" and not self.graph.vocabulary:
+            shape = (*shape[1:], shape[0])
+        sample = tf.TensorSpec((1, *shape), tf.int64 if self.graph.vocabulary else precision)
         return macs(compiled(self.heads).get_concrete_function(sample).graph)
 
     def peak_device_bytes(self) -> Optional[int]:

@@ -89,7 +89,9 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
-    """Convert NCHW to NHWC at a 64-byte border, from where TensorFlow uses it without another copy."""
+    """Convert NCHW to NHWC at a 64-byte border, from where TensorFlow uses it without another copy; or keep tokens."""
+    if images.ndim == 2:
+        return images
     shape = tuple(images.shape[axis] for axis in (0, 2, 3, 1))
     room = np.empty(int(np.prod(shape)) * images.itemsize + 64, np.uint8)
     begin = -room.ctypes.data % 64

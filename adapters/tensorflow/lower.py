@@ -6,22 +6,24 @@ unbiased variance for the running one, and its factor is the *new* value's share
 pooling.
 
 Layouts: images (samples, height, width, channels), or channels first by the knob `layout`; tokens (samples, positions,
-width); weights HWIO and (in, out).
+width), or as whole numbers (samples, positions); weights HWIO and (in, out), tables (vocabulary, width).
 """
 
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from adapters.tensorflow import kernels
+from adapters.tensorflow.windows import divisors, padding_needed, same_padding
 from workloads.graph import Layer
 
 Tensor = Any  # tf.Tensor
 Operation = Callable[..., Tensor]
-Images = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`
-Labels = Any  # tf.Tensor, int64 (samples,)
+Images = Any  # tf.Tensor (samples, height, width, channels), or channels first by the knob `layout`; or tokens: int64
+# (samples, positions)
+Labels = Any  # tf.Tensor, int64 (samples,) or (samples, positions)
 Variable = Any  # tf.Variable, in TensorFlow's layout
 Own = Dict[str, Any]  # a layer's variables by role, and "masks": a function from its name to its mask's seed
 
@@ -89,11 +91,11 @@ class Lowering:
         weight, (*positions, entering) = self._own["weight"], self._layer.input_shapes[0]
         if not positions:
             return self._biased(lambda x: tf.matmul(x, weight))
-        shape = [-1, *self._layer.shape]
-        rows = self._biased(lambda x: tf.matmul(tf.reshape(x, [-1, entering]), weight))
+        shape, is_table = [-1, *self._layer.shape], self._layer.kind == "tied"
+        rows = self._biased(lambda x: tf.matmul(tf.reshape(x, [-1, entering]), weight, transpose_b=is_table))
         return lambda x: tf.reshape(rows(x), shape)
 
-    qkv = dense
+    qkv = tied = dense
 
     def relu(self) -> Operation:
         return tf.nn.relu
@@ -177,6 +179,16 @@ class Lowering:
             cut, order = [-1, rows, patch, columns, patch, channels], [0, 1, 3, 5, 2, 4]
         return lambda x: tf.reshape(tf.transpose(tf.reshape(x, cut), order), shape)
 
+    def embedding(self) -> Operation:
+        weight, vocabulary = self._own["weight"], self._attrs["vocabulary"]
+
+        @tf.custom_gradient
+        def look_up(table: Tensor, tokens: Tensor) -> Any:
+            # tf.gather's own gradient is IndexedSlices, which few exchanges and kernels take; a tied head's is dense.
+            return tf.gather(table, tokens), lambda dy: (tf.math.unsorted_segment_sum(dy, tokens, vocabulary), None)
+
+        return lambda tokens: look_up(tf.convert_to_tensor(weight), tokens)
+
     def class_token(self) -> Operation:
         weight = self._own["weight"]
         return lambda x: tf.concat([tf.tile(weight, [tf.shape(x)[0], 1, 1]), x], 1)
@@ -257,42 +269,3 @@ class Lowering:
             return y
 
         return apply
-
-
-Pads = List[Tuple[int, int]]  # (before, after) for height and width
-
-
-def padding_needed(layer: Layer) -> Pads:
-    """Return the padding that makes every window whole."""
-    kernel, stride, pad = layer.attrs["kernel"], layer.attrs["stride"], layer.attrs["pad"]
-    return [
-        (pad, max(0, (count - 1) * stride + kernel - extent - pad))
-        for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:])
-    ]
-
-
-def same_padding(layer: Layer) -> bool:
-    """Check that "SAME" pads exactly as needed: ceil(extent / stride) positions, the odd element to the right."""
-    kernel, stride = layer.attrs["kernel"], layer.attrs["stride"]
-    pads: Pads = []
-    for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
-        if -(-extent // stride) != count:
-            return False
-        total = max(0, (count - 1) * stride + kernel - extent)
-        pads.append((total // 2, total - total // 2))
-    return pads == padding_needed(layer)
-
-
-def divisors(layer: Layer) -> np.ndarray:
-    """Return the number of elements that each average divides by, (height, width) of the output.
-
-    Real elements, with `count_padding` also the padded zeros, never what a window rounded
-    up hangs over the padding.
-    """
-    kernel, stride, pad = layer.attrs["kernel"], layer.attrs["stride"], layer.attrs["pad"]
-    margin = pad if layer.attrs["count_padding"] else 0
-    counts = []
-    for extent, count in zip(layer.input_shapes[0][1:], layer.shape[1:]):
-        begin = np.arange(count) * stride - pad
-        counts.append(np.minimum(begin + kernel, extent + margin) - np.maximum(begin, -margin))
-    return counts[0][:, np.newaxis] * counts[1]

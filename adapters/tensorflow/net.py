@@ -2,7 +2,7 @@
 
 Convolutions: OIHW in the workload, HWIO in TensorFlow. Dense layers: (out, in) and (in, out). The graph flattens in
 C, H, W order; if activations are NHWC, the rows of the dense layers that read a flattened image are put in H, W, C
-order once, so that no step has to transpose.
+order once, so that no step has to transpose. Tables of embeddings: (vocabulary, width) in both.
 """
 
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
@@ -37,15 +37,15 @@ class Net:
         self.graph, self._seed = graph, seed
         self._drops = style.training and any(layer.draws_random for layer in layers)
         self._count = variables[COUNT]
-        # `weights` by layer, `trainable` in the graph's order.
-        self.weights = {layer.name: [variables[each.name] for each in layer.parameters] for layer in layers}
-        self.trainable = [variable for own in self.weights.values() for variable in own]
+        # `weights` by the layers that compute with them, `trainable` in the graph's order.
+        self.weights = {layer.name: [variables[name] for name in layer.roles.values()] for layer in layers}
+        self.trainable = [variables[each.name] for layer in layers for each in layer.parameters]
         self.operations: Dict[str, Operation] = {}
         self._inputs = {layer.name: layer.inputs for layer in layers}
         for layer in layers:
             own: Dict[str, Any] = {"masks": self._masks}
-            for name in [parameter.name for parameter in layer.parameters] + [name for name, _ in layer.buffers]:
-                own[name.rsplit(".", 1)[1]] = variables[name]
+            own.update((role, variables[name]) for role, name in layer.roles.items())
+            own.update((name.rsplit(".", 1)[1], variables[name]) for name, _ in layer.buffers)
             self.operations[layer.name] = lower(layer, own, style)
 
     def run(self, values: Dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Net:
             values[name] = operation(*[values[each] for each in self._inputs[name]])
 
     def heads(self, images: Images) -> List[Tensor]:
-        """Return every head's logits (samples, classes), the network's answer last."""
+        """Return every head's logits, (samples, classes) or (samples, positions, classes), the answer last."""
         values = {"input": images}
         self.run(values)
         return [values[head.layer] for head in self.graph.heads]
@@ -122,7 +122,7 @@ Shape = Tuple[int, ...]
 
 
 class Layout:
-    """Translates a graph's parameters; those with one axis are equal in both layouts."""
+    """Translates a graph's parameters; those with one axis, and tables, are equal in both layouts."""
 
     def __init__(self, graph: Graph, images: str) -> None:
         """`images` is "NHWC" or "NCHW"."""
@@ -131,6 +131,7 @@ class Layout:
         self.folded: FrozenSet[str] = frozenset(set(read.values()) - unfoldable) if folding else frozenset()
         shapes = {layer.name: layer.input_shapes[0] for layer in graph.layers}
         self._rows = {dense: shapes[flat] for dense, flat in read.items() if flat in self.folded}
+        self._tables = {layer.name for layer in graph.layers if layer.takes_numbers}
 
     def native(self, name: str, tensor: np.ndarray) -> np.ndarray:
         layer = name.rsplit(".", 1)[0]
@@ -139,7 +140,7 @@ class Layout:
         if tensor.ndim == 2 and layer in self._rows:
             split = tensor.reshape((len(tensor),) + self._rows[layer])
             return split.transpose(2, 3, 1, 0).reshape(-1, len(tensor))
-        return tensor.T if tensor.ndim == 2 else tensor
+        return tensor.T if tensor.ndim == 2 and layer not in self._tables else tensor
 
     def canonical(self, name: str, tensor: np.ndarray) -> np.ndarray:
         """Convert to the workload's layout; contiguous."""
@@ -150,7 +151,7 @@ class Layout:
             channels, height, width = self._rows[layer]
             out = tensor.shape[1]
             tensor = tensor.reshape(height, width, channels, out).transpose(3, 2, 0, 1).reshape(out, -1)
-        elif tensor.ndim == 2:
+        elif tensor.ndim == 2 and layer not in self._tables:
             tensor = tensor.T
         return np.ascontiguousarray(tensor)
 

@@ -48,7 +48,7 @@ class StageNet(Net):
     def backward(self, tape: Any, made: Any, given: Any, upstream: Any) -> Tuple[Any, Tensors]:
         """Return gradients of (the inputs, the trainable variables); `upstream`: of the outputs, None for a loss.
 
-        Of the images none are asked for.
+        Of the images, or tokens, none are asked for.
         """
         with tf.device(self.device):
             if self._takes == ("input",):
@@ -63,7 +63,8 @@ def differentiated(stages: Sequence[StageNet], images: Images, labels: Labels) -
     values: Any = [images]
     for stage in stages:
         with tf.device(stage.device), tf.GradientTape() as tape:
-            tape.watch(values)
+            if runs:
+                tape.watch(values)
             given, values = values, stage.loss(values, labels)[0] if stage.last else stage.outputs(values)
         runs.append((stage, tape, given, values))
     loss, upstream = values, None

@@ -154,7 +154,9 @@ class KerasFit(Mirrored):
         if not isinstance(batch, TensorReader):
             return super().as_numpy(batch)
         images, labels = (np.concatenate([one.numpy() for one in each]) for each in self._taken(batch))
-        return Batch(images.transpose(0, 3, 1, 2) if self._images == "NHWC" else images, labels)
+        if self._images == "NHWC" and images.ndim == 4:
+            images = images.transpose(0, 3, 1, 2)
+        return Batch(images, labels)
 
     # --- training -----------------------------------------------------------
 

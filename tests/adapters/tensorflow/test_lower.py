@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from adapters.tensorflow import lower
+from adapters.tensorflow import windows
 from adapters.tensorflow.lower import Style
 from adapters.tensorflow.net import COUNT, Layout, Net
 from tests.support.networks import CASES, drawn, one_layer
@@ -37,7 +37,7 @@ def lowered(graph, weights, fast, precision="float64", grouped=False):
 def test_same_is_taken_only_where_it_is_the_same(extent, attrs, expected):
     graph = Graph("one", (1, extent, extent), 2)
     graph.add("it", "max_pool", ("input",), **attrs)
-    assert lower.same_padding(graph.layers[0]) is expected
+    assert windows.same_padding(graph.layers[0]) is expected
 
 
 def test_weights_go_there_and_back_and_dense_rows_follow_the_images():
