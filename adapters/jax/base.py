@@ -9,7 +9,7 @@ import numpy as np
 from adapters.jax import machine
 from adapters.jax.kernel_times import kernel_times
 from adapters.jax.lower import Array
-from adapters.jax.net import JittedNodes, Net, Tensors, canonical, macs_of, native
+from adapters.jax.net import JittedNodes, Net, Tensors, macs_of
 from adapters.jax.optimisers import Scaled, Solver, solver_of
 from adapters.jax.programs import Program, Programs, State
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
@@ -58,7 +58,7 @@ class JaxTrainer(Trainer):
         rule = solver_of(self.setup.optimiser)
         self._solver = Scaled(rule) if self._choices.arithmetic.scaled else rule
         self._programs = self.programs(self._solver)
-        params = {name: native(tensor).astype(self._dtype) for name, tensor in weights.items()}
+        params = {name: self._net.native(name, tensor).astype(self._dtype) for name, tensor in weights.items()}
         stats = {name: tensor.astype(self._dtype) for name, tensor in self._net.statistics().items()}
         seed = dropout_seed(self.setup.seed, 0)  # one process: its devices' keys are made from this one
         key = jax.random.key(seed, impl="rbg" if self.setup.tuned else "threefry2x32")
@@ -157,11 +157,13 @@ class JaxTrainer(Trainer):
 
     def gradients(self) -> Arrays:
         """Return the first device's; after `communicate` they are equal on all devices."""
-        return {name: canonical(self.first_device(tensor)) for name, tensor in self._gradients.items()}
+        canonical = self._net.canonical
+        return {name: canonical(name, self.first_device(tensor)) for name, tensor in self._gradients.items()}
 
     def parameters(self) -> Arrays:
-        found = {name: canonical(tensor.addressable_data(0)) for name, tensor in self._state.params.items()}
-        found.update((name, canonical(self.first_device(tensor))) for name, tensor in self._state.stats.items())
+        canonical = self._net.canonical
+        found = {name: canonical(name, tensor.addressable_data(0)) for name, tensor in self._state.params.items()}
+        found.update((name, canonical(name, self.first_device(tensor))) for name, tensor in self._state.stats.items())
         return found
 
     def parameter_count(self) -> int:
@@ -213,7 +215,7 @@ class JaxTrainer(Trainer):
                 notes["threads"] += f", {machine.SERIAL}"
         else:
             notes["input"] = "copied as it is, images transposed on the device"
-        notes["layout"] = "NHWC, HWIO, (in, out), (width, vocabulary)"
+        notes["layout"] = "NHWC, HWIO, (in, out), (vocabulary, width)"
         notes["lowering"] = f"{self._choices.words}, {'rbg' if self.setup.tuned else 'threefry'} keys"
         notes["step"] = "one jitted function, state donated"
         notes["precision"] = self._choices.arithmetic.words

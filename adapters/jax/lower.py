@@ -5,7 +5,7 @@ one number per side; JAX keeps no running statistics, so batch normalisation is 
 pure function of its parameters, its inputs and the key of its dropout.
 
 Layouts: images (samples, height, width, channels), features (samples, features), tokens (samples, positions, width) or
-as whole numbers (samples, positions), weights HWIO and (in, out), tables (width, vocabulary).
+as whole numbers (samples, positions), weights HWIO and (in, out), tables (vocabulary, width).
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -75,9 +75,13 @@ class Lowering:
     def dense(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         cast = self._arithmetic.cast
         y = jnp.matmul(cast(inputs[0]), cast(own["weight"]), precision=self._arithmetic.exactness)
-        return y + cast(own["bias"]) if "bias" in own else y
+        return y + cast(own["bias"]) if self._attrs["bias"] else y
 
-    qkv = tied = dense
+    qkv = dense
+
+    def tied(self, own: Roles, inputs: Inputs, key: Key) -> Array:
+        cast = self._arithmetic.cast
+        return jnp.matmul(cast(inputs[0]), cast(own["weight"]).T, precision=self._arithmetic.exactness)
 
     def relu(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         return jax.nn.relu(inputs[0])
@@ -155,7 +159,7 @@ class Lowering:
         return jnp.transpose(cut, (0, 1, 3, 5, 2, 4)).reshape(-1, *self._layer.shape)
 
     def embedding(self, own: Roles, inputs: Inputs, key: Key) -> Array:
-        return own["weight"].T[inputs[0]]
+        return own["weight"][inputs[0]]
 
     def class_token(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         x = inputs[0]

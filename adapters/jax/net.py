@@ -16,7 +16,7 @@ from suite.worker.layers import Nodes
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer, size
 
-Tensors = Dict[str, Array]  # by canonical name; HWIO, (in, out), (width, vocabulary)
+Tensors = Dict[str, Array]  # by canonical name; HWIO, (in, out), (vocabulary, width)
 Logits = Array  # (samples, classes), or (samples, positions, classes)
 Heads = List[Logits]  # the network's answer last
 # images (samples, height, width, channels), or tokens, int32 (samples, positions); labels int32 (samples,), or
@@ -32,6 +32,7 @@ class Net:
         self.choices = choices
         self.draws_random = any(layer.draws_random for layer in graph.layers)
         self._operations = [lower(layer, choices) for layer in graph.layers]
+        self._tables = {name for layer in graph.layers if layer.takes_numbers for name in layer.roles.values()}
         self._inference = {layer.name: lower_inference(layer) for layer in graph.layers if layer.differs_in_inference}
 
     def own(self, layer: Layer, params: Tensors) -> Roles:
@@ -78,21 +79,19 @@ class Net:
             total = total - head.weight * jnp.mean(right)
         return total
 
+    def native(self, name: str, tensor: np.ndarray) -> np.ndarray:
+        """Convert from the canonical layout: OIHW to HWIO, (out, in) to (in, out); tables stay (vocabulary, width)."""
+        order = {4: (2, 3, 1, 0), 2: (1, 0)}.get(tensor.ndim)
+        return tensor if order is None or name in self._tables else np.ascontiguousarray(tensor.transpose(order))
+
+    def canonical(self, name: str, tensor: Array) -> np.ndarray:
+        """Convert to the canonical layout; always a copy."""
+        found = np.asarray(tensor)
+        order = {4: (3, 2, 0, 1), 2: (1, 0)}.get(found.ndim)
+        return np.array(found if order is None or name in self._tables else found.transpose(order), order="C")
+
     def statistics(self) -> Arrays:
         return {name: np.full(shape, name.endswith("_var"), np.float32) for name, shape in self.graph.buffers}
-
-
-def native(tensor: np.ndarray) -> np.ndarray:
-    """Convert from the canonical layout: OIHW to HWIO, (out, in) to (in, out)."""
-    orders = {4: (2, 3, 1, 0), 2: (1, 0)}
-    return np.ascontiguousarray(tensor.transpose(orders[tensor.ndim])) if tensor.ndim in orders else tensor
-
-
-def canonical(tensor: Array) -> np.ndarray:
-    """Convert to the canonical layout; always a copy."""
-    found = np.asarray(tensor)
-    orders = {4: (3, 2, 0, 1), 2: (1, 0)}
-    return np.array(found.transpose(orders.get(found.ndim, range(found.ndim))), order="C")
 
 
 def macs_of(jaxpr: Any) -> int:
