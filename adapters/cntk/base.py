@@ -16,7 +16,8 @@ from suite.worker.threaded import Reader
 from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
 
-DeviceBatch = Batch  # cntk.Value: images (samples, channels, height, width), labels one-hot (samples, classes)
+# cntk.Value: images (samples, channels, height, width) or the numbers of tokens (samples, positions), labels one-hot
+DeviceBatch = Batch
 Learner = Any  # cntk.Learner
 
 
@@ -112,8 +113,8 @@ class CNTKTrainer(Trainer):
         """Return CNTK values: images, and labels as one-hot rows. Images that CNTK has read are not moved."""
         if isinstance(batch.images, C.io.MinibatchData):
             batch = Batch(images_of(batch, self._net.images.shape), labels_of(batch))
-        labels = np.zeros((len(batch.labels), self._net.labels.shape[0]), dtype=self._dtype)
-        labels[np.arange(len(labels)), batch.labels] = 1
+        labels = np.zeros((len(batch.labels), *self._net.labels.shape), dtype=self._dtype)
+        np.put_along_axis(labels, batch.labels[..., np.newaxis], 1, axis=-1)
         return DeviceBatch(C.Value(self._placed(batch.images)), C.Value(self._placed(labels)))
 
     # --- the staged iteration -----------------------------------------------

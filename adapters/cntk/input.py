@@ -34,7 +34,7 @@ class TakingReader(GatheringReader):
 
     def next_batch(self) -> Batch:
         rows = [self._source.index(position) for position in next(self._indices)]
-        return Batch(self._images.take(rows, axis=0), self._labels.take(rows))
+        return Batch(self._images.take(rows, axis=0), self._labels.take(rows, axis=0))
 
 
 class TooFew(ValueError):

@@ -6,7 +6,8 @@ variance is the unbiased one, and its momentum is given as a time constant in sa
 running statistics, were no batch counted before. A dense layer's weight is kept as (in, out): CNTK's backward through a
 transposition takes twenty times as long.
 
-Shapes are without the batch: images (channels, height, width), tokens (positions, width), weights OIHW and (in, out).
+Shapes are without the batch: images (channels, height, width), tokens (positions, width), their numbers (positions,),
+weights OIHW and (in, out).
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 import numpy as np
 
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
+from suite.worker.contract import Unsupported
 from suite.worker.trainer import Arrays
 from workloads.graph import Layer
 
@@ -115,6 +117,10 @@ class Lowering:
 
     qkv = dense
 
+    def tied(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        weight, _, transposed = self._tensors.parameters[layer.roles["weight"]]
+        return C.times(x, weight if transposed else C.swapaxes(weight, 0, 1))
+
     def relu(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         # A comparison and a product run several times faster than CNTK's own forward.
         return x * C.greater(x, self._number(0)) if self._fast else C.relu(x)
@@ -185,6 +191,15 @@ class Lowering:
         x = C.transpose(C.reshape(x, (channels, rows, patch * width)), (1, 0, 2))
         x = C.transpose(C.reshape(x, (rows, channels * patch, columns, patch)), (0, 2, 1, 3))
         return C.reshape(x, layer.shape)
+
+    def embedding(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
+        vocabulary, most = attrs["vocabulary"], 2 ** (np.finfo(self._number).nmant + 1)
+        if vocabulary > most:
+            raise Unsupported(
+                f"layer {layer.name!r} looks up {vocabulary} tokens; CNTK's inputs have the network's precision, in "
+                f"which whole numbers are exact up to {most}"
+            )
+        return C.gather(self._tensors.parameter(f"{layer.name}.weight", (vocabulary, attrs["out"])), x)
 
     def class_token(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         return C.splice(self._tensors.parameter(f"{layer.name}.weight", (1, x.shape[1])), x, axis=0)

@@ -21,7 +21,8 @@ class Net:
         self.graph, self.tensors = graph, Tensors(weights, dtype)
         self.lowering = Lowering(self.tensors, samples, mask_seed, fast)
         self.images = C.input_variable(graph.input_shape, dtype=dtype, needs_gradient=False, name="images")
-        self.labels = C.input_variable((graph.classes,), dtype=dtype, needs_gradient=False, name="labels")
+        targets = (*graph.label_shape, graph.classes)
+        self.labels = C.input_variable(targets, dtype=dtype, needs_gradient=False, name="labels")
         values: Dict[str, Any] = {"input": self.images}
         for layer in graph.layers:
             values[layer.name] = self.lowering.operation(layer, [values[name] for name in layer.inputs])
@@ -43,10 +44,17 @@ class Net:
 
 
 def joint_loss(graph: Graph, heads: List[Any], labels: Any) -> Any:
-    """Return the sum over heads of weight x cross-entropy, one number per sample."""
+    """Return the sum over heads of weight x cross-entropy, one number per sample: the mean over tokens with labels."""
     losses = []
     for head, logits in zip(graph.heads, heads):
-        entropy = C.cross_entropy_with_softmax(logits, labels, axis=-1)
+        if graph.label_shape:
+            # Composed: CNTK's own, of several rows, subtracts each row's logit from every row, and its logarithm of a
+            # sum of exponentials takes three times as long.
+            shifted = logits - C.stop_gradient(C.reduce_max(logits, axis=-1))
+            chosen = C.reduce_sum(shifted * labels, axis=-1)
+            entropy = C.reduce_mean(C.log(C.reduce_sum(C.exp(shifted), axis=-1)) - chosen)
+        else:
+            entropy = C.cross_entropy_with_softmax(logits, labels, axis=-1)
         losses.append(entropy if head.weight == 1.0 else entropy * logits.dtype(head.weight))
     return sum(losses[1:], losses[0])
 
@@ -99,8 +107,8 @@ class FunctionNodes(Nodes):
 
     def loss(self, heads: List[Any], labels: Any) -> Any:
         if "" not in self._made:
-            logits = [self._variable((self._net.graph.classes,), True) for _ in heads]
-            targets = self._variable((self._net.graph.classes,), False)
+            logits = [self._variable(self._net.labels.shape, True) for _ in heads]
+            targets = self._variable(self._net.labels.shape, False)
             self._made[""] = Node(joint_loss(self._net.graph, logits, targets), [*logits, targets], logits)
         _, kept = self._run(self._made[""], [*heads, labels], True)
         return kept

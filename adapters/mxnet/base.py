@@ -27,7 +27,8 @@ from suite.worker.threaded import Reader
 from suite.worker.trainer import Arrays, Notes, Trainer
 from workloads.graph import Graph
 
-Shares = List[Tuple[Array, Array]]  # of every device: images (samples, channels, height, width), labels (samples,)
+# of every device: images (samples, channels, height, width) or int32 tokens (samples, positions); float32 labels
+Shares = List[Tuple[Array, Array]]
 Mark = Any  # of `StepEnds`
 
 OPERATORS = {"sgd": "sgd_mom_update", "adam": "adam_update", "adamw": "contrib.adamw_update"}
@@ -137,10 +138,11 @@ class MXNetTrainer(Trainer):
     def to_device(self, batch: Any) -> Shares:
         """Return (images, labels) for every device: contiguous shares in the devices' order."""
         images, labels = joined(batch.images), joined(batch.labels)
+        dtype = "int32" if self._net.graph.vocabulary else self.setup.precision
         shares = []
         for number, context in enumerate(self._contexts):
             own = slice(number * self._share, (number + 1) * self._share)
-            shares.append((placed(images[own], context, self.setup.precision), placed(labels[own], context, "float32")))
+            shares.append((placed(images[own], context, dtype), placed(labels[own], context, "float32")))
         return shares
 
     # --- the staged iteration -----------------------------------------------

@@ -16,7 +16,8 @@ from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 from workloads.kinds import pooled
 
-# mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width)
+# mx.sym.Symbol or mx.nd.NDArray: (samples, channels, height, width), (samples, features), (samples, positions, width);
+# the numbers of tokens: int32, (samples, positions)
 Array = Any
 Params = Dict[str, Array]  # every parameter and running statistic by canonical name
 
@@ -33,14 +34,14 @@ class Lowering:
 
     def __init__(self, ops: Any, layer: Layer, params: Params, choices: Choices) -> None:
         self._ops, self._layer, self._attrs, self._choices = ops, layer, layer.attrs, choices
-        self._own = [params[parameter.name] for parameter in layer.parameters]
+        self._weights = [params[name] for name in layer.roles.values()]
         self._statistics = [params[name] for name, _ in layer.buffers]
 
     def conv(self, x: Array) -> Array:
         attrs = self._attrs
         return self._ops.Convolution(
             x,
-            *self._own,
+            *self._weights,
             kernel=(attrs["kernel"],) * 2,
             stride=(attrs["stride"],) * 2,
             dilate=(1, 1),
@@ -53,16 +54,15 @@ class Lowering:
         )
 
     def dense(self, x: Array) -> Array:
-        out, bias = self._layer.shape[-1], self._attrs["bias"]
-        options = {"num_hidden": out, "no_bias": not bias, "flatten": False, "name": self._layer.name}
-        return self._ops.FullyConnected(x, *self._own, **options)
+        options = {"num_hidden": self._layer.shape[-1], "no_bias": len(self._weights) == 1, "flatten": False}
+        return self._ops.FullyConnected(x, *self._weights, name=self._layer.name, **options)
 
-    qkv = dense
+    qkv = tied = dense
 
     def batch_norm(self, x: Array) -> Array:
         return self._ops.BatchNorm(
             x,
-            *self._own,
+            *self._weights,
             *self._statistics,
             eps=self._attrs["eps"],
             momentum=self._attrs["momentum"],
@@ -113,15 +113,19 @@ class Lowering:
         cut = ops.reshape(x, shape=(-1, channels, height // patch, patch, width // patch, patch))
         return ops.reshape(ops.transpose(cut, axes=(0, 2, 4, 1, 3, 5)), shape=(-1, *self._layer.shape))
 
+    def embedding(self, x: Array) -> Array:
+        options = {"input_dim": self._attrs["vocabulary"], "output_dim": self._attrs["out"], "sparse_grad": False}
+        return self._ops.Embedding(x, *self._weights, dtype=self._choices.precision, name=self._layer.name, **options)
+
     def class_token(self, x: Array) -> Array:
         one = self._ops.slice_axis(x, axis=1, begin=0, end=1)
-        return self._ops.Concat(self._ops.broadcast_like(self._own[0], one), x, dim=1, name=self._layer.name)
+        return self._ops.Concat(self._ops.broadcast_like(self._weights[0], one), x, dim=1, name=self._layer.name)
 
     def positions(self, x: Array) -> Array:
-        return self._ops.broadcast_add(x, self._own[0], name=self._layer.name)
+        return self._ops.broadcast_add(x, self._weights[0], name=self._layer.name)
 
     def layer_norm(self, x: Array) -> Array:
-        return self._ops.LayerNorm(x, *self._own, axis=-1, eps=self._attrs["eps"], name=self._layer.name)
+        return self._ops.LayerNorm(x, *self._weights, axis=-1, eps=self._attrs["eps"], name=self._layer.name)
 
     def attention(self, x: Array) -> Array:
         ops, heads, width = self._ops, self._attrs["heads"], self._layer.shape[1]
