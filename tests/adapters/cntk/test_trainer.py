@@ -6,13 +6,14 @@ import pytest
 from adapters.cntk.comm import check_launcher
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
 from adapters.cntk.optimisers import adam, adamw, momentum_at_any_rate
-from suite.worker.contract import SGD, Adam, Batch, Unavailable
+from suite.worker.contract import SGD, Adam, Batch, Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.adapters.alike import Alike
 from tests.support import trainers
-from tests.support.networks import two_heads
+from tests.support.networks import text, two_heads
 from tests.support.proofs import updated_by_hand
 from workloads import weights
+from workloads.graph import Graph
 
 
 def test_every_kind_of_step_shares_one_velocity(trainer):
@@ -39,6 +40,30 @@ def test_labels_become_rows_with_a_one_and_images_the_networks_type(trainer):
     placed = ours.to_device(Batch(np.zeros((2, 3, 12, 12), np.float32), np.array([4, 0])))
     np.testing.assert_array_equal(placed.labels.asarray(), np.eye(5)[[4, 0]])
     assert placed.images.asarray().dtype == np.float64
+
+
+def test_a_label_of_every_token_becomes_a_row_of_its_own(trainer):
+    ours = trainer(batch=2)
+    ours.build(text(), dict(weights.initial(text())))
+    samples = synthetic(text(), 2, 1)
+    placed = ours.to_device(samples)
+    np.testing.assert_array_equal(placed.images.asarray(), samples.images)
+    np.testing.assert_array_equal(placed.labels.asarray(), np.eye(9)[samples.labels])
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_layers_that_share_a_weight_are_timed_one_by_one(trainer, tuning):
+    ours = trainer(batch=8, tuning=tuning)
+    trainers.timed_layers(ours, text())
+    trainers.staged(ours, ours.to_device(synthetic(text(), 8, 1)))
+
+
+def test_more_tokens_than_its_inputs_tell_apart_are_refused(trainer):
+    graph = Graph("large", (2,), 3)
+    x = graph.add("table", "embedding", ("input",), vocabulary=2**24 + 1, out=1)
+    graph.add_head(graph.add("out", "dense", (x,), out=3))
+    with pytest.raises(Unsupported, match=r"'table' looks up 16777217 tokens; .* exact up to 16777216"):
+        trainer().build(graph, {})
 
 
 def test_it_tells_its_library_and_how_it_rectifies(trainer):

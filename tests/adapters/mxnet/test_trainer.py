@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from adapters.mxnet import machine
-from suite.worker.contract import Unavailable
+from suite.worker.contract import Batch, Unavailable
 from suite.worker.feed import synthetic
-from tests.adapters.alike import RULES, Alike
+from tests.adapters.alike import RULES, Alike, one_step
 from tests.support import networks, trainers
 from workloads import weights
 from workloads.networks import by_name
@@ -38,6 +38,30 @@ def test_devices_average_and_a_lone_step_does_not(trainer, strategy, tuning):
     assert apart(ours) == 0.0
     ours.step_alone(batch)
     assert apart(ours) > 0.0
+
+
+@pytest.mark.parametrize("strategy", STORES)
+def test_devices_share_the_gradients_of_a_weight_that_two_layers_use(trainer, strategy):
+    graph = networks.text()
+    samples, found = synthetic(graph, 8, 1), {}
+    for devices in (1, 2):
+        ours = trainer(strategy=strategy, devices=devices, precision="float64", batch=8)
+        found[devices] = one_step(ours, graph, samples)
+    np.testing.assert_allclose(found[2][1]["table.weight"], found[1][1]["table.weight"], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_layers_that_share_a_weight_are_timed_one_by_one(trainer, tuning):
+    trainers.timed_layers(trainer(batch=8, tuning=tuning), networks.text())
+
+
+@pytest.mark.parametrize("made", [np.asarray, lambda values: [mx.nd.from_numpy(values)]])
+def test_tokens_stay_whole_beyond_what_float32_holds(trainer, made):
+    ours = trainer(batch=2)
+    ours.build(networks.text(), dict(weights.initial(networks.text())))
+    tokens = np.full((2, 6), 2**24 + 1)
+    ((placed, _),) = ours.to_device(Batch(made(tokens), np.zeros((2, 6))))
+    np.testing.assert_array_equal(placed.asnumpy(), tokens)
 
 
 def apart(trainer):
