@@ -40,7 +40,8 @@ class GroupClock(LayerClock):
 class CaffeMPITrainer(machine.DeviceTrainer):
     """A rank that trains alone; strategies add the exchange of its gradients.
 
-    On the device a batch's images are tensors (samples, channels, height, width), its labels int64 (samples,).
+    On the device a batch's images are tensors (samples, channels, height, width), or tokens: int64 (samples,
+    positions); its labels are int64 (samples,), or (samples, positions) if each token has one.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -90,9 +91,11 @@ class CaffeMPITrainer(machine.DeviceTrainer):
         return TensorReader(source, self.setup) if self._on_cuda else super().make_reader(source)
 
     def to_device(self, batch: Batch) -> Batch:
-        images = torch.as_tensor(batch.images).to(self._device, non_blocking=True).to(self._dtype)
+        images = torch.as_tensor(batch.images).to(self._device, non_blocking=True)
         labels = torch.as_tensor(batch.labels).to(self._device, non_blocking=True)
-        if self._layout == "channels_last":
+        if images.is_floating_point():  # whole numbers stay: they are tokens
+            images = images.to(self._dtype)
+        if self._layout == "channels_last" and images.dim() == 4:
             images = images.contiguous(memory_format=torch.channels_last)
         return Batch(images, labels)
 

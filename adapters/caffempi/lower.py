@@ -22,6 +22,7 @@ from adapters.caffempi.layers.tokens import (
     GELU,
     Attention,
     ClassToken,
+    Embedding,
     LayerNorm,
     Mean,
     Positions,
@@ -57,6 +58,8 @@ KINDS: Dict[str, Any] = {
     "gelu": GELU,
     "select": Select,
     "mean": Mean,
+    "embedding": Embedding,
+    "tied": Dense,
 }
 
 
@@ -82,16 +85,21 @@ def lower(
     slots: List[Slot] = []
     for index, (node, read) in enumerate(zip(graph.layers, inputs)):
         layer = layer_of(node, channels_last, (ways or {}).get(node.name, "torch"))
-        if node.parameters:
-            layer.bind(arena.of(arena.parameters, node), arena.of(arena.gradients, node))
+        gradients = arena.of(arena.gradients, node)
+        for role, name in node.shares.items():
+            # The owner's backward comes later and overwrites: until then, this layer's part lies apart.
+            part = torch.zeros_like(gradients[role])
+            slots[blobs[name.rpartition(".")[0]] - 1].parts.append((gradients[role], part))
+            gradients[role] = part
+        layer.bind(arena.of(arena.parameters, node), gradients)
         layer.wants = tuple(needed[blob] for blob in read)
-        needed.append(any(layer.wants) or bool(node.parameters))
+        needed.append(any(layer.wants) or bool(node.roles))
         # Overwriting is safe because no layer here needs its own output in backward, but for the rectifier, whose
         # output another rectifier does not change, and attention: its gradient is 0 where a rectifier changed it.
         if isinstance(layer, Rectifier):
             layer.inplace = alone[read[0]]
         alone.append((not layer.aliases or alone[read[0]]) and readers[index + 1] == 1)
-        slots.append(Slot(layer, read, tuple(sorted(blob for blob in set(read) if last[blob] == index))))
+        slots.append(Slot(layer, read, tuple(sorted(blob for blob in set(read) if last[blob] == index)), []))
     losses = [(blobs[head.layer], SoftmaxLoss(head.layer, head.weight, world)) for head in graph.heads]
     return Net(slots, losses, arena)
 

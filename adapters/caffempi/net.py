@@ -17,11 +17,24 @@ Span = NamedTuple("Span", [("begin", int), ("end", int)])  # elements of the fla
 # Neighbouring layers whose gradients leave together. `trigger` is the one whose backward completes the group: the
 # first of `layers`, in the graph's order.
 Group = NamedTuple("Group", [("trigger", int), ("layers", List[int]), ("span", Span)])
-# A layer's place in the net: the layer, the blobs that it reads, those that no later layer reads.
-# Blob 0 is the input, blob i + 1 the output of layer i.
-Slot = NamedTuple("Slot", [("layer", Layer), ("inputs", Tuple[int, ...]), ("last_read", Tuple[int, ...])])
 Lap = Optional[Callable[[int], None]]  # called with a layer's index when it is done
 Flat = Any  # a one-dimensional tensor over the parameters of all layers
+
+
+class Slot(NamedTuple):
+    """A layer's place in the net. Blob 0 is the input, blob i + 1 the output of layer i."""
+
+    layer: Layer
+    inputs: Tuple[int, ...]  # the blobs that it reads
+    last_read: Tuple[int, ...]  # those that no later layer reads
+    parts: List[Tuple[Tensor, Tensor]]  # its gradients, and what layers that share the weights add to them
+
+    def add_parts(self, written: bool) -> None:
+        """Complete the layer's gradients; `written`: it has written its own, as it bears loss itself."""
+        if self.parts and not written:
+            self.parts[0][0].zero_()
+        for gradient, part in self.parts:
+            gradient.add_(part)
 
 
 class Arena:
@@ -63,8 +76,8 @@ class Arena:
         return piece.view(shape)
 
     def of(self, flat: Flat, layer: Node) -> Roles:
-        """Return a layer's views."""
-        return {parameter.name.rpartition(".")[2]: self.view(flat, parameter.name) for parameter in layer.parameters}
+        """Return a layer's views, of shared tensors too."""
+        return {role: self.view(flat, name) for role, name in layer.roles.items()}
 
     def load(self, weights: Arrays) -> None:
         """Copy weights in and stop: the velocity is zero again; KeyError names a missing tensor."""
@@ -121,14 +134,16 @@ class Net:
         if lap:
             lap(len(self.slots))
         for index in range(len(self.slots) - 1, -1, -1):
-            layer, inputs, _ = self.slots[index]
-            if index + 1 in pending:
+            slot, written = self.slots[index], index + 1 in pending
+            if written:
+                layer = slot.layer
                 dy, owned = pending.pop(index + 1)
                 results = layer.backward(dy, owned)
                 fresh = layer.fresh or (layer.aliases and owned)
-                for blob, wanted, gradient in zip(inputs, layer.wants, results):
+                for blob, wanted, gradient in zip(slot.inputs, layer.wants, results):
                     if wanted:
                         accumulate(pending, blob, gradient, fresh)
+            slot.add_parts(written)
             if lap:
                 lap(index)
 

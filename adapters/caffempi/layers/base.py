@@ -7,7 +7,8 @@ from torch import Tensor
 
 from workloads.graph import Layer as Node
 
-# inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width)
+# inputs: (samples, channels, height, width), (samples, features) or (samples, positions, width); the numbers of tokens,
+# int64, are (samples, positions)
 Blobs = Sequence[Tensor]
 Gradients = Sequence[Any]  # of the inputs, tensors of their shapes; None where not wanted
 Roles = Dict[str, Tensor]  # a layer's tensors by role: "weight", "bias", ...
@@ -60,7 +61,7 @@ class Layer:
 
 
 class SoftmaxLoss:
-    """weight x mean cross-entropy over this rank's samples, and its gradient over all ranks' samples.
+    """weight x mean cross-entropy over this rank's labels, and its gradient over all ranks' labels.
 
     The gradient is divided by the number of ranks here, where it is smallest, so that
     the sum which the exchange forms is already the average.
@@ -77,19 +78,19 @@ class SoftmaxLoss:
         self._value: Any = None
 
     def forward(self, logits: Tensor, labels: Tensor) -> None:
-        """Take logits (samples, classes) and labels int64 (samples,)."""
-        shifted = logits - logits.amax(1, keepdim=True)
-        self._log = shifted.sub_(shifted.exp().sum(1, keepdim=True).log_())
-        self._labels = labels.unsqueeze(1)
+        """Take logits (samples, classes) or (samples, positions, classes), and labels int64 without the last axis."""
+        shifted = logits - logits.amax(-1, keepdim=True)
+        self._log = shifted.sub_(shifted.exp().sum(-1, keepdim=True).log_())
+        self._labels = labels.unsqueeze(-1)
         self.logits = logits
-        self._value = self._log.gather(1, self._labels)
+        self._value = self._log.gather(-1, self._labels)
 
     def value(self) -> float:
         return -self._weight * float(self._value.mean())
 
     def backward(self) -> Tensor:
-        """Return (softmax - one hot) x weight / global batch."""
-        factor = self._weight / (len(self._log) * self._world)
+        """Return (softmax - one hot) x weight / labels of the global batch."""
+        factor = self._weight / (self._labels.numel() * self._world)
         gradient = self._log.exp_().mul_(factor)
-        gradient.scatter_add_(1, self._labels, torch.full_like(self._value, -factor))
+        gradient.scatter_add_(-1, self._labels, torch.full_like(self._value, -factor))
         return gradient

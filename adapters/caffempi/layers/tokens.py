@@ -35,6 +35,18 @@ class Learned(Layer):
         self.weight, self.weight_gradient = parameters["weight"], gradients["weight"]
 
 
+class Embedding(Learned):
+    """The vector of each number."""
+
+    def forward(self, xs: Blobs) -> Tensor:
+        self.kept = xs[0]
+        return aten.embedding(self.weight, xs[0])
+
+    def backward(self, dy: Tensor, owned: bool) -> Gradients:
+        self.weight_gradient.copy_(aten.embedding_dense_backward(dy, self.taken(), len(self.weight), -1, False))
+        return (None,)
+
+
 class ClassToken(Learned):
     """The learned token, then the others; the gradient is a view of the output's."""
 

@@ -4,15 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from suite.worker.contract import SGD, Unsupported
 from suite.worker.feed import synthetic
-from tests.adapters.alike import Alike
-from tests.support import networks, trainers
+from tests.adapters.alike import Alike, one_step
+from tests.support import networks, proofs, trainers
 from tests.support.trainers import by_strategy
 from workloads import weights
+from workloads.graph import Graph
 from workloads.networks.mnist import mnist_small
 
 trainer_of = by_strategy("caffempi")
@@ -107,6 +109,26 @@ def test_a_layer_that_is_not_here_is_refused():
     graph.layers[0].kind = "deconv"
     with pytest.raises(Unsupported, match="'conv1' of kind 'deconv'"):
         trainer().build(graph, {})
+
+
+@pytest.mark.parametrize("bears_loss", [True, False])
+def test_a_shared_gradient_is_the_sum_of_its_parts_after_every_backward(bears_loss):
+    graph = Graph("shared", (2, 6, 4), 5)
+    x = graph.add("cut", "tokens", ("input",), patch=2)
+    owner = graph.add("owner", "dense", (x,), out=5, bias=False)
+    for number in range(2):
+        x = graph.add(f"mixed{number}", "dense", (x,), out=8)
+        graph.add_head(graph.add(f"tied{number}", "tied", (x,), to="owner", out=5))
+    if bears_loss:
+        graph.add_head(owner, 0.3)
+    made, samples = trainer(precision="float64"), synthetic(graph, 4, 3)
+    _, expected, _ = one_step(proofs.reference(), graph, samples)
+    made.build(graph, networks.drawn(graph))
+    for _ in range(2):
+        made.forward(made.to_device(samples))
+        made.backward()
+        for name, theirs in expected.items():
+            np.testing.assert_allclose(made.gradients()[name], theirs, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
 class TestAlike(Alike):
