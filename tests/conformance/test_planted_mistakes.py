@@ -3,6 +3,7 @@
 The mistakes are planted in the reference, one a class; a proof and the look at its behaviour run in this process.
 """
 
+import copy
 import hashlib
 import json
 import math
@@ -21,11 +22,11 @@ from stagebench_conformance.measured import SQUARES, Measured, squares, strayed
 
 from adapters.reference.base import ReferenceTrainer
 from adapters.reference.layers.parameterless import Dropout
-from adapters.reference.layers.tokens import GELU, Attention
+from adapters.reference.layers.tokens import GELU, Attention, Embedding
 from suite.contracts.case import Case, Placement
 from suite.plugins import workloads
 from suite.processes.attempt import Attempt
-from suite.proofs.every_adapter import probe_graph, token_graph
+from suite.proofs.every_adapter import probe_graph
 from suite.proofs.judgement import judge
 from suite.proofs.make import DECAY
 from suite.proofs.tolerances import tolerance
@@ -167,6 +168,50 @@ def by_heads(it):
 
 def off_by_one(self, inputs):
     return inputs[0] + np.roll(self.weights["weight"], 1, axis=1), None
+
+
+def loses_the_head_s_part(self, kept, dy):
+    table, role = self.shared["weight"]
+    return [dy @ table.weights[role]]
+
+
+def loses_the_table_s_part(self, kept, dy):
+    return [np.zeros(kept.shape)]
+
+
+def averages_repeats(self, kept, dy):
+    return Embedding.backward(self, kept, dy / np.bincount(kept.ravel())[kept][..., np.newaxis])
+
+
+def keeps_the_last_repeat(self, kept, dy):
+    gradient = np.zeros_like(self.weights["weight"])
+    gradient[kept] = dy
+    self.accumulate("weight", gradient)
+    return [np.zeros(kept.shape)]
+
+
+def untied(self, graph, weights):
+    """The head has weights of its own, which start as the table's."""
+    copied = {**weights, "head.weight": weights["embedding.weight"]}
+    layer("head", "dense", out=graph.classes, bias=False)["build"](self, graph, copied)
+
+
+def tied_to_a_copy(self, graph, weights):
+    """Gradients reach the table, and updates do not reach the copy."""
+    Right.build(self, graph, weights)
+    table, role = self._network.layers[-1].shared["weight"]
+    copied = copy.copy(table)
+    copied.weights = copy.deepcopy(table.weights)
+    self._network.layers[-1].shared["weight"] = copied, role
+
+
+def sums_over_tokens(self, batch):
+    """Where the mean over samples and tokens is asked for."""
+    Right.forward(self, batch)
+    tokens = batch.labels.shape[1]
+    for index, run in enumerate(self._runs):
+        seeds = {name: tokens * seed for name, seed in run.seeds.items()}
+        self._runs[index] = run._replace(loss=tokens * run.loss, seeds=seeds)
 
 
 def only_where(how):
@@ -465,6 +510,18 @@ TOKENS = {  # ... of transformers
     "decay in the gradient": rule(decoupled=False),
     "decay times the rate twice": rule(weight_decay=ADAMW.weight_decay * ADAMW.lr),
 }
+TEXT = {  # ... of text
+    "tied head's gradient lost": another("head", backward=loses_the_head_s_part),
+    "table's gradient lost": another("embedding", backward=loses_the_table_s_part),
+    "repeated tokens averaged": another("embedding", backward=averages_repeats),
+    "last of repeated tokens": another("embedding", backward=keeps_the_last_repeat),
+    "head not tied": {"build": untied},
+    "head tied to a copy": {"build": tied_to_a_copy},
+    "positions of text off by one": another("positions", forward=off_by_one),
+    "labels shifted by one": given("to_device", lambda it: it._replace(labels=np.roll(it.labels, 1, axis=1))),
+    "loss summed over tokens": {"forward": sums_over_tokens},
+}
+PROOFS = {"probe": (RULE, PROVEN), "probe_tokens": (ADAMW, TOKENS), "probe_text": (RULE, TEXT)}
 BEHAVING = {
     "prediction with dropout": {"predict": trains},
     "drops what is to be kept": layer("drop", rate=0.75),
@@ -500,7 +557,7 @@ TRAINED = {
     "an update skipped now and then": {"step": skips_updates},
     "another rule in training": {"begin_training": begins_another},
 }
-MISTAKES = {**PROVEN, **TOKENS, **BEHAVING, **ALONE, **LAZY, **THREADED, **CROWDED, **TRAINED}
+MISTAKES = {**PROVEN, **TOKENS, **TEXT, **BEHAVING, **ALONE, **LAZY, **THREADED, **CROWDED, **TRAINED}
 PAGE = Path(__file__).parents[2] / "docs" / "planted-mistakes.json"
 MEASURED = re.compile(r"off by \S+|\d+\.\d+")  # other libraries give other last digits
 
@@ -513,17 +570,6 @@ def caught(mistake, problems):
         assert MEASURED.sub("#", told) == MEASURED.sub("#", first), f"{PAGE.name}: {mistake}: {first}"
         page, measured = ([float(each.split()[-1]) for each in MEASURED.findall(text)] for text in (told, first))
         assert measured == pytest.approx(page, rel=0.5), f"{PAGE.name}: {mistake}: {first}"
-
-
-def proven(mistake, trainer, name, oracle):
-    """A trainer's proof on that probe is refused for the mistake, and for nothing else."""
-    probe.register()
-    workload = workloads()[name]
-    found = evidence.prove(trainer, workload.graph(), SAMPLES, str(oracle))
-    told = messages.decode(messages.encode(found))
-    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workload, tolerance("float64"))
-    assert verdict.passed == (mistake == "none")
-    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
 
 
 def looked(trainer, task):
@@ -542,27 +588,28 @@ def made(how, optimiser, threads=1, **knobs):
 
 
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("oracle")
-    evidence.write_oracle(made({}, RULE), probe_graph(), SAMPLES, str(folder))
-    return folder
+def proof(request, tmp_path_factory):
+    """A probe, and the folder of its oracle."""
+    probe.register()
+    workload, folder = workloads()[request.param], tmp_path_factory.mktemp(request.param)
+    evidence.write_oracle(made({}, PROOFS[workload.name][0]), workload.graph(), SAMPLES, str(folder))
+    return workload, folder
 
 
-@pytest.mark.parametrize("mistake", ["none", *PROVEN])
-def test_a_proof_catches_and_names_it(mistake, oracle):
-    proven(mistake, made(PROVEN.get(mistake, {}), RULE), "probe", oracle)
-
-
-@pytest.fixture(scope="module")
-def oracle_of_tokens(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("oracle-of-tokens")
-    evidence.write_oracle(made({}, ADAMW), token_graph(), SAMPLES, str(folder))
-    return folder
-
-
-@pytest.mark.parametrize("mistake", ["none", *TOKENS])
-def test_a_proof_of_a_transformer_catches_and_names_it(mistake, oracle_of_tokens):
-    proven(mistake, made(TOKENS.get(mistake, {}), ADAMW), "probe_tokens", oracle_of_tokens)
+@pytest.mark.parametrize(
+    ("proof", "mistake"),
+    [(name, mistake) for name, (_, planted) in PROOFS.items() for mistake in ["none", *planted]],
+    indirect=["proof"],
+)
+def test_a_proof_catches_and_names_it(proof, mistake):
+    """A trainer's proof is refused for the mistake, and for nothing else."""
+    workload, oracle = proof
+    optimiser, planted = PROOFS[workload.name]
+    found = evidence.prove(made(planted.get(mistake, {}), optimiser), workload.graph(), SAMPLES, str(oracle))
+    told = messages.decode(messages.encode(found))
+    verdict = judge(Attempt("ok", "", {0: [told]}, 1.0, {}), workload, tolerance("float64"))
+    assert verdict.passed == (mistake == "none")
+    caught(mistake, verdict.reason.split("; ") if verdict.reason else [])
 
 
 @pytest.mark.parametrize("mistake", ["none", *BEHAVING, *ALONE])
