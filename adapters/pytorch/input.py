@@ -142,11 +142,15 @@ class TensorReader(GatheringReader):
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
         # torch keeps pinned blocks and gives one out again only when the copy from it is done.
-        images = torch.empty((len(indices), *self._images.shape[1:]), pin_memory=True)
-        labels = torch.empty(len(indices), dtype=torch.int64, pin_memory=True)
-        torch.index_select(self._images, 0, indices, out=images)
-        torch.index_select(self._labels, 0, indices, out=labels)
-        return Batch(images, labels)
+        batch = Batch(
+            *(
+                torch.empty((len(indices), *each.shape[1:]), dtype=each.dtype, pin_memory=True)
+                for each in (self._images, self._labels)
+            )
+        )
+        torch.index_select(self._images, 0, indices, out=batch.images)
+        torch.index_select(self._labels, 0, indices, out=batch.labels)
+        return batch
 
 
 def pinned(setup: Setup) -> bool:

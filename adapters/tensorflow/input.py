@@ -48,7 +48,9 @@ def input_reader(view: View, setup: Setup, begin: Begin = iter) -> "TensorReader
     """Return the reader of a view's files or arrays that `refusal` accepts."""
     source, pool = view.source, f"; a pool of {max(1, setup.readers)} threads"
     if source.arrays is not None:
-        images, labels = tf.constant(channels_last(source.arrays[0])), tf.constant(source.arrays[1], tf.int64)
+        values = source.arrays[0]
+        images = tf.constant(channels_last(values) if values.ndim == 4 else values)  # tokens have no channels
+        labels = tf.constant(source.arrays[1], tf.int64)
         count = len(source.arrays[1])
 
         def take(batch: Any) -> Tuple[Any, Any]:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from suite.worker.packed_set import Marker
 
 COLUMNS = ("adapter", "format", "reader", "samples", "mean", "most", "bound", "verdict")
-DataSet = Annotated[str, typer.Argument(help="A data set's name, an image folder or an array file.")]
+DataSet = Annotated[str, typer.Argument(help="A data set's name, an image folder, an array file or a text.")]
 Taker = Annotated[str | None, typer.Option(help="Whose input it becomes (default: the smallest that takes it).")]
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list, check and convert data sets.")
-make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set from what scikit-learn ships.")
+make = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make a data set without a network.")
 group.add_typer(make, name="make")
 
 
@@ -71,6 +71,21 @@ def make_digits(
     path = expanded(output or home()).absolute()
     path = path if path.suffix == ".npz" else path / SETS["digits"].entry
     say(f"{path}: {digits(path):,} digits of 28x28")
+    _say_how_to_use(output, path)
+
+
+@make.command("python-topics")
+def make_python_topics(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Place (default: the data home).")] = None,
+) -> None:
+    """The text of Python's own language reference, from its pydoc; it differs between releases of Python."""
+    from suite.data.make import python_topics
+    from suite.data.sets import SETS, home
+    from suite.worker.text_files import digest
+
+    path = expanded(output or home()).absolute()
+    path = path if path.suffix == ".txt" else path / SETS["python-topics"].entry
+    say(f"{path}: {python_topics(path):,} bytes, whose SHA-256 begins with {digest(str(path))}")
     _say_how_to_use(output, path)
 
 
@@ -149,12 +164,12 @@ def _decoded(source: Path, as_json: bool) -> bool:
     from suite.data.sets import kind_of
     from suite.worker.image_folder import left_out_words
 
-    what, left_out = "samples", list[str]()
-    if kind_of(source) == "folder":
-        what = "images"
+    kind, left_out = kind_of(source), list[str]()
+    what = {"folder": "images", "arrays": "samples", "text": "tokens"}[kind]
+    if kind == "folder":
         total, readable, bad, left_out = _images(source)
     else:
-        total, readable, bad = _arrays(source)
+        total, readable, bad = _in_memory(source)
     if as_json:
         counts = {"path": str(source), "samples": total, "readable": readable}
         show_json({**counts, "problems": bad, "left_out": left_out})
@@ -193,16 +208,16 @@ def _images(folder: Path) -> tuple[int, int, list[str], list[str]]:
     return len(paths), readable, [lone, *bad] if lone else bad, left_out
 
 
-def _arrays(path: Path) -> tuple[int, int, list[str]]:
-    from suite.worker.array_files import loaded
+def _in_memory(path: Path) -> tuple[int, int, list[str]]:
+    from suite.data.sets import count
 
     try:
-        count = len(loaded(str(path))[1])
+        samples = count(path)
     except ValueError as error:
         return 0, 0, [str(error)]
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}; make it readable") from error
-    return count, count, []
+    return samples, samples, []
 
 
 def _reading(asked: list[str]) -> list[Adapter]:

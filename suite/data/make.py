@@ -1,10 +1,11 @@
-"""Data sets made from scikit-learn's photographs and digits, without a network connection.
+"""Data sets made from scikit-learn's photographs and digits and from Python's documentation, without a network.
 
 Every image has a random stream of its own, so an interrupted run continues and ends with the same files.
 """
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from PIL import Image
 
 from suite.data.sets import LOCK, Marker, Recipe, making, marker_file, marker_of
 from suite.errors import RequestError, StoreError, Unavailable
+from suite.files import write_whole
 from suite.worker.typed_json import store
 
 QUALITY = 97
@@ -75,6 +77,25 @@ def digits(path: Path) -> int:
             os.fsync(stream.fileno())
         partial.replace(path)
     return len(images)
+
+
+def python_topics(path: Path) -> int:
+    """Write the topics of this Python's pydoc, sorted by name, as UTF-8; return the number of bytes.
+
+    The text differs between patch releases.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise Unavailable(
+            f"{sys.executable} has no module pydoc_data.topics, whose text this is; run stagebench by a complete "
+            "Python (Debian's libpython3-stdlib has it), or name a text of your own: data = 'PATH'"
+        ) from error
+    text = "\n".join(topics[name] for name in sorted(topics)).encode()
+    with _written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)
+    return len(text)
 
 
 def _cut(originals: list[Image.Image], request: Photographs, label: int, index: int) -> Image.Image:

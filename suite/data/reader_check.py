@@ -28,6 +28,7 @@ from suite.processes.attempt import Limits
 from suite.processes.interpreters import Interpreter
 from suite.processes.single import plain, single
 from suite.text import command_line, known
+from suite.worker import text_files
 from suite.worker.array_files import loaded
 from suite.worker.image_folder import listed
 from suite.worker.job import DataSet, Read
@@ -66,7 +67,7 @@ SCALED = 6.0  # levels on the average, where a reader scales by another filter f
 
 @dataclass(frozen=True)
 class Samples:
-    """Images as levels or deviations, float32 (samples, channels, height, width); labels, int64."""
+    """Images as levels or deviations, float32 (samples, channels, height, width), or tokens, int64; labels, int64."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -88,6 +89,9 @@ def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] 
     if delivered.images.shape[1:] != true.images.shape[1:]:
         problem = f"delivers images of {delivered.images.shape[1:]}, not of {true.images.shape[1:]}"
         return Comparison(0.0, 0.0, 0, len(true.labels), problem)
+    if delivered.images.dtype.kind != true.images.dtype.kind:
+        problem = f"delivers {delivered.images.dtype}, not {true.images.dtype}"
+        return Comparison(0.0, 0.0, 0, len(true.labels), problem)
     match = nearest(delivered.images, true.images)
     mean, most = off(delivered.images, true.images[match])
     wrong = int((delivered.labels != true.labels[match]).sum())
@@ -99,7 +103,7 @@ def compare(delivered: Samples, true: Samples, bounds: Bounds, order: list[int] 
         cause = f", by {by:.3g} with the channels reversed: it delivers BGR" if by <= bounds.mean else ""
         problem = f"pixels differ by {mean:.3g} on the average, {most:.3g} at most{cause}"
     elif wrong:
-        problem = f"{wrong} of {len(match)} labels are wrong"
+        problem = f"{wrong} of {true.labels[match].size} labels are wrong"
     elif absent:
         problem = f"{absent} of {len(true.labels)} samples did not come in the first epoch"
     elif order is not None and match.tolist() != order[: len(match)]:
@@ -162,10 +166,10 @@ class Check:
         """
         self.folder, self.workload, self.kind = folder, workload, kind_of(source)
         self._device, self._knobs = device, dict(knobs or {})
-        self.data = some(source, samples, EVEN, folder)
         graph = workload.graph()
+        self.data = some(source, samples, EVEN, folder, graph.input_shape[0])
         self.files = DataSet(self.kind, str(self.data), workload.preprocessing)
-        self.plain = open_source(self.files, graph.input_shape, graph.classes)
+        self.plain = open_source(self.files, graph.input_shape, graph.classes, graph.vocabulary)
         images, labels = zip(*(self._plain_sample(source, index) for index in range(len(self.plain))), strict=True)
         self.true = self._samples(np.stack(images), np.array(labels))
 
@@ -273,13 +277,16 @@ class Check:
         return any(min(header(path)) != self.workload.preprocessing.resize for path in images(self.data))
 
 
-def some(source: Path, samples: int, even: int, folder: Path) -> Path:
+def some(source: Path, samples: int, even: int, folder: Path, positions: int = 0) -> Path:
     """Lay at most `samples` different samples out below `folder`, a multiple of `even`; return their path.
 
     Equal samples are skipped, since a reader's copies could not be told apart. RequestError if there are too few.
+    `positions` are the tokens of a text's sample.
     """
     if kind_of(source) == "arrays":
         return _some_arrays(source, samples, even, folder)
+    if kind_of(source) == "text":
+        return _some_text(source, samples, even, folder, positions)
     files = listed(str(source)).files
     for index in _different(source, len(files), samples, even, lambda index: Path(files[index][0]).read_bytes()):
         path = Path(files[index][0])
@@ -298,6 +305,16 @@ def _some_arrays(source: Path, samples: int, even: int, folder: Path) -> Path:
         chosen[-1] = next((int(other) for other in others if images[other].tobytes() not in taken), chosen[-1])
     np.savez(folder / "some.npz", images=images[chosen], labels=labels[chosen])
     return folder / "some.npz"
+
+
+def _some_text(source: Path, samples: int, even: int, folder: Path, positions: int) -> Path:
+    tokens = text_files.loaded(str(source))
+    count = text_files.windows(len(tokens), positions)
+    windows = tokens[: count * positions].reshape(count, positions)
+    chosen = windows[_different(source, count, samples, even, lambda index: windows[index].tobytes())]
+    path = folder / f"some{source.suffix}"
+    np.append(chosen, tokens[-1]).tofile(path)  # the last token is the label of the one before
+    return path
 
 
 def _different(source: Path, count: int, samples: int, even: int, content: Callable[[int], bytes]) -> list[int]:

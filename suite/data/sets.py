@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from suite.contracts.adapter import Format
 from suite.errors import RequestError, Unavailable
 from suite.files import cache_root, expanded, locked, stands
-from suite.worker import array_files
+from suite.worker import array_files, text_files
 from suite.worker.job import DataSet
 from suite.worker.packed_set import read_marker
 from suite.worker.typed_json import load
@@ -44,7 +45,7 @@ class KnownSet:
     """A data set known by name."""
 
     name: str
-    kind: str  # "folder" or "arrays", as in a job's data entry
+    kind: str  # "folder", "arrays" or "text", as in a job's data entry
     entry: str  # below the data home
     help: str
 
@@ -61,6 +62,7 @@ SETS = {
     for known in (
         KnownSet("imagenet-like", "folder", "imagenet-like", "JPEG photographs of 500x375 in class folders"),
         KnownSet("digits", "arrays", "digits.npz", "1,797 handwritten digits of 28x28"),
+        KnownSet("python-topics", "text", "python-topics.txt", "the language reference in Python's pydoc"),
         KnownSet("mnist", "arrays", "mnist", "MNIST, its original files", "MNIST's idx files (plain or .gz)"),
     )
 }
@@ -122,12 +124,22 @@ def marker_of(folder: Path) -> Marker:
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a data set: "arrays" for an .npz file or MNIST's idx files, else "folder"."""
-    return "arrays" if path.suffix == ".npz" or (path.is_dir() and array_files.idx_files(str(path))) else "folder"
+    """Return the kind of a data set: "arrays" (.npz, or MNIST's files), "text" (any other file) or "folder"."""
+    if path.suffix == ".npz" or (path.is_dir() and array_files.idx_files(str(path))):
+        return "arrays"
+    return "text" if path.is_file() else "folder"
+
+
+def without_digest(data: str, base: Path) -> tuple[str, str]:
+    """Split a text's name or path, as a case has it, from its digest; "" without one."""
+    match = re.fullmatch(r"(.+)@([0-9a-f]{16})", data)
+    return (match[1], match[2]) if match and not stands(base / expanded(data)) else (data, "")
 
 
 def real(dataset: str) -> str:
     """Return the named set that "real" means for a workload's `dataset`: the user's MNIST if present, before digits."""
+    if dataset == "text":
+        return "python-topics"
     return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 
@@ -174,26 +186,33 @@ def listing(source: Path) -> str:
 
 
 def count(source: Path) -> int:
+    """Return the number of samples, or of a text's tokens; ValueError or OSError for a broken file."""
     from suite.worker.array_files import loaded
     from suite.worker.image_folder import listed
 
-    return len(listed(str(source)).files) if kind_of(source) == "folder" else len(loaded(str(source))[1])
+    kind = kind_of(source)
+    if kind == "text":
+        return len(text_files.loaded(str(source)))
+    return len(listed(str(source)).files) if kind == "folder" else len(loaded(str(source))[1])
 
 
 def locate(name: str, workload: Workload, form: Format | None = None) -> DataSet | None:
     """Return the data set of a job; None for synthetic data.
 
-    `name` is "synthetic", "real" (the workload's own set), a named set or a path; `form` is a record format, or None
-    for the files themselves. Unavailable, with the command that makes the set, if it is missing.
+    `name` is "synthetic", "real" (the workload's own set), a named set or a path, of a text with its digest; `form` is
+    a record format, or None for the files. Unavailable, with the command that makes the set, if it is missing.
     """
     if name == "synthetic":
         return None
     name = real(workload.dataset) if name == "real" else name
     if form is not None:
         return DataSet("records", str(records_place(name, form, workload)), workload.preprocessing)
+    name, digest = without_digest(name, Path())
     path = made(name) if name in SETS else expanded(name).absolute()
     if path is None:
         raise Unavailable(f"the data set {name!r} is not in {home()}; get it: {SETS[name].remedy}")
     if not stands(path):
-        raise Unavailable(f"the data set {path} is not there; name an image folder, an .npz file or {', '.join(SETS)}")
-    return DataSet(kind_of(path), str(path), workload.preprocessing)
+        raise Unavailable(
+            f"the data set {path} is not there; name an image folder, an .npz file, a text or {', '.join(SETS)}"
+        )
+    return DataSet(kind_of(path), str(path), workload.preprocessing, digest)

@@ -121,6 +121,15 @@ class _Maker(Names):
         if choice["data"] == "synthetic":
             problem = "the pass 'train' needs real data: set data to 'real', a data set's name or a folder"
             self.add(choice, "passes", problem)
+        else:
+            found, share = self.fit(choice), self.plan.training.held_out
+            held_out = round(found.samples * share)
+            if not found.outcome and not 0 < held_out < found.samples:
+                problem = (
+                    f"[training] held_out = {share:g} tests with {held_out} of the {found.samples} samples of "
+                    f"{choice['data']}, and learning and testing take one at least; name a larger set"
+                )
+                self.add(choice, "data", problem)
         rising, epochs = choice["warmup_epochs"], self.plan.training.epochs
         if choice["decay"] != "none" and rising >= epochs:
             problem = (
@@ -142,7 +151,7 @@ class _Maker(Names):
             return
         shape = self.graph(choice["workload"]).input_shape
         if len(shape) != 3 or shape[0] != 3:
-            problem = f"augment = 'random' crops photographs, {choice['workload']} learns digits; write 'centre'"
+            problem = f"augment = 'random' crops photographs, which {choice['workload']} does not take; write 'centre'"
             self.add(choice, "augment", problem)
         elif choice["data_mode"] == "memory":
             problem = "augment = 'random' cuts every sample anew, data_mode = 'memory' keeps it as cut; choose one"

@@ -38,9 +38,10 @@ class Group(NamedTuple):
 class DataSet(NamedTuple):
     """A real data set; None in its place: synthetic data."""
 
-    kind: str  # "arrays", "folder" or "records"
+    kind: str  # "arrays", "folder", "text" or "records"
     path: str
     preprocessing: Preprocessing = PHOTOGRAPHS
+    digest: str = ""  # that a text must have (suite.worker.text_files)
 
 
 class Recipe(NamedTuple):

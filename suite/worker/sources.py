@@ -1,4 +1,4 @@
-"""The sources of samples: an array file, a folder of images, or a subset of another source.
+"""The sources of samples: an array file, a folder of images, a text, or a subset of another source.
 
 A source gives any sample by index and each rank's order for an epoch; the adapter decides how fast it is read.
 
@@ -10,6 +10,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
+from suite.worker import text_files
 from suite.worker.array_files import loaded
 from suite.worker.image_folder import left_out_words, listed
 from suite.worker.job import DataSet
@@ -19,10 +20,14 @@ from workloads.graph import Shape
 
 
 class Source:
-    """A source of samples by index; `sample` returns (float32 CHW image, normalised; int label)."""
+    """A source of samples by index; `sample` returns (float32 CHW image, normalised; int label).
+
+    A text's returns (int64 tokens, their labels).
+    """
 
     name = ""
     classes = 0  # labels are below it
+    consecutive = False  # True: samples follow each other in one text, so that the last ones are held out
     # A framework's own reader may take these instead of asking for sample after sample:
     records: Any = None  # the suite.worker.packed_set.RecordSource, if the set is packed
     files: Optional[List[Tuple[str, int]]] = None  # (path, label) of every sample, if they are image files
@@ -32,7 +37,7 @@ class Source:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+    def sample(self, index: int) -> Tuple[np.ndarray, Any]:
         """Read and decode one sample; OSError or ValueError names the file."""
         raise NotImplementedError
 
@@ -66,9 +71,9 @@ class Arrays(Source):
     def __len__(self) -> int:
         return len(self.arrays[1])
 
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+    def sample(self, index: int) -> Tuple[np.ndarray, Any]:
         images, labels = self.arrays
-        return images[index], int(labels[index])
+        return images[index], labels[index].tolist()
 
 
 class ArraySource(Arrays):
@@ -86,6 +91,30 @@ class ArraySource(Arrays):
         self.arrays = ((scaled - scaled.mean()) / scaled.std())[:, np.newaxis], labels.astype(np.int64)
         self.classes = int(labels.max()) + 1
         self.name = f"{os.path.basename(path)} ({len(labels)} samples)"
+
+
+class TextSource(Arrays):
+    """The windows of a text, in its order: `positions` tokens each; the label of a token is the one that follows it."""
+
+    consecutive = True
+
+    def __init__(self, path: str, positions: int, vocabulary: int, digest: str = "") -> None:
+        """Load everything; ValueError if the text does not fit the network, or has another digest."""
+        tokens, found = text_files.loaded(path), text_files.digest(path)
+        if digest and found != digest:
+            raise ValueError(
+                f"{path} has a SHA-256 that begins with {found}, and {digest} is to be learnt; bring the same text to "
+                "every host"
+            )
+        refused = text_files.refusal(path, tokens, positions, vocabulary)
+        if refused:
+            raise ValueError(refused)
+        windows = text_files.windows(len(tokens), positions)
+        read = tokens[: windows * positions + 1].astype(np.int64)
+        self.arrays = read[:-1].reshape(windows, positions), read[1:].reshape(windows, positions)
+        self.classes = int(tokens.max()) + 1
+        counts = f"{len(tokens)} tokens, SHA-256 {found}; {windows} windows of {positions}"
+        self.name = f"{os.path.basename(path)} ({counts})"
 
 
 class FolderSource(Source):
@@ -121,14 +150,16 @@ class FolderSource(Source):
         return [path for path, _ in self.files]
 
 
-def open_source(data: DataSet, shape: Shape, classes: int) -> Source:
-    """Open arrays or a folder of images; ValueError if it has more classes than the network has outputs."""
+def open_source(data: DataSet, shape: Shape, classes: int, vocabulary: int = 0) -> Source:
+    """Open arrays, a folder of images or a text; ValueError if it has more classes than the network has outputs."""
     if data.kind == "arrays":
         source: Source = ArraySource(data.path, shape)
+    elif data.kind == "text":
+        source = TextSource(data.path, shape[0], min(vocabulary, classes), data.digest)
     elif data.kind == "folder":
         source = FolderSource(data.path, shape, data.preprocessing)
     else:
-        raise ValueError(f"unknown kind of data {data.kind!r}; known: arrays, folder")
+        raise ValueError(f"unknown kind of data {data.kind!r}; known: arrays, folder, text")
     refuse_classes(data.path, source.classes, classes)
     return source
 
@@ -149,7 +180,7 @@ class Subset(Source):
         """`indices` point into the source; `what` is the subset's purpose, for its name."""
         self._source = source
         self._indices = indices
-        self.classes = source.classes
+        self.classes, self.consecutive = source.classes, source.consecutive
         self.photographs = source.photographs
         if source.files is not None:
             self.files = [source.files[index] for index in indices]
@@ -160,7 +191,7 @@ class Subset(Source):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+    def sample(self, index: int) -> Tuple[np.ndarray, Any]:
         return self._source.sample(self._indices[index])
 
     def augmented(self, index: int, stream: np.random.RandomState) -> Tuple[np.ndarray, int]:
@@ -173,7 +204,7 @@ class Subset(Source):
 def split(source: Source, fraction: float) -> Tuple[Subset, Subset]:
     """Return (training, test) subsets: the same split on every machine and in every framework.
 
-    The first part of a fixed shuffle is held out. ValueError if one half would be empty.
+    The first part of a fixed shuffle is held out, of a text its last part. ValueError if one half would be empty.
     """
     held_out = int(round(len(source) * fraction))
     if not 0 < held_out < len(source):
@@ -181,5 +212,7 @@ def split(source: Source, fraction: float) -> Tuple[Subset, Subset]:
             f"holding out {fraction:g} of {source.name} leaves one half empty ({held_out} of {len(source)} samples)"
         )
     order = np.random.RandomState(0).permutation(len(source)).tolist()
+    if source.consecutive:  # windows of any other place would continue what is learnt
+        order = list(reversed(range(len(source))))
     learning = Subset(source, sorted(order[held_out:]), "learn from")
     return learning, Subset(source, sorted(order[:held_out]), "test with")

@@ -182,7 +182,7 @@ def feed_of(trainer: Trainer, task: job.Measure, folder: str) -> Any:
 def opened(trainer: Trainer, graph: Graph, data: job.DataSet) -> Source:
     """Open the source of the data set and check it against the network."""
     if data.kind != "records":
-        return open_source(data, graph.input_shape, graph.classes)
+        return open_source(data, graph.input_shape, graph.classes, graph.vocabulary)
     records = RecordSource(data.path, data.preprocessing)
     records.check(graph.input_shape, graph.classes)
     source: Source = trainer.open_records(records)

@@ -103,12 +103,12 @@ class Training:
         return messages.Training(rows, list(steps), list(values), list(times), opening)
 
     def _accuracy(self, batches: List[Tuple[Any, np.ndarray]]) -> float:
-        """Return the share of test samples whose largest logit is the right one's; on every rank the whole set."""
+        """Return the share of test labels whose logit is the largest one; on every rank the whole set."""
         right = total = 0
         for batch, labels in batches:
-            answers = self._trainer.predict(batch).argmax(axis=1)[: len(labels)]
+            answers = self._trainer.predict(batch).argmax(axis=-1)[: len(labels)]
             right += int((answers == labels).sum())
-            total += len(labels)
+            total += labels.size
         return right / total
 
 

@@ -7,7 +7,7 @@ the source's files are brought into the page cache or out of it.
 
 import ctypes
 import os
-from typing import Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class View(Source):
         begin = epoch * len(self)
         return (begin + index for index in super().order(epoch, seed, rank, world))
 
-    def sample(self, index: int) -> Tuple[np.ndarray, int]:
+    def sample(self, index: int) -> Tuple[np.ndarray, Any]:
         """Return the sample at a position; an unreadable one raises OSError, or is replaced by the next readable."""
         count = len(self.source)
         for neighbour in range(count):
@@ -65,7 +65,7 @@ class View(Source):
                     counts[line.strip()] = counts.get(line.strip(), 0) + 1
         return counts
 
-    def _read(self, index: int, position: int) -> Tuple[np.ndarray, int]:
+    def _read(self, index: int, position: int) -> Tuple[np.ndarray, Any]:
         if not self.random:
             return self.source.sample(index)
         return self.source.augmented(index, np.random.RandomState([self._seed % 2**32, position % 2**32]))
@@ -86,7 +86,7 @@ class InMemory(Arrays):
         """Decode everything; MemoryError if it would not fit into half of the free memory."""
         self.name = f"{source.name}, in memory"
         self.classes = source.classes
-        first = source.sample(0)[0]
+        first, label = source.sample(0)
         needed = first.nbytes * len(source)
         free = memory().available
         if needed > free / 2:
@@ -94,8 +94,8 @@ class InMemory(Arrays):
                 f"{source.name} decoded takes {needed / 1000000000.0:.1f} GB of {free / 1000000000.0:.1f} GB of "
                 "free memory; use data_mode = 'disk' or a smaller set"
             )
-        images = np.empty((len(source),) + first.shape, np.float32)
-        labels = np.empty(len(source), np.int64)
+        images = np.empty((len(source),) + first.shape, first.dtype)
+        labels = np.empty((len(source),) + np.shape(label), np.int64)
         for index in range(len(source)):
             images[index], labels[index] = source.sample(index)
         self.arrays = images, labels

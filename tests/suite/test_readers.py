@@ -192,3 +192,23 @@ def test_labels_that_do_not_match_are_found(stagebench, tmp_path, array):
     told = stagebench("data", "check", str(tmp_path / "worse.npz"))
     assert told.code == 1
     assert "is no array file (BadZipFile" in told.out
+
+
+@pytest.mark.parametrize(
+    ("slip", "told"),
+    [
+        ("none", ""),
+        ("floats", "delivers float32, not int64"),
+        ("labels", "of 1024 labels are wrong"),
+        ("order", "in another order"),
+    ],
+)
+def test_a_text_is_compared_token_by_token(gamma, tmp_path, slip, told):
+    gamma.slip = slip
+    tokens = np.random.RandomState(0).randint(0, 256, 64 * 40).astype(np.uint8)
+    (tmp_path / "noise.txt").write_bytes(tokens.tobytes())
+    check = Check(tmp_path / "noise.txt", by_name()["gpt_char"], 17, tmp_path)
+    found = check.one(gamma, find(gamma, {}), None)  # type: ignore[arg-type]
+    assert (found.samples or 16, found.most) == (16, 0.0)
+    assert told in found.problem
+    assert bool(told) == bool(found.problem)

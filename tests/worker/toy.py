@@ -269,6 +269,10 @@ class PackingToy(ToyTrainer):
             images = ((images * deviation + mean)[:, ::-1] - mean) / deviation
         elif slip == "order":
             images, labels = images[::-1], labels[::-1]
+        elif slip == "floats":
+            images = images.astype(np.float32)
+        elif slip == "labels":
+            labels = labels[..., ::-1]
         elif slip == "raise":
             raise OSError("the reader met a disk that does not answer")
         return Batch(images, labels)
