@@ -148,7 +148,7 @@ class Operators:
 
 
 def spared(rule: Optimiser, axes: int) -> Optimiser:
-    """Return the rule for a tensor with so many axes."""
+    """Return the rule for a tensor by the number of its axes."""
     return rule._replace(weight_decay=decay_of(rule, axes))
 
 

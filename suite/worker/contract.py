@@ -50,7 +50,7 @@ Optimiser = Union[SGD, Adam]
 
 
 def decay_of(rule: Optimiser, axes: int) -> float:
-    """Return the weight decay of a tensor with so many axes."""
+    """Return the weight decay of a tensor by the number of its axes."""
     return rule.weight_decay if rule.decays == "all" or axes > 1 else 0.0
 
 
