@@ -27,7 +27,7 @@ from suite.worker.threaded import GatheringReader, Reader, batches_of_indices
 from suite.worker.view import View
 
 # Labels travel as numbers: each tensor of a batch is a file descriptor that is passed on.
-Samples = NamedTuple("Samples", [("images", Union[Tensor, Encoded]), ("labels", List[int])])
+Samples = NamedTuple("Samples", [("images", Union[Tensor, Encoded]), ("labels", List[Any])])
 DecoderOf = Callable[[Photographs], Decoder]
 
 
@@ -98,7 +98,7 @@ class LoaderReader(Reader):
         read = next(self._batches)
         if isinstance(read, str):
             raise OSError(read)
-        return Batch(read.images, torch.tensor(read.labels))
+        return Batch(read.images, torch.as_tensor(np.array(read.labels)))  # a number each, or an array of them
 
     def close(self) -> None:
         self._batches = iter(())
@@ -142,15 +142,13 @@ class TensorReader(GatheringReader):
         if not self._pinned:
             return Batch(self._images.index_select(0, indices), self._labels.index_select(0, indices))
         # torch keeps pinned blocks and gives one out again only when the copy from it is done.
-        batch = Batch(
-            *(
-                torch.empty((len(indices), *each.shape[1:]), dtype=each.dtype, pin_memory=True)
-                for each in (self._images, self._labels)
-            )
+        images, labels = (
+            torch.empty((len(indices), *each.shape[1:]), dtype=each.dtype, pin_memory=True)
+            for each in (self._images, self._labels)
         )
-        torch.index_select(self._images, 0, indices, out=batch.images)
-        torch.index_select(self._labels, 0, indices, out=batch.labels)
-        return batch
+        torch.index_select(self._images, 0, indices, out=images)
+        torch.index_select(self._labels, 0, indices, out=labels)
+        return Batch(images, labels)
 
 
 def pinned(setup: Setup) -> bool:

@@ -72,7 +72,8 @@ class Lowering:
         self._layer = layer
         self._attrs = layer.attrs
         self._fast = fast
-        self._exclusive = exclusive
+        # Not in place over tokens: a dense layer's are a view, which autograd would copy.
+        self._exclusive = exclusive and len(layer.shape) != 2
         self._way = way
         self._owners = owners
         shape = layer.input_shapes[0]
@@ -117,8 +118,7 @@ class Lowering:
 
     def add(self) -> Operation:
         if len(self._layer.inputs) == 2:
-            # Not in place over tokens: a dense layer's are a view, which autograd would copy.
-            return torch.Tensor.add_ if self._exclusive and len(self._layer.shape) != 2 else torch.add
+            return torch.Tensor.add_ if self._exclusive else torch.add
         return lambda first, *rest: sum(rest, first)
 
     def flatten(self) -> Operation:

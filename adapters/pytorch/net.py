@@ -32,14 +32,23 @@ class Net(nn.Module):
     """
 
     def __init__(
-        self, graph: Graph, weights: Arrays, fast: bool, stage: Optional[Stage] = None, ways: Optional[Ways] = None
+        self,
+        graph: Graph,
+        weights: Arrays,
+        fast: bool,
+        stage: Optional[Stage] = None,
+        ways: Optional[Ways] = None,
+        made: Optional[Dict[str, nn.Module]] = None,
     ) -> None:
-        """Lower every layer (of a stage) and set its weights; KeyError names a missing one."""
+        """Lower every layer (of a stage) and set its weights; KeyError names a missing one.
+
+        `made` has the modules of earlier stages by layer, with whose weights this one may compute; it gets this one's.
+        """
         super().__init__()
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []  # name, module, role
         self.shared: List[nn.Module] = []  # layers whose weight a later one computes with, too
-        self.made: Dict[str, nn.Module] = {}  # by layer
+        self.made = {} if made is None else made
         heads = tuple(head.layer for head in graph.heads)
         if stage is None:
             stage = Stage(0, len(graph.layers), ("input",), heads)

@@ -48,7 +48,7 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
         tied = f" ({', '.join(names)} compute with one weight, so all layers between them stay together)" * bool(names)
         raise Unsupported(
             f"{graph.name} can be cut into {most} stages at most,{where} and {count} are asked for{tied}; ask for "
-            "fewer stages, or fewer ranks or devices"
+            "fewer stages, or fewer ranks or devices, or take a strategy that keeps networks whole"
         )
     sizes = {place: _numbers(graph, place) for place in places[1:-1]}
     borders = [0, *_cheapest(before, sizes, places, count), len(graph.layers)]

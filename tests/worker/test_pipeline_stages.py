@@ -9,6 +9,7 @@ from suite.worker.pipeline_stages import blocks, check_blocks, crossing, stages,
 from tests.support import networks
 from tests.support.errors import raising
 from workloads.build import Builder
+from workloads.graph import Graph
 from workloads.networks import by_name
 
 
@@ -105,6 +106,14 @@ def test_every_stage_computes_something_and_too_few_cuts_are_refused():
         stages(graph, 4, one_value=True)
 
 
+def test_layers_with_one_weight_stay_together():
+    with raising(Unsupported, "gpt_char", 1, "'embedding' and 'head'"):
+        stages(by_name()["gpt_char"].graph(), 2, one_value=True)
+    graph = networks.text()
+    _, last = stages(graph, 2, one_value=True)
+    assert (graph.layers[last.begin].name, last.entering, last.leaving) == ("out", ("bent", "it"), ("it", "out"))
+
+
 def branches_of(graph, block):
     return [[layer.name for layer in graph.layers[each.begin : each.end]] for each in block.branches]
 
@@ -146,6 +155,11 @@ def test_what_reads_twice_drops_or_stands_apart_is_no_branch():
     b.head(b.dense("side", b.flatten("between", x), 5), 0.3)
     b.head(b.dense("fc", b.flatten("flat", b.add("far", left, right)), 5))
     assert blocks(b.graph, 2) == []
+    tied = Graph("tied", (6,), 4)
+    x = tied.add("table", "embedding", ("input",), vocabulary=4, out=4)
+    both = (tied.add("it", "tied", (x,), to="table", out=4), tied.add("own", "dense", (x,), out=4))
+    tied.add_head(tied.add("sum", "add", both))
+    assert blocks(tied, 2) == []
 
 
 @pytest.mark.parametrize(("name", "count"), [("mnist_small", 2), ("resnet50", 3), ("googlenet", 5)])

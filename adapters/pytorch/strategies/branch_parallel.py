@@ -202,8 +202,10 @@ class BranchNet(nn.Module):
         self.branches: List[Part] = []  # this rank's own
         self._own: List[List[Net]] = []  # by block
 
+        made: Dict[str, nn.Module] = {}
+
         def part(stage: Any) -> Part:
-            net = Net(graph, weights, fast, stage, ways)
+            net = Net(graph, weights, fast, stage, ways, made)
             self._nets.append(net)
             return net, stage.entering
 

@@ -1,5 +1,6 @@
 """Parameters in shares, as DTensors: `fsdp` (FSDP2, fully_shard) and `tensor_parallel` (parallelize_module)."""
 
+import warnings
 from typing import List
 
 from torch import nn
@@ -49,6 +50,8 @@ class FSDP(ReplicaTrainer):
             groups[-1].append(layer)
             room -= size
         self._groups = len(groups) + bool(self._net.shared)
+        # A dense layer's tokens are a view, and no layer writes into tokens.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
         for group in groups:
             fully_shard(group, mesh=mesh)
         fully_shard(self._net, mesh=mesh)

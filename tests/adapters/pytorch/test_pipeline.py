@@ -6,7 +6,7 @@ import pytest
 from adapters.pytorch.input import reader_of
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
-from tests.support import processes, trainers
+from tests.support import networks, processes, trainers
 from tests.support.jobs import READ_ONCE
 from workloads.build import Builder
 
@@ -28,6 +28,12 @@ def network():
 def test_a_pipeline_is_proven(proven, schedule, world):
     knobs = {"schedule": schedule, "microbatches": 4}
     proven(network(), world, pieces=4, strategy="pipeline", model_parallel_size=world, tuning="default", **knobs)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_a_pipeline_takes_tokens_and_a_tied_head_where_its_weight_is(proven, schedule):
+    knobs = {"schedule": schedule, "microbatches": 2}
+    proven(networks.text(), 2, pieces=2, strategy="pipeline", model_parallel_size=2, tuning="tuned", **knobs)
 
 
 def test_pipelines_side_by_side_are_proven(proven):

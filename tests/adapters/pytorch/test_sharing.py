@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import networks, processes
+from workloads.graph import Graph
 
 NAP = 0.5  # seconds, as in rank.py
 
@@ -14,6 +15,22 @@ NAP = 0.5  # seconds, as in rank.py
 )
 def test_it_is_proven_with_adam(proven, strategy, options):
     proven(networks.two_heads(), strategy=strategy, optimiser="adam", tuning="default", **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "held"),
+    [("ddp", 1), ("zero1", 1), ("fsdp", 1), ("tensor_parallel", 2), ("branch_parallel", 2)],
+)
+def test_a_weight_of_two_layers_is_proven(proven, strategy, held):
+    """A head that is tied to the embedding, one that is tied to a dense layer, and two branches that read tokens."""
+    graph = Graph("tied", (6,), 9)
+    tables = [graph.add(name, "embedding", ("input",), vocabulary=9, out=4) for name in ("table", "other", "third")]
+    x = graph.add("bent", "gelu", (graph.add("sum", "add", tables[1:]),))
+    x = graph.add("both", "add", (tables[0], x))
+    graph.add_head(graph.add("side", "dense", (x,), out=9), 0.3)
+    graph.add_head(graph.add("again", "tied", (x,), to="side", out=9), 0.3)
+    graph.add_head(graph.add("head", "tied", (x,), to="table", out=9))
+    proven(graph, strategy=strategy, model_parallel_size=held)
 
 
 def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
