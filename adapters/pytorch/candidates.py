@@ -39,7 +39,7 @@ MADE: Dict[Any, str] = {}  # choices of this process, by (file, key): kept where
 
 def knob_of(layer: Layer) -> Optional[str]:
     """Return the knob that fixes how a layer is computed; None for layers that PyTorch computes in one way."""
-    if layer.kind in ("dense", "qkv", "tied"):
+    if layer.kind in ("dense", "qkv"):
         return "products"
     attrs = layer.attrs
     if layer.kind == "conv" and (attrs["kernel"], attrs["stride"], attrs["pad"], attrs["groups"]) == (1, 1, 0, 1):
@@ -73,7 +73,7 @@ def choose(
                 knob,
                 layer.shape[-1 if knob == "products" else 0],
                 shape,
-                "with" if layer.attrs.get("bias") else "without",
+                "with" if layer.attrs["bias"] else "without",
                 about,
             )
             key = "%s: %d of %s, %s bias, %s" % words

@@ -130,18 +130,14 @@ class Product(torch.autograd.Function):
         return dx, dw, dy.sum(0) if of_bias else None
 
 
-def rows_by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
-    """Multiply features (samples, in), or tokens (samples, positions, in)."""
-    if x.dim() == 2:
-        return Product.apply(x, weight, bias)
-    return Product.apply(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
-
-
 class Dense(nn.Linear):
     """torch.nn.Linear by oneDNN."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return rows_by_onednn(x, self.weight, self.bias)
+        """Multiply features (samples, in), or tokens (samples, positions, in)."""
+        if x.dim() == 2:
+            return Product.apply(x, self.weight, self.bias)
+        return Product.apply(x.flatten(0, -2), self.weight, self.bias).unflatten(0, x.shape[:-1])
 
 
 class Pointwise(nn.Conv2d):

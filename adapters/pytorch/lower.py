@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.pytorch.candidates import Run, random
-from adapters.pytorch.kernels import Dense, FastLRN, Pointwise, rows_by_onednn
+from adapters.pytorch.kernels import Dense, FastLRN, Pointwise
 from suite.worker.contract import Unsupported
 from workloads.graph import Layer
 
@@ -89,7 +89,7 @@ class Lowering:
 
     def dense(self) -> Operation:
         kind = Dense if self._way == "onednn" else nn.Linear
-        return nn.utils.skip_init(kind, self._entering, self._layer.shape[-1], bias=self._attrs.get("bias", False))
+        return nn.utils.skip_init(kind, self._entering, self._layer.shape[-1], bias=self._attrs["bias"])
 
     qkv = dense
 
@@ -133,8 +133,8 @@ class Lowering:
         return nn.utils.skip_init(nn.Embedding, self._attrs["vocabulary"], self._attrs["out"])
 
     def tied(self) -> Operation:
-        owner, multiply = self._owners["weight"], rows_by_onednn if self._way == "onednn" else functional.linear
-        return lambda x: multiply(x, owner.weight)  # read each time: FSDP replaces it
+        owner = self._owners["weight"]
+        return lambda x: functional.linear(x, owner.weight)  # read each time: FSDP replaces it
 
     def class_token(self) -> Operation:
         return ClassToken(self._layer.parameters[0].shape)
@@ -178,9 +178,7 @@ class Lowering:
 
 def attempt(layout: Any, layer: Layer, way: str, samples: int) -> Run:
     """Return what computes a layer forward and backward on random numbers, for `candidates.choose`."""
-    made: Any = Lowering(layer, True, False, way, {})
-    # A tied layer's products are those of a dense one without bias.
-    module = made.dense() if layer.shares else getattr(made, layer.kind)()
+    module: Any = lower(layer, True, False, way)
     with torch.no_grad():
         for seed, parameter in enumerate(module.parameters()):
             parameter.copy_(random(parameter.shape, seed))
