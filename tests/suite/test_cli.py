@@ -91,6 +91,7 @@ def test_data_are_made_listed_and_checked(stagebench, data_home):
     assert [(row["name"], row["made"], row["remedy"]) for row in rows] == [
         ("imagenet-like", True, None),
         ("digits", True, None),
+        ("python-topics", False, "stagebench data make python-topics"),
         ("mnist", False, f"put MNIST's idx files (plain or .gz) into {data_home / 'mnist'}"),
     ]
     told = stagebench("data", "check", "imagenet-like")
