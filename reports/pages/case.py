@@ -183,6 +183,8 @@ def _speed(row: Row) -> Iterator[Fact]:
     if row.rate and row.rate_per_device:
         yield "samples/s, all devices together", f"{number(row.rate.value)}{bracketed(row.rate)}"
         yield "samples/s per device", number(row.rate_per_device.value)
+    if row.token_rate:
+        yield "tokens/s, all devices together", f"{number(row.token_rate.value)}{bracketed(row.token_rate)}"
     if row.against:
         ratio = row.against.ratio
         yield "of the fastest of its group", f"{number(ratio.value)}{bracketed(ratio)}: {row.against.verdict}"

@@ -108,6 +108,12 @@ def training_macs(run: Path, case: Case) -> int | None:
     return sum(map(_macs, graph.layers, wanting(graph))) if graph else None
 
 
+def tokens_of(run: Path, case: Case) -> int | None:
+    """Return the labels of a sample, 0 for a single one; None if the network is not installed."""
+    graph = network_of(run, case)
+    return sum(graph.label_shape) if graph else None
+
+
 def _macs(layer: Layer, wanted: Sequence[bool]) -> int:
     """Count forward, the weights' gradient, and the input's, which the first layer does not need.
 

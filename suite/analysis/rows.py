@@ -55,6 +55,7 @@ class Row:
     against: Against | None = None  # None: alone in its group
     peak: Peak | None = None  # of its devices together
     macs: int | None = None  # multiply-accumulates of a training step, per sample; None without a peak or a proof
+    tokens: int = 0  # of a sample, if each has a label
     # Of imported trainings: (seconds, samples) of the first epochs.
     published: list[tuple[tuple[float, float], ...]] = field(default_factory=list)
 
@@ -73,6 +74,11 @@ class Row:
     def speed(self) -> float:
         """The value of `rate` without its interval; 0.0 without one."""
         return self.rates.value if self.rates else 0.0
+
+    @property
+    def token_rate(self) -> Interval | None:
+        """Global tokens/s; None where a sample has one label."""
+        return self.rate.scaled(self.tokens) if self.rate and self.tokens else None
 
     @property
     def rate_per_device(self) -> Interval | None:

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -23,11 +23,12 @@ from suite.analysis.comparability import FAILED_LATER, FOREIGN, SHARED_GPUS
 from suite.analysis.leaders import Against, against_fastest
 from suite.analysis.machine import beside_run, best_of_run, elsewhere, machine_peaks
 from suite.analysis.measured import RESIDUAL, Process, process_of
-from suite.analysis.roofline import training_macs
+from suite.analysis.roofline import tokens_of, training_macs
 from suite.analysis.rows import Row
 from suite.analysis.scaling import over_devices, over_nodes
 from suite.analysis.stats import Rates, together
 from suite.analysis.trend import drifts
+from suite.contracts.case import Case
 from suite.errors import StagebenchError, StoreError
 from suite.results.foreign import imported
 from suite.results.records import CANCELLED, CaseEntry, Proof
@@ -77,8 +78,10 @@ def summarise(folder: RunFolder) -> list[Row]:
             for process in row.processes
             if process.peak
         )
-        macs = _training_macs(folder, [row for row in rows if row.id in peaks and row.proof])
+        macs = _by_network(folder, [row for row in rows if row.id in peaks and row.proof], training_macs)
+        tokens = _by_network(folder, rows, tokens_of)
         for row in rows:
+            row.tokens = tokens.get(row.id) or 0
             row.scaling, row.over_nodes = devices.get(row.id), nodes.get(row.id)
             row.against, row.peak = verdicts.get(row.id), peaks.get(row.id)
             row.macs = macs.get(row.id)
@@ -232,13 +235,15 @@ def _work(names: Sequence[str]) -> tuple[list[tuple[str, Process]], dict[str, st
     return _processes(folder, cases, method, names), folder.invalid
 
 
-def _training_macs(folder: RunFolder, rows: Iterable[Row]) -> dict[str, int | None]:
-    """Return multiply-accumulates by row id; rows of one network are counted once."""
+def _by_network(
+    folder: RunFolder, rows: Iterable[Row], count_of: Callable[[Path, Case], int | None]
+) -> dict[str, int | None]:
+    """Return what `count_of` counts of a network by row id; rows of one network are counted once."""
     counts: dict[str, int | None] = {}
     for same in grouped(rows, lambda row: (row.case.workload, row.case.graph_digest)).values():
         count = None
         with suppress(StoreError):  # a file of the folder holds no network: the page names it
-            count = training_macs(folder.path, same[0].case)
+            count = count_of(folder.path, same[0].case)
         counts |= dict.fromkeys((row.id for row in same), count)
     return counts
 

@@ -153,8 +153,10 @@ def _others(standing: Standing, rows: Sequence[Row], column: int, width: int) ->
         for name, row in panel.pairs[:FEW]:
             result = f"{number(row.speed)} samples/s" if row.rates else learnt(row)
             ends = f" ({interval(row.rate)})" if row.rate and row.rate.scatters else ""
+            tokens = f"{number(row.token_rate.value)} tokens/s" if row.token_rate else ""
             efficiency = f"{percent(row.scaling.efficiency.value)} of ideal scaling" if row.scaling else ""
-            words = _plain(" · ".join(filter(None, [f"{result}{ends}", efficiency, *_own_marks(standing, row)])))
+            parts = [f"{result}{ends}", tokens, efficiency, *_own_marks(standing, row)]
+            words = _plain(" · ".join(filter(None, parts)))
             names, texts = _wrapped(name, column), textwrap.wrap(words, width - column - 2)
             for index in range(max(len(names), len(texts))):
                 left, right = (lines[index] if index < len(lines) else "" for lines in (names, texts))

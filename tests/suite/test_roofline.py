@@ -8,9 +8,13 @@ from reports.site.build import render
 from suite.analysis.machine import Peak
 from suite.analysis.roofline import roofline
 from suite.analysis.summary import summarise
+from suite.analysis.wording import number
+from suite.cli.results import print_results
 from suite.contracts.case import Placement
+from tests.reports import made_run
 from tests.reports.made_run import case_of
 from workloads.build import Builder
+from workloads.networks import by_name
 from workloads.networks.resnet import resnet50
 from workloads.networks.vit import vit
 
@@ -87,3 +91,16 @@ def test_a_run_shows_it(run, stagebench):
     page = render(run.folder, summarise(run.folder))
     assert "bound by" in page
     assert "37.8</td><td>arithmetic</td>" in page  # milliseconds at best, of conv1
+
+
+def test_a_network_with_a_label_for_each_token_has_a_speed_in_tokens(run, monkeypatch, capsys):
+    monkeypatch.setitem(made_run.NETWORKS, "gpt_char", made_run.NETWORKS["alexnet"])
+    run.proven(case_of("pytorch", "gpt_char", graph_digest=by_name()["gpt_char"].graph().digest))
+    run.proven(case_of("pytorch", "resnet50", graph_digest=resnet50().digest))
+    text, images = summarise(run.folder)
+    assert (text.tokens, images.token_rate) == (64, None)
+    assert text.token_rate.value == pytest.approx(64 * text.speed)
+    print_results(run.folder)
+    told = capsys.readouterr().out
+    assert number(64 * text.speed).replace("\u202f", " ") in told.replace("\u202f", " ").replace(",", " ")
+    assert told.count("tokens/s") == 1
