@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
+from mxnet import ndarray as nd  # a server has no mx.nd yet
 
 from suite.worker.contract import Adam, Optimiser, decay_of
 
@@ -51,14 +52,14 @@ def as_read(rule: Adam) -> Adam:
 @lru_cache(maxsize=None)
 def number(value: float, context: Any) -> Any:
     """Return an array of one float32 number on a device."""
-    return mx.nd.array([value], ctx=context)
+    return nd.array([value], ctx=context)
 
 
 def adamw_update(
     weight: Any, gradient: Any, *moments: Any, rescale_grad: float, lazy_update: bool, **rates: Any
 ) -> None:
     """Call `contrib.adamw_update` with the arguments of `adam_update`; it takes the scale as a float32 array."""
-    mx.nd.contrib.adamw_update(weight, gradient, *moments, number(rescale_grad, weight.context), eta=1.0, **rates)
+    nd.contrib.adamw_update(weight, gradient, *moments, number(rescale_grad, weight.context), eta=1.0, **rates)
 
 
 @mx.optimizer.register
@@ -70,7 +71,7 @@ class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
         self._rule = Adam(0.0, beta1, beta2, epsilon, common["wd"], decoupled=True)
 
     def create_state(self, index: int, weight: Any) -> List[Any]:
-        return [mx.nd.zeros_like(weight) for _ in range(2)]
+        return [nd.zeros_like(weight) for _ in range(2)]
 
     def update(self, index: int, weight: Any, gradient: Any, state: Any) -> None:
         """Update one parameter."""
@@ -118,7 +119,7 @@ class Operators:
         self._rule, self._done = rule, 0
         moments = 2 if isinstance(rule, Adam) else 1
         self._states = [
-            [(weight, [mx.nd.zeros_like(weight) for _ in range(moments)]) for weight in parameter.list_data()]
+            [(weight, [nd.zeros_like(weight) for _ in range(moments)]) for weight in parameter.list_data()]
             for parameter in parameters
         ]
 
@@ -158,10 +159,10 @@ def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:
         read = as_read(rule)
         decay = read.weight_decay * (read.lr if read.decoupled else 1.0)
         constants = {"beta1": read.beta1, "beta2": read.beta2, "epsilon": read.epsilon, "wd": decay}
-        update_of = adamw_update if read.decoupled else mx.nd.adam_update
+        update_of = adamw_update if read.decoupled else nd.adam_update
         return lambda update: (update_of, dict(constants, lr=read.rate(update)))
     rates = {"lr": rule.lr, "momentum": rule.momentum, "wd": rule.weight_decay}
-    return lambda update: (mx.nd.sgd_mom_update, rates)
+    return lambda update: (nd.sgd_mom_update, rates)
 
 
 class Counts:
