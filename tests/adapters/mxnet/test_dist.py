@@ -18,7 +18,11 @@ from workloads.networks import by_name
 # What a ps-lite scheduler says first, in ZMTP 3.0 (https://rfc.zeromq.org/spec/23): a greeting, and its name, "ps1".
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x05READY" + b"\x0bSocket-Type\0\0\0\x06DEALER" + b"\x08Identity\0\0\0\x03ps1"
-RULES = {"sgd": SGD(0.001, 0.9, 0.0), "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3)}
+RULES = {
+    "sgd": SGD(0.001, 0.9, 0.0),
+    "adam": Adam(1e-3, 0.9, 0.999, 1e-7, 1e-3),
+    "adamw": Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True, decays="matrices"),
+}
 STEPS = 20  # of rank.py's first worker in training
 
 
@@ -27,6 +31,7 @@ STEPS = 20  # of rank.py's first worker in training
     [
         ("dist_sync", 2, 1, "tuned", 2, "adam"),
         ("dist_async", 1, 1, "default", 2, "adam"),
+        ("dist_async", 1, 1, "tuned", 1, "adamw"),
         ("dist_device_sync", 2, 2, "default", 2, "sgd"),
         ("dist_device_sync", 2, 2, "tuned", 1, "adam"),
     ],
