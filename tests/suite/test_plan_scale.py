@@ -233,8 +233,8 @@ def test_shipped_plans_ask_what_their_sources_ask():
     assert several == {"pytorch", "mxnet", "caffempi", "horovod-pytorch", "horovod-mxnet"}
 
 
-# They ask what an exchange costs, what a slow rank does, and when a training is done.
-READING_NOTHING = ("prediction", "stragglers", "time-to-train")
+# They ask what an exchange costs, what a slow rank does, when a training is done, and what a transformer computes.
+READING_NOTHING = ("prediction", "stragglers", "time-to-train", "transformers")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ import pytest
 
 from adapters.cntk.comm import check_launcher
 from adapters.cntk.machine import cntk as C  # noqa: N812 - the usual name
-from adapters.cntk.optimisers import adam, adamw, momentum_at_any_rate
+from adapters.cntk.optimisers import adam, adam_of_operations, momentum_at_any_rate
 from suite.worker.contract import SGD, Adam, Batch, Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.adapters.alike import Alike
 from tests.support import trainers
+from tests.support.errors import raising
 from tests.support.networks import text, two_heads
 from tests.support.proofs import updated_by_hand
 from workloads import weights
@@ -62,7 +63,7 @@ def test_more_tokens_than_its_inputs_tell_apart_are_refused(trainer):
     graph = Graph("large", (2,), 3)
     x = graph.add("table", "embedding", ("input",), vocabulary=2**24 + 1, out=1)
     graph.add_head(graph.add("out", "dense", (x,), out=3))
-    with pytest.raises(Unsupported, match=r"'table' looks up 16777217 tokens; .* exact up to 16777216"):
+    with raising(Unsupported, "table", "16777217", "16777216"):
         trainer().build(graph, {})
 
 
@@ -112,7 +113,7 @@ def test_a_decoupled_decay_follows_the_rule_and_the_rate(precision):
     rule, stream, samples = RULE._replace(decoupled=True), np.random.RandomState(1), 4
     begin = stream.standard_normal((3, 5)).astype(precision)
     parameter = C.Parameter(begin.shape, init=begin, dtype=begin.dtype)
-    learner, set_rate, _ = adamw(rule, [parameter], samples)
+    learner, set_rate, _ = adam_of_operations(rule, [parameter], samples)
     gradients = []
     for _ in range(4):
         gradient = stream.standard_normal(begin.shape).astype(precision)
