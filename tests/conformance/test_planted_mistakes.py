@@ -43,7 +43,7 @@ from workloads.graph import Graph
 SAMPLES = 8
 HALVES = 2 * [bytes(1 << 24)]  # of a step's work
 RULE = SGD(lr=0.05, momentum=0.9, weight_decay=DECAY)
-ADAMW = Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True)
+ADAMW = Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True, decays="matrices")
 
 
 class Right(ReferenceTrainer):
@@ -508,6 +508,7 @@ TOKENS = {  # ... of transformers
         "whole_attention", lambda it: it * np.repeat([1.0, 0.9, 1.0], it.shape[2] // 3)
     ),
     "decay in the gradient": rule(decoupled=False),
+    "decay of biases, too": rule(decays="all"),
     "decay times the rate twice": rule(weight_decay=ADAMW.weight_decay * ADAMW.lr),
 }
 TEXT = {  # ... of text
