@@ -88,6 +88,11 @@ class Net(nn.Module):
                 values[output] = operation(values[first])
         return [values[place] for place in self._leaving]
 
+    def follow(self, original: "Net") -> None:
+        """Run the layers of one's own, which a copy of a network has in place of the original's, in its order."""
+        own = dict(zip(original.layers, self.layers))
+        self._program = [(own.get(operation, operation), *places) for operation, *places in original._program]
+
     def layer_by_layer(self, images: Tensor, done: Callable[[int, Tensor, bool], None]) -> Heads:
         """`forward` of the whole network; after each layer `done(its index, output, whether autograd recorded it)`."""
         values: List[Any] = [images] + [None] * (self._size - 1)

@@ -191,7 +191,17 @@ class DP(ReplicaTrainer):
 
     def _wrap(self) -> None:
         # Its staged forward scatters as its native one does: there is no other.
-        self._staged_net = self._native_net = DataParallel(self._staged_net, device_ids=list(range(self.setup.devices)))
+        self._staged_net = self._native_net = Scattered(self._staged_net, device_ids=list(range(self.setup.devices)))
+
+
+class Scattered(DataParallel):  # type: ignore[type-arg]
+    """DataParallel whose copies of a network run their own layers: torch replaces submodules, and nothing else."""
+
+    def replicate(self, module: Any, device_ids: Any) -> List[Any]:
+        copies = super().replicate(module, device_ids)
+        for copy in copies:
+            copy.follow(module)
+        return copies
 
 
 class RecordedStep:

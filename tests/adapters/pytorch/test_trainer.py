@@ -1,6 +1,7 @@
 """The trainer on one rank: proof, machine, what the loop needs."""
 
 import contextlib
+import copy
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from adapters.pytorch import machine
 from adapters.pytorch.exchange import buckets
+from adapters.pytorch.net import Net
 from adapters.pytorch.replica import put_back, state_of
 from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
@@ -248,3 +250,18 @@ def gpus(count):
         finally:
             for (where, name), value in zip(SWITCHES, before, strict=True):
                 setattr(where, name, value)
+
+
+def test_a_copy_of_a_network_runs_its_own_layers():
+    """As DataParallel copies it: torch puts the copies of its submodules in place, and nothing else."""
+    graph = networks.two_heads().without_dropout()
+    original = Net(graph, dict(weights.initial(graph)), fast=False)
+    copied = original._replicate_for_data_parallel()
+    copied.layers = copy.deepcopy(original.layers)
+    with torch.no_grad():
+        for parameter in copied.layers.parameters():
+            parameter.zero_()
+    copied.follow(original)
+    images = torch.from_numpy(synthetic(graph, 2, 1).images)
+    assert all(not head.any() for head in copied(images))
+    assert all(head.any() for head in original(images))
