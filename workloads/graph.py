@@ -34,8 +34,8 @@ class Graph:
     The loss is the sum over heads of weight x mean softmax cross-entropy over the
     global batch, and over the tokens of a sample if each has a label.
 
-    Weight decay shrinks all parameters, or with `decay` "matrices" those with two axes or more: neither biases nor the
-    gains of a normalisation.
+    Weight decay shrinks all parameters, or with `decay` "matrices" those with two axes or more, axes of 1 not counted:
+    neither biases nor the gains of a normalisation.
     """
 
     def __init__(self, name: str, input_shape: Shape, classes: int, decay: str = "all") -> None:

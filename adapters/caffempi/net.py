@@ -8,7 +8,7 @@ from torch import Tensor
 
 from adapters.caffempi.layers.base import Layer, Roles, SoftmaxLoss
 from suite.worker.trainer import Arrays
-from workloads.graph import Graph, size
+from workloads.graph import Graph, Shape, size
 from workloads.graph import Layer as Node
 
 ALIGNMENT = 16  # elements: 64 bytes in float32, a cache line and the widest vector
@@ -49,14 +49,14 @@ class Arena:
         self._channels_last = channels_last
         self._places: Dict[str, Tuple[int, Tuple[int, ...]]] = {}
         self.spans: List[Span] = []  # a span a layer of the graph, empty for those without parameters
-        self.axes: List[Tuple[Span, int]] = []  # of each tensor, in order
+        self.shapes: List[Tuple[Span, Shape]] = []  # of each tensor, in order
         offset = 0
         for layer in graph.layers:
             begin = offset
             for parameter in layer.parameters:
                 self._places[parameter.name] = offset, parameter.shape
                 own = Span(offset, offset - (-size(parameter.shape) // ALIGNMENT) * ALIGNMENT)
-                self.axes.append((own, len(parameter.shape)))
+                self.shapes.append((own, parameter.shape))
                 offset = own.end
             self.spans.append(Span(begin, offset))
         self.parameters = torch.zeros(offset, dtype=dtype, device=device)

@@ -15,7 +15,7 @@ from suite.worker.contract import Adam, Optimiser, decay_of
 
 
 class Momentum:
-    """SGD, of an Arena or whatever has its three buffers and `axes`: they are updated in place."""
+    """SGD, of an Arena or whatever has its three buffers and `shapes`: they are updated in place."""
 
     def __init__(self, arena: Any, rule: Any) -> None:
         self._arena = arena
@@ -39,10 +39,10 @@ class Momentum:
     def _parts(self, span: Span) -> Dict[float, List[slice]]:
         """Return the parts of a span by their weight decay: neighbours that have the same are one."""
         found: Dict[float, List[slice]] = {}
-        for place, axes in self._arena.axes:
+        for place, shape in self._arena.shapes:
             begin, end = max(place.begin, span.begin), min(place.end, span.end)
             if begin < end:
-                parts = found.setdefault(decay_of(self._rule, axes), [])
+                parts = found.setdefault(decay_of(self._rule, shape), [])
                 if parts and parts[-1].stop == begin:
                     begin = parts.pop().start
                 parts.append(slice(begin, end))

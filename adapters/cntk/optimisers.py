@@ -54,7 +54,7 @@ def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: 
         moved = []
         for weight, gradient in zip(weights, gradients):
             velocity = C.constant(0, shape=weight.shape, dtype=dtype)
-            decayed = gradient * (1.0 / samples) + decay_of(rule, len(weight.shape)) * share * weight
+            decayed = gradient * (1.0 / samples) + decay_of(rule, weight.shape) * share * weight
             moved.append(C.assign(weight, weight - rate * C.assign(velocity, kept * velocity + decayed)))
         return C.combine(moved)
 
@@ -74,7 +74,7 @@ def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local
         moved = []
         for weight, gradient in zip(weights, gradients):
             first, second = (C.constant(0, shape=weight.shape, dtype=dtype) for _ in range(2))
-            mean, decay = gradient * (1.0 / samples), decay_of(rule, len(weight.shape))
+            mean, decay = gradient * (1.0 / samples), decay_of(rule, weight.shape)
             kept = C.cast(1.0 - rate * decay, dtype) if rule.decoupled else 1.0
             mean = mean if rule.decoupled else mean + decay * weight
             m = C.assign(first, first + (mean - first) * (1.0 - rule.beta1))

@@ -54,7 +54,7 @@ class Momentum(Solver):
         velocities, lr = moments
         rule = self._rule
         velocities = jax.tree.map(
-            lambda v, g, w: rule.momentum * v + g + decay_of(rule, w.ndim) * w, velocities, gradients, params
+            lambda v, g, w: rule.momentum * v + g + decay_of(rule, w.shape) * w, velocities, gradients, params
         )
         return jax.tree.map(lambda w, v: w - lr * v, params, velocities), (velocities, lr)
 
@@ -74,9 +74,9 @@ class AdamSolver(Solver):
         first, second, updates, lr = moments
         updates = updates + 1
         if rule.decoupled:
-            params = jax.tree.map(lambda w: w - lr * decay_of(rule, w.ndim) * w, params)
+            params = jax.tree.map(lambda w: w - lr * decay_of(rule, w.shape) * w, params)
         else:
-            gradients = jax.tree.map(lambda g, w: g + decay_of(rule, w.ndim) * w, gradients, params)
+            gradients = jax.tree.map(lambda g, w: g + decay_of(rule, w.shape) * w, gradients, params)
         first = jax.tree.map(lambda m, g: rule.beta1 * m + (1 - rule.beta1) * g, first, gradients)
         second = jax.tree.map(lambda v, g: rule.beta2 * v + (1 - rule.beta2) * g * g, second, gradients)
         rate = lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)

@@ -93,7 +93,7 @@ class MXNetTrainer(Trainer):
             block.hybridize(active=True, static_alloc=True, static_shape=True)
         self._parameters = [parameter for _, parameter in self._net.trainable()]
         for parameter in self._parameters:
-            parameter.wd_mult = decay_of(self.setup.optimiser._replace(weight_decay=1.0), len(parameter.shape))
+            parameter.wd_mult = decay_of(self.setup.optimiser._replace(weight_decay=1.0), parameter.shape)
         self._optimiser = (Operators if self.setup.tuned else Documented)(self._parameters, self.setup.optimiser)
         self._connect()
 

@@ -117,6 +117,7 @@ class Operators:
     def __init__(self, parameters: Sequence[Any], rule: Optimiser) -> None:
         """Make moments of zero for every weight."""
         self._rule, self._done = rule, 0
+        self._decays = [decay_of(rule, parameter.shape) for parameter in parameters]
         moments = 2 if isinstance(rule, Adam) else 1
         self._states = [
             [(weight, [nd.zeros_like(weight) for _ in range(moments)]) for weight in parameter.list_data()]
@@ -125,9 +126,10 @@ class Operators:
 
     def apply(self, gradients: List[List[Any]], rescale: float) -> None:
         self._done += 1
-        by_axes = [operator(spared(self._rule, axes))(self._done) for axes in (1, 2)]
-        for states, ours in zip(self._states, gradients):
-            update, rates = by_axes[min(len(ours[0].shape), 2) - 1]
+        rule = self._rule
+        updates = {decay: operator(rule._replace(weight_decay=decay))(self._done) for decay in set(self._decays)}
+        for states, ours, decay in zip(self._states, gradients, self._decays):
+            update, rates = updates[decay]
             for (weight, moments), gradient in zip(states, ours):
                 update(
                     weight,
@@ -146,11 +148,6 @@ class Operators:
             for states in self._states:
                 for _, (velocity,) in states:
                     velocity *= ratio
-
-
-def spared(rule: Optimiser, axes: int) -> Optimiser:
-    """Return the rule for a tensor by the number of its axes."""
-    return rule._replace(weight_decay=decay_of(rule, axes))
 
 
 def operator(rule: Optimiser) -> Callable[[int], Tuple[Any, Dict[str, float]]]:

@@ -52,10 +52,10 @@ def arguments(rule: Optimiser, fused: bool) -> Tuple[Any, Notes]:
 
 def groups(parameters: List[Tensor], rule: Optimiser) -> List[Any]:
     """Return the parameters as torch.optim takes them: those without weight decay, if any, in a group of their own."""
-    spared = [parameter for parameter in parameters if decay_of(rule, parameter.ndim) != rule.weight_decay]
+    spared = [parameter for parameter in parameters if decay_of(rule, parameter.shape) != rule.weight_decay]
     if not spared:
         return parameters
-    decayed = [parameter for parameter in parameters if decay_of(rule, parameter.ndim) == rule.weight_decay]
+    decayed = [parameter for parameter in parameters if decay_of(rule, parameter.shape) == rule.weight_decay]
     return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
 
 

@@ -84,7 +84,7 @@ class ReferenceTrainer(Trainer):
         self._updates += 1
         for name, velocity in self._velocity.items():
             decoupled = isinstance(rule, Adam) and rule.decoupled
-            decay = decay_of(rule, velocity.ndim)
+            decay = decay_of(rule, velocity.shape)
             gradient = gradients.get(name, 0.0) + (0.0 if decoupled else decay * weights[name])
             if decoupled:
                 weights[name] *= 1.0 - rule.lr * decay

@@ -43,7 +43,7 @@ def updating(
     def update(gradients: Tensors) -> None:
         factor = adam_rate(optimiser, lr, count.assign_add(1)) if isinstance(optimiser, Adam) else None
         for weight, own, gradient in zip(weights, zip(*state), gradients):
-            decay = decay_of(optimiser, len(weight.shape))
+            decay = decay_of(optimiser, weight.shape)
             if decay and decoupled:
                 weight.assign_sub(number(lr, gradient.dtype) * decay * weight, use_locking=locking)
             rule(weight, own, gradient + decay * weight if decay and not decoupled else gradient, factor)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 Call = Callable[[], Any]  # a piece of work
 
@@ -49,9 +49,10 @@ class Adam(NamedTuple):
 Optimiser = Union[SGD, Adam]
 
 
-def decay_of(rule: Optimiser, axes: int) -> float:
-    """Return the weight decay of a tensor by the number of its axes."""
-    return rule.weight_decay if rule.decays == "all" or axes > 1 else 0.0
+def decay_of(rule: Optimiser, shape: Sequence[int]) -> float:
+    """Return the weight decay of a tensor by its shape, which may have more axes of 1 than the canonical one."""
+    matrix = sum(extent > 1 for extent in shape) > 1
+    return rule.weight_decay if matrix or rule.decays == "all" else 0.0
 
 
 class Setup(NamedTuple):

@@ -264,7 +264,7 @@ class Oracle:
             return ours
         gradient, theirs = load(self._folder, f"gradient.{name}"), start + movement
         if not self._rule.decoupled:
-            gradient = gradient + decay_of(self._rule, start.ndim) * start
+            gradient = gradient + decay_of(self._rule, start.shape) * start
         noise = np.abs(gradient) < NOISE * math.sqrt(float(np.mean(np.square(gradient, dtype=np.float64))))
         return np.where(noise & (np.abs(ours - theirs) <= FURTHER * way), theirs, ours) if noise.any() else ours
 
@@ -331,7 +331,7 @@ def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> 
     """Return the change of a parameter by the first update, in float64."""
     start = np.asarray(start, dtype=np.float64)
     whole = np.asarray(gradient, dtype=np.float64)
-    decay = decay_of(rule, start.ndim) * start
+    decay = decay_of(rule, start.shape) * start
     if not isinstance(rule, Adam):
         return -rule.lr * (whole + decay)  # type: ignore[no-any-return]
     whole = whole if rule.decoupled else whole + decay

@@ -40,7 +40,7 @@ class Server:
         self.parameters = arena.parameters.to("cpu", copy=True)
         self.velocities = torch.zeros_like(self.parameters)
         self.gradients: Any = None
-        self.axes = arena.axes
+        self.shapes = arena.shapes
         self._solver = solver_of(self, rule)
         self._all = Span(0, len(arena.parameters))
         self._turn = threading.Lock()

@@ -245,7 +245,7 @@ class KerasFit(Mirrored):
         rule = self.setup.optimiser
         gradients = tape.gradient(share, net.trainable)
         if rule.weight_decay and not (isinstance(rule, Adam) and rule.decoupled):
-            decays = [decay_of(rule, len(weight.shape)) / joined for weight in net.trainable]
+            decays = [decay_of(rule, weight.shape) / joined for weight in net.trainable]
             gradients = [gradient + decay * weight for gradient, decay, weight in zip(gradients, decays, net.trainable)]
         optimizer.apply(gradients, self._trained())
         return loss
@@ -279,6 +279,6 @@ class PreciseAdam(tf.keras.optimizers.Adam):  # type: ignore[misc]
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
         if self._adam.decoupled:
-            decay = decay_of(self._adam, len(variable.shape))
+            decay = decay_of(self._adam, variable.shape)
             variable.assign_sub(variable * (number(learning_rate, gradient.dtype) * decay))
         adam(self._adam)(variable, moments, gradient, adam_rate(self._adam, learning_rate, self.iterations + 1))
