@@ -38,12 +38,14 @@ def speeds(report: Report) -> Section | None:
         aside.append(f"{reason}: {names}.")
     body += [tag("h3", "Not compared"), listing(aside)] if aside else []
     joules, peaks = any(row.joules_per_sample for row in report.fast), report.peaks and not imported
-    heads = "Case | samples/s! | per device"
+    texts = any(row.token_rate for row in report.fast)
+    heads = "Case | samples/s! | per device" + " | tokens/s" * texts
     heads += " | source<" if imported else " | of the fastest | verdict< | processes"
     heads += " | of peak-" * peaks + " | J a sample-" * joules
 
     def cells(row: Row) -> Cells:
         found: Cells = [measured(row.rate), number(row.rate_per_device.value if row.rate_per_device else None)]
+        found += [number(row.token_rate.value) if row.token_rate else ""] * texts
         against, ratio, verdict = row.against, None, "nothing to compare with" if row.comparable else "not compared"
         if against:
             verdict = against.verdict.partition(":")[0]

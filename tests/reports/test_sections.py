@@ -25,6 +25,7 @@ from suite.errors import StoreError
 from suite.worker.case_parts import Sampling
 from tests.reports.made_run import MadeRun, case_of, everything
 from tests.reports.parsed import Page
+from workloads.networks.gpt import gpt_char
 from workloads.networks.resnet import resnet50
 
 pytestmark = pytest.mark.xdist_group("sections")  # its page is made once
@@ -96,6 +97,17 @@ def test_a_single_row_is_its_speed_and_nothing_comparable_says_so(tmp_path):
     empty = MadeRun(tmp_path / "empty")
     empty.refuse(case_of(), "unavailable", "there is no mpiexec")
     assert title_of(empty) == "No case has a speed yet"
+
+
+def test_a_network_over_tokens_shows_tokens_per_second_beside_samples(run):
+    for adapter in ("pytorch", "caffempi"):
+        run.proven(case_of(adapter, "gpt_char", graph_digest=gpt_char().digest))
+    report = report_of(run)
+    shown = Page(render(run.folder, report.rows)).text
+    assert "Case samples/s per device tokens/s" in shown
+    for row in report.rows:
+        both = f"{number(row.rate_per_device.value)} {number(64 * row.rate.value)} "
+        assert both.replace("\u202f", " ") in shown
 
 
 @pytest.mark.parametrize(("plan", "title"), [("quick", "lead"), ("paper", "lead"), ("prediction", "off by")])
