@@ -172,7 +172,7 @@ class Mean(OverTokens, kind="mean"):
 
 
 class Tied(OverTokens, kind="tied"):
-    """y = W x of each token, with the weight of an earlier layer: a head tied to an embedding (Press 2017)."""
+    """y = W x of each token, with the weight of an earlier layer, such as an embedding (Press 2017)."""
 
     attributes = {"to": name_of_layer(), "out": count()}
     overwritable = True

@@ -258,20 +258,24 @@ def of_comm(folder: RunFolder, backend: str | None, network: Network) -> KnownLi
 def request(file: Path | None, options: Mapping[str, Any], sets: list[str]) -> Request:
     """Join a scenario's file, the options and `--set`, of which later ones win; RequestError names the wrong key."""
     values = _of_file(file) if file else {}
-    values |= {key: value for key, value in options.items() if value is not None}
+    places = dict.fromkeys(values, str(file))
+    given = {key: value for key, value in options.items() if value is not None}
+    values |= given
+    places |= {key: f"--{key}" for key in given}
     for option in sets:
         key, _, text = (part.strip() for part in option.partition("="))
         if not key or not text:
             raise RequestError(f"--set {option!r} should read KEY=VALUE, such as algorithm=tree")
-        values[key] = value_of(text)
+        values[key], places[key] = value_of(text), f"--set {option}"
     try:
         return Request.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise RequestError(f"a scenario has no key {shown(key)}; {known(key, Request.model_fields)}") from None
-        raise RequestError(f"{key} = {shown(values[key])}: {first['msg']}") from None
+            words = f"{places[key]}: a scenario has no key {shown(key)}; {known(key, Request.model_fields)}"
+            raise RequestError(words) from None
+        raise RequestError(f"{places[key]}: {key} = {shown(values[key])}: {first['msg']}") from None
 
 
 def _of_file(file: Path) -> dict[str, Any]:
