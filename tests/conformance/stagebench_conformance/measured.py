@@ -17,7 +17,7 @@ from suite.plan.checks import refusal
 from suite.plan.resolve import measurable
 from suite.plugins import launchers, workloads
 from suite.processes.attempt import Limits, in_one_go
-from suite.proofs.every_adapter import TOKENS, behaving, probed
+from suite.proofs.every_adapter import TEXT, TOKENS, behaving, probed
 from suite.proofs.make import PATIENCE, Proofs, configuration_of_proof
 from suite.results.rank_report import Rank
 from suite.results.records import About, Record
@@ -90,15 +90,19 @@ class Measured(Conformance):
 
     @pytest.mark.usefixtures("forked")
     def test_every_kind_of_layer_over_tokens_is_proven(self, tmp_path: Path) -> None:
-        """A small transformer: on one device, and by a strategy of several; an adapter may have no such layers."""
+        """A small transformer of images on one device, and one of text by a strategy of several, if there is one.
+
+        An adapter may have no such layers.
+        """
         if not self.cases():
             pytest.skip(f"{self.adapter} is not proven against itself")
-        for number, case in enumerate(self.alone_and_together("sgd")):
-            case = probed(case, self.it(), TOKENS)
-            why = refusal(self.it(), self.it().capabilities, case, TOKENS.graph(), launchers())
+        cases = self.alone_and_together("sgd")
+        for network, case in ((TOKENS, cases[0]), (TEXT, cases[-1])):
+            case = probed(case, self.it(), network)
+            why = refusal(self.it(), self.it().capabilities, case, network.graph(), launchers())
             if why:
                 pytest.skip(why)
-            folder = tmp_path / str(number)
+            folder = tmp_path / network.name
             folder.mkdir()
             proof = Proofs({}).prove(case, self.launch(case, folder), folder)
             assert proof.passed, f"{case.strategy}: {proof.reason}"
