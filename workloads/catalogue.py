@@ -64,7 +64,7 @@ class Workload(NamedTuple):
     name: str
     graph: Callable[[], Graph]
     optimiser: Optimiser
-    dataset: str  # the kind of real data: "imagenet-like", "digits" or "text"
+    dataset: str  # the kind of real data: "imagenet-like", "digits" or "python-topics"
     proof_batch: int  # samples per rank in a proof
     proof_lr: float  # makes the three updates of a proof large, without divergence of the loss
     source: str

@@ -75,13 +75,14 @@ class Graph:
         return name
 
     def _check_shared(self, layer: Layer) -> None:
-        """Raise ValueError if a layer shares what no earlier one has, or what does not fit."""
+        """Raise ValueError if a layer shares what no earlier one has, or what does not fit; note a table."""
         for name in layer.shares.values():
             there = {parameter.name: parameter.shape for parameter in self.parameters}
             wanted = (layer.shape[-1], layer.input_shapes[0][-1])
             if there.get(name) != wanted:
                 found = f"has shape {there[name]!r}" if name in there else "is no earlier layer's"
                 raise ValueError(f"layer {layer.name!r} ({layer.kind}) wants {name} of shape {wanted!r}, which {found}")
+            layer.shares_table = any(each.takes_numbers and name in each.roles.values() for each in self.layers)
 
     def add_head(self, layer: str, weight: float = 1.0) -> None:
         """Attach a softmax cross-entropy loss to a layer of `classes` numbers, or of as many for each token.

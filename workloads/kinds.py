@@ -109,6 +109,7 @@ class Layer:
     several_inputs = False
     takes_images = False  # its input is (channels, height, width)
     takes_tokens = False  # its input may be (positions, width)
+    shares_table = False  # the weight that it shares is that of a kind that takes numbers
     takes_numbers = False  # its input is the network's: whole numbers below its attribute `vocabulary`
     parts = 1  # of each parameter, see `Parameter`
     sharpened = 1.0  # the factor of its weight in a proof

@@ -80,8 +80,9 @@ class Lowering:
     qkv = dense
 
     def tied(self, own: Roles, inputs: Inputs, key: Key) -> Array:
-        cast = self._arithmetic.cast
-        return jnp.matmul(cast(inputs[0]), cast(own["weight"]).T, precision=self._arithmetic.exactness)
+        cast, weight = self._arithmetic.cast, own["weight"]
+        weight = weight.T if self._layer.shares_table else weight
+        return jnp.matmul(cast(inputs[0]), cast(weight), precision=self._arithmetic.exactness)
 
     def relu(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         return jax.nn.relu(inputs[0])

@@ -91,7 +91,7 @@ class Lowering:
         weight, (*positions, entering) = self._own["weight"], self._layer.input_shapes[0]
         if not positions:
             return self._biased(lambda x: tf.matmul(x, weight))
-        shape, is_table = [-1, *self._layer.shape], self._layer.kind == "tied"
+        shape, is_table = [-1, *self._layer.shape], self._layer.shares_table
         rows = self._biased(lambda x: tf.matmul(tf.reshape(x, [-1, entering]), weight, transpose_b=is_table))
         return lambda x: tf.reshape(rows(x), shape)
 

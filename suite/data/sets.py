@@ -138,8 +138,6 @@ def without_digest(data: str, base: Path) -> tuple[str, str]:
 
 def real(dataset: str) -> str:
     """Return the named set that "real" means for a workload's `dataset`: the user's MNIST if present, before digits."""
-    if dataset == "text":
-        return "python-topics"
     return "mnist" if dataset == "digits" and made("mnist") else dataset
 
 

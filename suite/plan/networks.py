@@ -99,7 +99,7 @@ def read(file: Path) -> Workload:
     photographs = len(graph.input_shape) == 3 and graph.input_shape[0] == 3
     usual = {
         "optimiser": Optimiser(0.01, 64, 0.9, 0.0),
-        "dataset": "text" if graph.vocabulary else "imagenet-like" if photographs else "digits",
+        "dataset": "python-topics" if graph.vocabulary else "imagenet-like" if photographs else "digits",
         "proof_batch": 4,
         "proof_lr": 0.001,
         "source": str(file.absolute()),

@@ -69,7 +69,7 @@ def text_graph() -> Graph:
 RULE = Optimiser(0.05, 8, 0.9, 1e-3)
 PROBE = Workload("probe", probe_graph, RULE, "digits", 8, 0.05, "suite.proofs.every_adapter")
 TOKENS = Workload("probe_tokens", token_graph, RULE, "digits", 8, 0.01, "suite.proofs.every_adapter")
-TEXT = Workload("probe_text", text_graph, RULE, "text", 8, 0.01, "suite.proofs.every_adapter")
+TEXT = Workload("probe_text", text_graph, RULE, "python-topics", 8, 0.01, "suite.proofs.every_adapter")
 PROBES = (PROBE, TOKENS, TEXT)
 BEHAVIOUR = Workload("behaviour", behaviour.graph, RULE, "digits", 8, 0.05, "suite.worker.behaviour")
 

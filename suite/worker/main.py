@@ -76,7 +76,7 @@ def main(argv: List[str]) -> int:
 
 
 def close(made: "Union[Trainer, Communicator]", outbox: Outbox) -> None:
-    """Close; if it takes longer than LEAVING, end this process as done: all results are there.
+    """Close; if it takes longer than LEAVING, end this process as done: every result is sent.
 
     MXNet's parameter servers, once in thousands of runs on a busy machine, never let a worker go.
     """

@@ -47,12 +47,12 @@ def test_python_s_topics_are_made_of_this_python_s_pydoc(data_home, stagebench):
 
     text = "\n".join(topics[name] for name in sorted(topics)).encode()
     sha = hashlib.sha256(text).hexdigest()[:16]
-    error = fit("real", "text", GPT.graph(), data_home)
+    error = fit("real", "python-topics", GPT.graph(), data_home)
     assert (error.outcome, error.reason.endswith("stagebench data make python-topics")) == ("unavailable", True)
     told = stagebench("data", "make", "python-topics")
     assert told.out == f"{data_home / 'python-topics.txt'}: {len(text):,} bytes, whose SHA-256 begins with {sha}\n"
     assert made("python-topics").read_bytes() == text
-    found = fit("real", "text", GPT.graph(), data_home)
+    found = fit("real", "python-topics", GPT.graph(), data_home)
     assert (found.data, found.outcome) == (f"python-topics@{sha}", None)
     assert found.samples == (len(text) - 1) // 64
     assert locate(found.data, GPT) == DataSet("text", str(data_home / "python-topics.txt"), digest=sha)

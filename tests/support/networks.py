@@ -111,11 +111,12 @@ def every_case(kind, shape=(6, 9, 8)):
 
 
 def text():
-    """Two heads over tokens that are looked up, the first of them tied to the table."""
+    """Heads over tokens looked up: the first is tied to the table, the last follows one tied to a dense layer."""
     graph = Graph("text", (6,), 9)
     x = graph.add("table", "embedding", ("input",), vocabulary=9, out=4, init=gaussian(0.5))
     x = graph.add("bent", "gelu", (graph.add("between", "dense", (x,), out=4),))
     graph.add_head(graph.add("it", "tied", (x,), to="table", out=9))
+    x = graph.add("again", "tied", (x,), to="between", out=4)
     graph.add_head(graph.add("out", "dense", (x,), out=9), 0.3)
     return graph
 

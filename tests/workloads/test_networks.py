@@ -148,7 +148,7 @@ def test_the_catalogue_has_exactly_these_with_sane_optimisers():
         assert optimiser.momentum == 0.9
         assert optimiser.lr > 0
         assert optimiser.reference_batch >= workload.proof_batch > 1
-        assert workload.dataset in ("imagenet-like", "digits", "text")
+        assert workload.dataset in ("imagenet-like", "digits", "python-topics")
 
 
 @names
