@@ -111,7 +111,7 @@ def test_layers_with_one_weight_stay_together():
         stages(by_name()["gpt_char"].graph(), 2, one_value=True)
     graph = networks.text()
     _, last = stages(graph, 2, one_value=True)
-    assert (graph.layers[last.begin].name, last.entering, last.leaving) == ("out", ("bent", "it"), ("it", "out"))
+    assert (graph.layers[last.begin].name, last.entering, last.leaving) == ("out", ("it", "again"), ("it", "out"))
 
 
 def branches_of(graph, block):
