@@ -112,6 +112,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
 
     def update(self) -> None:
         self._solver.begin()
+        self._solver.clip()
         self._solver.update(self._all)
 
     # --- the native iteration -----------------------------------------------
@@ -119,8 +120,7 @@ class CaffeMPITrainer(machine.DeviceTrainer):
     def step_alone(self, batch: Batch) -> None:
         self._net.forward(batch.images, batch.labels)
         self._net.backward()
-        self._solver.begin()
-        self._solver.update(self._all)
+        CaffeMPITrainer.update(self)
 
     def set_learning_rate(self, rate: float) -> None:
         self._solver.set_rate(rate)

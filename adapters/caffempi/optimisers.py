@@ -25,6 +25,13 @@ class Momentum:
     def begin(self) -> None:
         """All spans that are updated from now on belong to the next update."""
 
+    @torch.inference_mode()
+    def clip(self) -> None:
+        """Scale all gradients down to the rule's global norm, if it has one; the gaps between them are 0."""
+        if self._rule.clip:
+            gradients = self._arena.gradients
+            gradients.mul_((self._rule.clip / torch.linalg.vector_norm(gradients)).clamp(max=1.0))
+
     def set_rate(self, rate: float) -> None:
         self._rule = self._rule._replace(lr=rate)
 

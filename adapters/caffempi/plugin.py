@@ -19,13 +19,21 @@ ON_HOST = {
 }
 
 STRATEGIES = (
-    Strategy("single", "adapters.caffempi.base:Single", "One rank without MPI.", distributed=False, changing_rate=True),
+    Strategy(
+        "single",
+        "adapters.caffempi.base:Single",
+        "One rank without MPI.",
+        distributed=False,
+        changing_rate=True,
+        clips=True,
+    ),
     Strategy(
         "data_parallel",
         "adapters.caffempi.strategies.synchronous:DataParallel",
         "Every rank a replica; a ring over MPI sums the gradients, every rank updates.",
         mpi=True,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "two_level",
@@ -33,6 +41,7 @@ STRATEGIES = (
         "The same sum in two levels: a node's ranks to its first one, a ring over the nodes, back to the node's ranks.",
         mpi=True,
         changing_rate=True,
+        clips=True,
         refuses=ON_HOST,
     ),
     Strategy(
@@ -41,6 +50,7 @@ STRATEGIES = (
         "Every rank pushes to rank 0, which sums and sends back; every rank updates (MXNet's dist_sync).",
         mpi=True,
         changing_rate=True,
+        clips=True,
         refuses=ON_HOST,
     ),
     Strategy(

@@ -20,7 +20,8 @@ class Local(NamedTuple):
 def local_learner(setup: Setup, parameters: List[Any], share: float = 1.0) -> Local:
     """Return the setup's optimiser; an update takes `share` of the global batch."""
     rule, samples = setup.optimiser, setup.batch * setup.world
-    own = rule.decays != "all"  # CNTK's own learners decay all parameters
+    # CNTK's own learners decay all parameters, and clip by the norm of each.
+    own = rule.decays != "all" or rule.clip > 0.0
     if isinstance(rule, Adam) and (own or rule.decoupled):
         return adam_of_operations(rule, parameters, samples)
     if isinstance(rule, Adam):
@@ -52,7 +53,7 @@ def momentum_at_any_rate(rule: SGD, parameters: List[Any], samples: int, share: 
 
     def update(weights: List[Any], gradients: List[Any]) -> Any:
         moved = []
-        for weight, gradient in zip(weights, gradients):
+        for weight, gradient in zip(weights, clipped(gradients, rule.clip * samples)):
             velocity = C.constant(0, shape=weight.shape, dtype=dtype)
             decayed = gradient * (1.0 / samples) + decay_of(rule, weight.shape) * share * weight
             moved.append(C.assign(weight, weight - rate * C.assign(velocity, kept * velocity + decayed)))
@@ -72,7 +73,7 @@ def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local
         grown = [1.0 - C.exp(count * math.log(beta)) for beta in (rule.beta1, rule.beta2)]
         step = C.cast(rate * C.sqrt(grown[1]) / grown[0], dtype)
         moved = []
-        for weight, gradient in zip(weights, gradients):
+        for weight, gradient in zip(weights, clipped(gradients, rule.clip * samples)):
             first, second = (C.constant(0, shape=weight.shape, dtype=dtype) for _ in range(2))
             mean, decay = gradient * (1.0 / samples), decay_of(rule, weight.shape)
             kept = C.cast(1.0 - rate * decay, dtype) if rule.decoupled else 1.0
@@ -83,6 +84,15 @@ def adam_of_operations(rule: Adam, parameters: List[Any], samples: int) -> Local
         return C.combine(moved)
 
     return Local(C.universal(update, parameters), setter(rate), nothing)
+
+
+def clipped(gradients: List[Any], most: float) -> List[Any]:
+    """Return gradients scaled down to a global norm of `most`, if theirs is larger; unchanged for 0."""
+    if not most:
+        return gradients
+    squares = [C.reduce_sum(gradient * gradient) for gradient in gradients]
+    factor = C.element_min(most / C.sqrt(sum(squares[1:], squares[0])), 1.0)
+    return [factor * gradient for gradient in gradients]
 
 
 def setter(parameter: Any, times: float = 1.0) -> Callable[[float], None]:

@@ -20,7 +20,12 @@ INSIDE_UPDATE = ("io", "h2d", "forward", "backward", "update")  # these learners
 
 STRATEGIES = (
     Strategy(
-        "single", "adapters.cntk.base:CNTKTrainer", "One process without MPI.", distributed=False, changing_rate=True
+        "single",
+        "adapters.cntk.base:CNTKTrainer",
+        "One process without MPI.",
+        distributed=False,
+        changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "data_parallel",
@@ -28,6 +33,7 @@ STRATEGIES = (
         "32-bit gradients summed over MPI in every step.",
         mpi=OPEN_MPI,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "one_bit_sgd",

@@ -69,7 +69,7 @@ class Horovod(Adapter):
         self.backends = backends
         trainer = f"adapters.horovod.over_{engine.name}:AllReduce"
         self._capabilities = Capabilities(
-            strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True),),
+            strategies=(Strategy("allreduce", trainer, ALLREDUCE, changing_rate=True, clips=True),),
             precisions=PRECISIONS,
             knobs=KNOBS,
             optimisers=("sgd", "adam", "adamw"),

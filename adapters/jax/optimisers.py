@@ -53,6 +53,7 @@ class Momentum(Solver):
     def moved(self, params: Tensors, moments: Moments, gradients: Tensors) -> Tuple[Tensors, Moments]:
         velocities, lr = moments
         rule = self._rule
+        gradients = clipped(gradients, rule.clip)
         velocities = jax.tree.map(
             lambda v, g, w: rule.momentum * v + g + decay_of(rule, w.shape) * w, velocities, gradients, params
         )
@@ -73,6 +74,7 @@ class AdamSolver(Solver):
         rule = self._rule
         first, second, updates, lr = moments
         updates = updates + 1
+        gradients = clipped(gradients, rule.clip)
         if rule.decoupled:
             params = jax.tree.map(lambda w: w - lr * decay_of(rule, w.shape) * w, params)
         else:
@@ -82,6 +84,15 @@ class AdamSolver(Solver):
         rate = lr * jnp.sqrt(one_minus_power(rule.beta2, updates)) / one_minus_power(rule.beta1, updates)
         moved = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + rule.epsilon), params, first, second)
         return moved, (first, second, updates, lr)
+
+
+def clipped(gradients: Tensors, most: float) -> Tensors:
+    """Return gradients scaled down to a global norm of `most`, if theirs is larger; unchanged for 0."""
+    if not most:
+        return gradients
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in gradients.values()))
+    factor = jnp.minimum(1.0, most / norm)
+    return jax.tree.map(lambda gradient: factor * gradient, gradients)
 
 
 def one_minus_power(beta: float, updates: Any) -> Any:

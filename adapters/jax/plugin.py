@@ -17,6 +17,7 @@ STRATEGIES = (
         "One process, one device: a jitted step.",
         distributed=False,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "pmap",
@@ -26,6 +27,7 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         changing_rate=True,
+        clips=True,
     ),
 )
 

@@ -17,7 +17,7 @@ from adapters.mxnet.input import as_numpy, joined, pack, reader_of
 from adapters.mxnet.lower import Choices
 from adapters.mxnet.machine import Array, ByDevice, like, placed, there, wait_for
 from adapters.mxnet.net import ImperativeNodes, JointLoss, Net
-from adapters.mxnet.optimisers import Documented, Operators, change_rate, name_of, settings
+from adapters.mxnet.optimisers import Documented, Operators, change_rate, clip, name_of, settings
 from adapters.mxnet.record_files import join
 from suite.worker.contract import Batch, Joined, LayerTimes, Setup, decay_of, dropout_seed
 from suite.worker.layers import node_by_node
@@ -113,7 +113,7 @@ class MXNetTrainer(Trainer):
                 settings(rule),
                 kvstore=store,
                 compression_params=compressed,
-                update_on_kvstore=None,
+                update_on_kvstore=False if rule.clip else None,
             )
 
     def synchronize(self) -> None:
@@ -177,7 +177,7 @@ class MXNetTrainer(Trainer):
         wait_for(gradients)
 
     def update(self) -> None:
-        self._optimiser.apply(self._local(), 1.0 / self._samples())
+        self._apply(self._local(), self._samples())
         self._summed = False
 
     def _exchange(self, gradients: ByDevice, into: ByDevice) -> None:
@@ -202,20 +202,35 @@ class MXNetTrainer(Trainer):
         self.forward(batch)
         autograd.backward(self._losses)
         if self._trainer is not None:
-            self._trainer.step(self._trainer_batch)
+            self._trained()
         else:
             gradients = self._local()
             if self._store is not None:
                 self._exchange(gradients, into=gradients)
-            self._optimiser.apply(gradients, 1.0 / self._global_batch)
+            self._apply(gradients, self._global_batch)
         self._pace()
 
     def step_alone(self, batch: Shares) -> None:
         """Update every device's weights with its own gradients."""
         self.forward(batch)
         autograd.backward(self._losses)
-        self._optimiser.apply(self._local(), 1.0 / self._share)
+        self._apply(self._local(), self._share)
         self._pace()
+
+    def _trained(self) -> None:
+        """Exchange and update by gluon.Trainer, in two calls where gradients are clipped between them."""
+        if not self.setup.optimiser.clip:
+            self._trainer.step(self._trainer_batch)
+            return
+        self._trainer.allreduce_grads()
+        clip(self._local(), self.setup.optimiser.clip * self._global_batch)
+        self._trainer.update(self._trainer_batch)
+
+    def _apply(self, gradients: ByDevice, samples: int) -> None:
+        """Update by gradients that are sums over `samples`."""
+        if self.setup.optimiser.clip:
+            clip(gradients, self.setup.optimiser.clip * samples)
+        self._optimiser.apply(gradients, 1.0 / samples)
 
     def _pace(self) -> None:
         """Note a step's end: the last parameter's weights are written last, and a copy of them is kept."""

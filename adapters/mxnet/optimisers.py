@@ -82,6 +82,15 @@ class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
         apply(weight, gradient, *state, **common, **rates)
 
 
+def clip(gradients: List[List[Any]], most: float) -> None:
+    """Scale each device's gradients down to a global norm of `most`, as gluon.utils does, whose sum is float32's."""
+    for own in zip(*gradients):
+        flat = [gradient.reshape((-1,)) for gradient in own]
+        factor = nd.minimum(most / nd.sqrt(nd.add_n(*[nd.dot(each, each) for each in flat])), 1.0)
+        for gradient in own:
+            gradient *= factor
+
+
 class Documented:
     """mx.optimizer.SGD or Adam by its updater, as in gluon.Trainer: SGD updates four parameters per operator."""
 

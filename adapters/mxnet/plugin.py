@@ -20,6 +20,7 @@ STRATEGIES = (
         "One process, one device, no exchange.",
         distributed=False,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "kvstore_local",
@@ -28,6 +29,7 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "kvstore_device",
@@ -36,12 +38,14 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "dist_sync",
         "adapters.mxnet.strategies.kvstore:DistSync",
         "Parameter servers sum the workers' gradients; every worker updates.",
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "dist_device_sync",
@@ -49,6 +53,7 @@ STRATEGIES = (
         "As dist_sync, with several devices a worker: it sums their gradients on its devices, the servers the sums.",
         several_devices=True,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "dist_async",

@@ -15,7 +15,7 @@ from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.lower import CODE, attempt
 from adapters.pytorch.machine import Copies
-from adapters.pytorch.optimisers import described
+from adapters.pytorch.optimisers import clip, described
 from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Notes
@@ -138,9 +138,18 @@ class TorchTrainer(machine.DeviceTrainer):
     # --- for the subclasses ---------------------------------------------------
 
     def _optimise(self) -> None:
+        self._clip()
         self._scaler.step(self._optimiser)
         self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)
+
+    def _clip(self) -> None:
+        """Clip the averaged gradients, of which the scaler would take its scale only after it."""
+        if self.setup.optimiser.clip:
+            self._scaler.unscale_(self._optimiser)
+            clip(
+                (each for group in self._optimiser.param_groups for each in group["params"]), self.setup.optimiser.clip
+            )
 
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format and each layer's way."""

@@ -4,6 +4,7 @@ NumPy 1.19 or newer. BLAS takes its thread count from the
 environment, which must be set before NumPy is loaded; the controller does.
 """
 
+import math
 from typing import List
 
 import numpy as np
@@ -82,10 +83,13 @@ class ReferenceTrainer(Trainer):
         weights = self._network.named("weights")
         gradients = self._network.named("gradients")
         self._updates += 1
+        clipped = 1.0
+        if rule.clip:
+            clipped = min(1.0, rule.clip / math.sqrt(sum(float(np.sum(each * each)) for each in gradients.values())))
         for name, velocity in self._velocity.items():
             decoupled = isinstance(rule, Adam) and rule.decoupled
             decay = decay_of(rule, velocity.shape)
-            gradient = gradients.get(name, 0.0) + (0.0 if decoupled else decay * weights[name])
+            gradient = clipped * gradients.get(name, 0.0) + (0.0 if decoupled else decay * weights[name])
             if decoupled:
                 weights[name] *= 1.0 - rule.lr * decay
             if isinstance(rule, Adam):

@@ -26,6 +26,7 @@ class Reference(Adapter):
                 "one process",
                 distributed=False,
                 changing_rate=True,
+                clips=True,
             ),
         ),
         precisions=("float64",),

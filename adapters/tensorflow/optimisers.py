@@ -41,6 +41,8 @@ def updating(
     decoupled = isinstance(optimiser, Adam) and optimiser.decoupled
 
     def update(gradients: Tensors) -> None:
+        if optimiser.clip:
+            gradients, _ = tf.clip_by_global_norm(gradients, optimiser.clip)
         factor = adam_rate(optimiser, lr, count.assign_add(1)) if isinstance(optimiser, Adam) else None
         for weight, own, gradient in zip(weights, zip(*state), gradients):
             decay = decay_of(optimiser, weight.shape)

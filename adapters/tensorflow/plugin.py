@@ -21,6 +21,7 @@ STRATEGIES = (
         "One device, no exchange.",
         distributed=False,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "mirrored",
@@ -29,6 +30,7 @@ STRATEGIES = (
         distributed=False,
         several_devices=True,
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "keras_fit",
@@ -45,6 +47,7 @@ STRATEGIES = (
         "adapters.tensorflow.strategies.mirrored:MultiWorkerMirrored",
         "MultiWorkerMirroredStrategy: one device a rank, all-reduce by the knob collective.",
         changing_rate=True,
+        clips=True,
     ),
     Strategy(
         "parameter_server",

@@ -53,6 +53,7 @@ SHARED = attrgetter(
     "data",
     "precision",
     "optimiser",
+    "clip_norm",
     "placement.device",
     "placement.nodes",
     "placement.devices_per_node",

@@ -29,6 +29,7 @@ SHARED = attrgetter(
     "momentum",
     "beta1",
     "weight_decay",
+    "clip_norm",
     "batch",
     "training",
     "schedule",

@@ -110,6 +110,7 @@ def _properties(case: Case) -> dict[str, str]:
         "tuning": case.tuning,
         "precision": case.precision,
         "optimiser": case.optimiser,
+        "clipping": f"gradients clipped to a norm of {case.clip_norm:g}" if case.clip_norm else "",
         "schedule": case.schedule.words or "constant rate",
         "device": place.device,
         "threads": f"{place.threads} thread{'s' if place.threads > 1 else ''} per device",

@@ -25,6 +25,7 @@ SHARED = attrgetter(
     "momentum",
     "beta1",
     "weight_decay",
+    "clip_norm",
     "seed",
     "readers",
     "input",

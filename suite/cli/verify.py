@@ -41,6 +41,9 @@ def verify(
         list[str] | None, typer.Option(help="`float32` (the default), `bfloat16`, ... (repeatable).")
     ] = None,
     optimiser: Annotated[str, typer.Option(help="`sgd`, `adam` or `adamw`; adapters without it are named.")] = "sgd",
+    clip_norm: Annotated[
+        float, typer.Option(min=0.0, help="Prove that gradients are clipped, to any norm above 0.")
+    ] = 0.0,
     changing_rate: Annotated[
         bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")
     ] = False,
@@ -82,6 +85,7 @@ def verify(
         threads=threads,
         precisions=precision or [],
         optimiser=optimiser,
+        clip_norm=clip_norm,
         changing_rate=changing_rate,
         knobs=knobs_from(knob or []),
     )
@@ -176,6 +180,7 @@ def _proving(case: "Case", workload: "Workload", maker: "Proofs", interpreters: 
 def _name(case: "Case", wanted: "Wanted") -> str:
     asked = [case.precision] if case.precision != "float32" else []
     asked += [case.optimiser] if case.optimiser != "sgd" else []
+    asked += ["clipped"] if wanted.clip_norm else []
     asked += ["changing rate"] if wanted.changing_rate else []
     asked += [f"{knob}={case.knobs[knob]}" for knob in wanted.knobs if knob in case.knobs]
     of = f"{case.adapter}/{case.strategy} {case.workload} x{case.placement.device_count} {case.tuning}"

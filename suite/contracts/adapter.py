@@ -76,6 +76,7 @@ class Strategy:
     microbatches: str = ""  # the knob whose value is the number of microbatches per step; "": the batch is not split
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)
     keeps_rate: str = ""  # the reason why it may not, for the refusal: "its servers update by optimisers of their own"
+    clips: bool = False  # True: it scales gradients down to a global norm (`suite.worker.contract.SGD.clip`)
     periodic: bool = False  # True: devices exchange once in several steps, so a short pass may contain no exchange
     # True: its ranks meet by MPI and need a launcher that provides it. The library's name, "Open MPI": the same, if no
     # mpi4py of the environment shows which library it is.

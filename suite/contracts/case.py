@@ -92,6 +92,7 @@ class Configuration:
     beta2: float = 0.0
     epsilon: float = 0.0
     weight_decay: float = 0.0
+    clip_norm: float = 0.0  # the largest global norm of the gradients: larger ones are scaled down; 0: none is
     schedule: Part[Schedule] = field(default_factory=Schedule)  # changes of the rate in the pass `train`
     straggler: float = 0.0  # the share of its cores' time that the last rank loses to a concurrent load
     seed: int = 1
@@ -156,7 +157,13 @@ class Collective:
 
 
 # Fields added later: at these values they are left out of the hash, so the ids of older cases stay valid.
-YOUNGER: dict[str, Any] = {"schedule": Schedule()._asdict(), "scaling": "weak", "straggler": 0.0, "collective": None}
+YOUNGER: dict[str, Any] = {
+    "schedule": Schedule()._asdict(),
+    "scaling": "weak",
+    "straggler": 0.0,
+    "collective": None,
+    "clip_norm": 0.0,
+}
 YOUNGER_WITHIN: dict[str, dict[str, Any]] = {
     "placement": {"share_devices": False, "memory_limit": 0},
     "training": {"patience": 0},

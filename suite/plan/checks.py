@@ -230,6 +230,13 @@ def _by_both(adapter: Adapter, strategy: Strategy, case: Case, graph: Graph) -> 
             f"{adapter.name}/{case.strategy} keeps one learning rate{why}; leave warmup_epochs and decay out of its "
             f"block, or take another strategy ({others or 'of another adapter'})"
         )
+    if case.clip_norm and not strategy.clips:
+        others = ", ".join(each.name for each in adapter.capabilities.strategies if each.clips)
+        return (
+            f"{adapter.name}/{case.strategy} does not clip gradients by their global norm; leave "
+            f"clip_norm = {case.clip_norm:g} out of its block, or take another strategy "
+            f"({others or 'of another adapter'})"
+        )
     batch, pieces = case.batch * held, ask(adapter, "microbatches", case)
     if batch % pieces:
         return f"a batch of {batch} does not divide into microbatches = {pieces} equal pieces; choose a divisor"

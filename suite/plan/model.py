@@ -95,6 +95,7 @@ class Block(Strict):
     tuning: Swept[Word] = ["default"]
     precision: Swept[Word] = ["float32"]
     optimiser: Swept[Literal["sgd", "adam", "adamw"]] = ["sgd"]
+    clip_norm: Swept[NotNegative] = [0.0]
     warmup_epochs: Swept[NotNegative] = [Schedule().warmup_epochs]
     decay: Swept[Decay] = [Schedule().decay]
     lr: Swept[Positive] | None = None  # None: the workload's, scaled to the global batch; 0.001 for Adam

@@ -23,7 +23,7 @@ from suite.worker.pass_kinds import BY_NAME, NAMES, NATIVE, PASS_KINDS, TRAIN
 from workloads.catalogue import Workload
 
 # The keys of a choice that a case has unchanged.
-COPIED = ("precision", "tuning", "straggler", "seed", "readers", "time_limit", "silence_limit")
+COPIED = ("precision", "tuning", "clip_norm", "straggler", "seed", "readers", "time_limit", "silence_limit")
 
 
 class Resolved(NamedTuple):

@@ -57,8 +57,9 @@ def variables(adapter: Adapter) -> Variables:
 
 def optimiser(of: Configuration) -> Optimiser:
     if of.optimiser != "sgd":
-        return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay, decoupled=of.optimiser == "adamw")
-    return SGD(of.lr, of.momentum, of.weight_decay)
+        decoupled = of.optimiser == "adamw"
+        return Adam(of.lr, of.beta1, of.beta2, of.epsilon, of.weight_decay, decoupled, clip=of.clip_norm)
+    return SGD(of.lr, of.momentum, of.weight_decay, clip=of.clip_norm)
 
 
 def measuring(case: Case, repeat: int, workload: Workload, data: DataSet | None) -> Task:

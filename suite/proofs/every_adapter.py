@@ -96,7 +96,7 @@ def probed(case: Case, adapter: Adapter, probe: Workload = PROBE) -> Case:
 
 def behaving(proven: Configuration, adapter: Adapter, looks: list[str]) -> tuple[Configuration, Behave]:
     """Return the configuration, of one that proves, in which the behaviour shows, and the checks."""
-    shown = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0, schedule=Schedule())
+    shown = proven.on(optimiser="sgd", lr=1e-5, momentum=0.0, weight_decay=0.0, clip_norm=0.0, schedule=Schedule())
     placement, held = shown.placement, ask(adapter, "model_parallel_size", shown)
     networks = placement.device_count // max(held, placement.devices)
     task = Behave(

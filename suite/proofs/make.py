@@ -38,6 +38,7 @@ from suite.worker.variables import arithmetic
 from workloads.catalogue import Workload
 
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of a proof
+CLIP = 0.1  # of a proof whose case clips: below the norm of the first gradients of every network
 DECAY = 0.01  # of a proof whose case has none: large enough to be seen in three updates
 MOST_LAYERS = 40  # of a network in which the first wrong layer is looked for: each is built; the probes have every kind
 EACH_IS_RIGHT = "each layer is right in a network that ends with it: look at the heads, and at how layers are joined"
@@ -262,11 +263,14 @@ def configuration_of_proof(case: Case, adapter: Adapter, workload: Workload) -> 
 def _update(case: Configuration) -> dict[str, Any]:
     """Return the fields that decide an update, each number as its nearest float32; weight decay is always proven.
 
+    A case that clips is proven with a norm that every network's gradients exceed: it must show.
+
     MXNet's optimisers hold them in float32 whatever the precision: another rate by 1e-8 makes float64, too, flip a sign
     of a large network's ReLU now and then, worth 1e-3 of a later gradient.
     """
     values = {name: getattr(case, name) for name in UPDATE}
     values["weight_decay"] = values["weight_decay"] or DECAY
+    values["clip_norm"] = CLIP if values["clip_norm"] else 0.0
     return {name: _single(value) if isinstance(value, float) else value for name, value in values.items()}
 
 

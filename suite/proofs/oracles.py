@@ -32,7 +32,7 @@ from suite.worker.messages import Proof, of_type
 PATIENCE, LIMIT = 1800.0, 6 * 3600.0  # seconds without a sign of life, and for all of an oracle
 DIGESTS = "digests.json"  # the digest of every other file
 # The fields of a configuration that decide an update.
-UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "schedule")
+UPDATE = ("optimiser", "lr", "momentum", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "schedule")
 
 
 class Oracles:

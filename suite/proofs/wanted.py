@@ -34,6 +34,7 @@ class Wanted:
     threads: int = 1  # per device, a plan's default: a proof holds only for its own number of threads
     precisions: list[str] = field(default_factory=list)  # empty: the adapter's usual one
     optimiser: str = "sgd"
+    clip_norm: float = 0.0
     changing_rate: bool = False
     knobs: dict[str, Any] = field(default_factory=dict)  # by name; each for the adapters that have it
 
@@ -121,6 +122,7 @@ def _case(adapter: Adapter, workload: Workload, strategy: Strategy, tuning: str,
         batch=workload.proof_batch,
         tuning=tuning,
         **optimiser_settings(wanted.optimiser, workload, workload.proof_batch),
+        clip_norm=wanted.clip_norm,
         schedule=Schedule(warmup_epochs=1.0) if wanted.changing_rate else Schedule(),
         knobs=knobs.values(adapter.capabilities.knobs, wanted.knobs),
         graph_digest=workload.graph().digest,

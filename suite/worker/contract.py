@@ -22,6 +22,8 @@ class SGD(NamedTuple):
     momentum: float
     weight_decay: float
     decays: str = "all"  # `Graph.decay`: the tensors that weight decay shrinks, "all" or "matrices"
+    # g is multiplied by min(1, clip / ‖all gradients‖) first, once they are averaged (Pascanu 2013); 0: it is not.
+    clip: float = 0.0
 
 
 class Adam(NamedTuple):
@@ -40,6 +42,7 @@ class Adam(NamedTuple):
     weight_decay: float
     decoupled: bool = False
     decays: str = "all"  # as SGD's
+    clip: float = 0.0  # as SGD's
 
     def rate(self, update: int) -> float:
         """Return the factor before m / (sqrt(v) + epsilon) at an update, counted from 1."""

@@ -187,6 +187,14 @@ class Oracle:
         self._replica = setup.replica
         self._samples = samples
         self._initial = initial
+        # The first update's factor of the gradients, by their global norm.
+        self._clipped = 1.0
+        if self._rule.clip:
+            names = self.names("gradient")
+            whole = math.sqrt(
+                sum(float(np.sum(np.square(load(folder, f"gradient.{name}"), dtype=np.float64))) for name in names)
+            )
+            self._clipped = min(1.0, self._rule.clip / whole)
         self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
         self.factors: Dict[str, float] = {}  # "gradient of fc.weight": what the right one was multiplied by
 
@@ -247,7 +255,7 @@ class Oracle:
         moved = {}
         rule = self._rule._replace(lr=self._rates[0])
         for name, start in self._initial.items():
-            movement = first_movement(rule, load(self._folder, f"gradient.{name}"), start)
+            movement = first_movement(rule, self._clipped * load(self._folder, f"gradient.{name}"), start)
             what = f"first native movement of {name}"
             ours = self._without_noise(name, tensors.get(name), start, movement, self._rates[0])
             _, moved[name] = self.compared(what, name, ours, movement, start)
@@ -262,7 +270,7 @@ class Oracle:
         """
         if not isinstance(self._rule, Adam) or not self._noisy or ours is None or ours.shape != start.shape:
             return ours
-        gradient, theirs = load(self._folder, f"gradient.{name}"), start + movement
+        gradient, theirs = self._clipped * load(self._folder, f"gradient.{name}"), start + movement
         if not self._rule.decoupled:
             gradient = gradient + decay_of(self._rule, start.shape) * start
         noise = np.abs(gradient) < NOISE * math.sqrt(float(np.mean(np.square(gradient, dtype=np.float64))))
@@ -328,7 +336,7 @@ def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def first_movement(rule: Optimiser, gradient: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return the change of a parameter by the first update, in float64."""
+    """Return the change of a parameter by the first update, in float64; the gradient is clipped already."""
     start = np.asarray(start, dtype=np.float64)
     whole = np.asarray(gradient, dtype=np.float64)
     decay = decay_of(rule, start.shape) * start

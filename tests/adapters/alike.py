@@ -4,6 +4,7 @@ Conformance proves an adapter's numbers, its dropout and its predictions. Oldest
 """
 
 import importlib
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,11 +26,12 @@ from workloads.networks import by_name
 USUAL = Adam(1e-3, 0.9, 0.999, 1e-7, 0.0)
 # An epsilon as large as the gradients' roots: one that is in the wrong place shows at once.
 LARGE = Adam(0.01, 0.8, 0.99, 0.05, 0.1)
-RULES = {"usual": USUAL, "large": LARGE, "sgd": SGD(0.01, 0.9, 1e-2)}
+# Of the five updates of `one_convolution` the first ones are clipped, the last ones are not.
+CLIPPED = SGD(0.01, 0.9, 1e-2, clip=3.9)
+RULES = {"usual": USUAL, "large": LARGE, "sgd": SGD(0.01, 0.9, 1e-2), "clipped": CLIPPED}
 EVERY = tuple(
     {"rule": rule, "precision": precision, "tuning": tuning}
-    for rule in ("usual", "large")
-    for precision in ("float32", "float64")
+    for rule, precision in (*product(("usual", "large"), ("float32", "float64")), ("clipped", "float64"))
     for tuning in ("default", "tuned")
 )
 

@@ -253,6 +253,51 @@ def decay_apart(self):
     self._rule = proper
 
 
+def clipping(change):
+    """Gradients that are clipped another way: `change(trainer, gradients)`."""
+
+    def update(self):
+        for name, tensor in change(self, self.gradients()).items():
+            self._network.named("gradients")[name][...] = tensor
+        proper, self._rule = self._rule, self._rule._replace(clip=0.0)
+        Right.update(self)
+        self._rule = proper
+
+    return {"update": update}
+
+
+def clipped(tensors, most):
+    norm = np.sqrt(sum(np.square(each).sum() for each in tensors.values()))
+    return {name: min(1.0, most / norm) * each for name, each in tensors.items()}
+
+
+def each_tensor(self, gradients):
+    most = self._rule.clip
+    return {name: clipped({name: each}, most)[name] for name, each in gradients.items()}
+
+
+def with_the_decay(self, gradients):
+    decay = {name: DECAY * each for name, each in self._network.named("weights").items()}
+    found = clipped({name: each + decay[name] for name, each in gradients.items()}, self._rule.clip)
+    return {name: each - decay[name] for name, each in found.items()}
+
+
+def each_rank(self, gradients):
+    """Two ranks clip their own gradients, and exchange what is left."""
+    runs, halves = self._runs, []
+    for own in (slice(SAMPLES // 2), slice(SAMPLES // 2, SAMPLES)):
+        Right.forward(self, Batch(*(each[own] for each in self.kept)))
+        Right.backward(self)
+        halves.append(clipped(self.gradients(), self._rule.clip))
+    self._runs = runs
+    return {name: sum(half[name] for half in halves) / 2 for name in gradients}
+
+
+def keeps(self, batch):
+    self.kept = batch
+    Right.forward(self, batch)
+
+
 def sums(self):
     """Over two devices, where the mean is asked for."""
     for run in self._runs:
@@ -521,8 +566,12 @@ TEXT = {  # ... of text
     "positions of text off by one": another("positions", forward=off_by_one),
     "labels shifted by one": given("to_device", lambda it: it._replace(labels=np.roll(it.labels, 1, axis=1))),
     "loss summed over tokens": {"forward": sums_over_tokens},
+    "no clipping": rule(clip=0.0),
+    "clipping of each tensor": clipping(each_tensor),
+    "clipping with the decay": clipping(with_the_decay),
+    "clipping on each rank": {"forward": keeps, **clipping(each_rank)},
 }
-PROOFS = {"probe": (RULE, PROVEN), "probe_tokens": (ADAMW, TOKENS), "probe_text": (RULE, TEXT)}
+PROOFS = {"probe": (RULE, PROVEN), "probe_tokens": (ADAMW, TOKENS), "probe_text": (RULE._replace(clip=0.5), TEXT)}
 BEHAVING = {
     "prediction with dropout": {"predict": trains},
     "drops what is to be kept": layer("drop", rate=0.75),

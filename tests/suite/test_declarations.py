@@ -38,7 +38,7 @@ class Toy(Adapter):
             Strategy("pipeline", "", "", START, model_parallel=True, microbatches="pieces"),
             Strategy("hybrid", "", "", START, model_parallel="held"),
             Strategy("blocks", "", "", START, synchronous=False, periodic=True),
-            Strategy("mpi", "", "", START, mpi="MPICH", changing_rate=True),
+            Strategy("mpi", "", "", START, mpi="MPICH", changing_rate=True, clips=True),
             Strategy("servers", "", "", START, keeps_rate="the servers update"),
         ),
         devices=("cpu", "cuda"),
@@ -104,6 +104,8 @@ def test_a_strategy_s_sizes_synchrony_and_wire_share_follow():
             "toy/servers keeps one learning rate (the servers update); leave warmup_epochs and decay out of its block, "
             "or take another strategy (mpi)",
         ),
+        (case("mpi").on(clip_norm=0.5), None),
+        (case("servers").on(clip_norm=0.5), "clip_norm = 0.5 out of its block, or take another strategy (mpi)"),
     ],
 )
 def test_refusals_follow_from_the_declaration(asked, words):

@@ -27,11 +27,14 @@ def test_settings_are_the_workload_s_or_the_authors_and_become_the_worker_s_rule
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1, lr=0.01)["lr"] == 0.01
     assert optimiser_settings("adam", WORKLOADS["alexnet"], 1)["weight_decay"] == 5e-4
 
-    def rule(name):
-        return optimiser(Case("a", "single", "alexnet", **optimiser_settings(name, WORKLOADS["alexnet"], 128)))
+    def rule(name, **more):
+        settings = {**optimiser_settings(name, WORKLOADS["alexnet"], 128), **more}
+        return optimiser(Case("a", "single", "alexnet", **settings))
 
     assert rule("sgd") == SGD(0.01, 0.9, 5e-4)
     assert rule("adam") == Adam(1e-3, 0.9, 0.999, 1e-7, 5e-4)
+    assert rule("sgd", clip_norm=0.5) == SGD(0.01, 0.9, 5e-4, clip=0.5)
+    assert rule("adamw", clip_norm=0.5).clip == 0.5
     assert rule("adamw") == Adam(1e-3, 0.9, 0.999, 1e-8, 0.05, decoupled=True)
 
 

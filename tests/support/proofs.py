@@ -55,13 +55,18 @@ def assert_proven(graph, *proofs, loss=1e-5, tensor=3e-5):
 
 def updated_by_hand(start, gradients, rule):
     """Parameters after updates with these gradients, one dictionary each, by the rule's formula in float64."""
-    found = {}
+    found, factors = {}, [1.0] * len(gradients)
+    if rule.clip:
+        norms = [
+            np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in every.values())) for every in gradients
+        ]
+        factors = [min(1.0, rule.clip / norm) for norm in norms]
     for name, tensor in start.items():
         w = tensor.astype(np.float64)
         first, second = np.zeros_like(w), np.zeros_like(w)
         for update, each in enumerate(gradients, 1):
             decoupled = isinstance(rule, Adam) and rule.decoupled
-            g = each[name] if decoupled else each[name] + rule.weight_decay * w
+            g = factors[update - 1] * each[name] + (0.0 if decoupled else rule.weight_decay * w)
             if isinstance(rule, Adam):
                 w = w * (1 - rule.lr * rule.weight_decay) if decoupled else w
                 first = rule.beta1 * first + (1 - rule.beta1) * g

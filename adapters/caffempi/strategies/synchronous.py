@@ -1,11 +1,11 @@
 """Synchronous training: the gradients of all ranks are summed in one of three ways, and every rank updates."""
 
 from functools import partial
-from typing import List
+from typing import Iterable, List
 
 from adapters.caffempi.distributed import DistributedTrainer
 from adapters.caffempi.exchange import FAR, Pace
-from adapters.caffempi.net import Group
+from adapters.caffempi.net import Group, Span
 from adapters.caffempi.transfer import Transfer, all_reduce, library_all_reduce, star, two_level, waiting_all_reduce
 from suite.worker.contract import Batch
 from suite.worker.trainer import Arrays
@@ -41,11 +41,15 @@ class SynchronousTrainer(DistributedTrainer):
         super().update()
 
     def step(self, batch: Batch) -> None:
-        """Groups leave as they are complete and are applied as they arrive."""
+        """Groups leave as they are complete and are applied as they arrive; if they are clipped, when all have."""
         self._net.forward(batch.images, batch.labels)
         self._net.backward(self._exchange.layer_done)
         self._solver.begin()
-        for span in self._exchange.finish():
+        spans: Iterable[Span] = self._exchange.finish()
+        if self.setup.optimiser.clip:
+            spans = list(spans)
+            self._solver.clip()
+        for span in spans:
             self._solver.update(span)
 
     def gradients(self) -> Arrays:

@@ -172,6 +172,7 @@ class LocalSGD(ReplicaTrainer):
         return dict(super().notes(), local_sgd=words)
 
     def _optimise(self) -> None:
+        self._clip()
         self._optimiser.step()
         if self._averager is not None:
             self._averager.average_parameters(self._net.parameters())  # it leaves out what has no gradient

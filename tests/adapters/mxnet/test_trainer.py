@@ -138,7 +138,7 @@ class TestAlike(Alike):
     timing = ({"tuning": "tuned"}, {"tuning": "default", "strategy": "kvstore_local", "devices": 2})
     updates = tuple(
         {"rule": rule, "precision": precision, "tuning": tuning, "strategy": strategy, "devices": devices}
-        for rule, precision in (("large", "float32"), ("large", "float64"), ("sgd", "float64"))
+        for rule, precision in (("large", "float32"), ("large", "float64"), ("sgd", "float64"), ("clipped", "float64"))
         for tuning in ("default", "tuned")
         for strategy, devices in (("single", 1), ("kvstore_local", 2), ("kvstore_device", 2))
     )

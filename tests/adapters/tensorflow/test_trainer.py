@@ -84,13 +84,13 @@ class TestAlike(Alike):
     counting = ("default",)
     dropping = ({"xla": "update"}, {"xla": "step"})
     updates = tuple(
-        {"rule": "large", "precision": precision, **options}
+        {"rule": rule, "precision": precision, **options}
         for options in (
             *VARIANTS,
             {"tuning": "default", "xla": "step"},
             {"tuning": "tuned", "strategy": "mirrored", "xla": "off"},
         )
-        for precision in ("float32", "float64")
+        for rule, precision in (("large", "float32"), ("large", "float64"), ("clipped", "float64"))
     )
     test_arrays_come_in_the_order_of_all_adapters = None  # test_input.py: of files decoded into memory, too
 

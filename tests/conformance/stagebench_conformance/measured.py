@@ -92,13 +92,14 @@ class Measured(Conformance):
     def test_every_kind_of_layer_over_tokens_is_proven(self, tmp_path: Path) -> None:
         """A small transformer of images on one device, and one of text by a strategy of several, if there is one.
 
-        An adapter may have no such layers.
+        The second one's gradients are clipped, if the strategy does that. An adapter may have no such layers.
         """
         if not self.cases():
             pytest.skip(f"{self.adapter} is not proven against itself")
         cases = self.alone_and_together("sgd")
         for network, case in ((TOKENS, cases[0]), (TEXT, cases[-1])):
-            case = probed(case, self.it(), network)
+            clipped = network is TEXT and self.it().strategy(case).clips
+            case = probed(case, self.it(), network).on(clip_norm=float(clipped))
             why = refusal(self.it(), self.it().capabilities, case, network.graph(), launchers())
             if why:
                 pytest.skip(why)
