@@ -316,7 +316,10 @@ def _curves(lesson: Lessons) -> list[Lines]:
             ends = list(accumulate(one.seconds for one in learnt.epochs))
             epochs.append(Line(name.words, ends, [one.accuracy for one in learnt.epochs], dots=True))
         if steps:
-            charts.append(Lines("Loss by step", f"{setting} · loss by step", steps, "step", "loss", warning=warning))
-            title, setting, axes = "Accuracy by seconds of training", f"{setting} · accuracy by seconds", "accuracy"
-            charts.append(Lines(title, setting, epochs, "seconds of training", axes, from_zero=False, warning=warning))
+            unit = ", nats per token" * (rows[0].tokens > 0)
+            axes = "step", f"loss{unit}"
+            charts.append(Lines("Loss by step", f"{setting} · loss by step", steps, *axes, warning=warning))
+            title, setting = "Accuracy by seconds of training", f"{setting} · accuracy by seconds"
+            axes = "seconds of training", "accuracy" + " of tokens" * (rows[0].tokens > 0)
+            charts.append(Lines(title, setting, epochs, *axes, from_zero=False, warning=warning))
     return charts
