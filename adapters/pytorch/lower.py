@@ -146,12 +146,14 @@ class Lowering:
         return nn.LayerNorm(self._entering, eps=self._attrs["eps"])
 
     def attention(self) -> Operation:
-        heads, causal, (positions, width) = self._attrs["heads"], self._attrs["causal"], self._layer.shape
+        causal, (positions, width) = self._attrs["causal"], self._layer.shape
+        d = width // self._attrs["heads"]
 
         def attend(x: Tensor) -> Tensor:
-            q, k, v = x.view(-1, positions, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            heads = x.shape[-1] // (3 * d)  # a rank may have its own alone
+            q, k, v = x.view(-1, positions, 3, heads, d).permute(2, 0, 3, 1, 4)
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-            return y.transpose(1, 2).reshape(-1, positions, width)
+            return y.transpose(1, 2).reshape(-1, positions, heads * d)
 
         return attend
 

@@ -81,8 +81,8 @@ STRATEGIES = (
     _strategy(
         "tensor_parallel",
         "adapters.pytorch.strategies.sharded:TensorParallel",
-        "All ranks hold one network: every dense layer is cut over them (parallelize_module), the others are whole on "
-        "each; the exchange is a part of forward and backward.",
+        "All ranks hold one network: dense layers are cut over them (parallelize_module), heads and MLPs of "
+        "transformers as by Megatron-LM, the rest is whole on each; the exchange is a part of forward and backward.",
         separable=NO_COMMUNICATION,
         model_parallel=True,
         refuses={

@@ -1,19 +1,20 @@
 """Parameters in shares, as DTensors: `fsdp` (FSDP2, fully_shard) and `tensor_parallel` (parallelize_module)."""
 
 import warnings
-from typing import List
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Sequence, Set
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from adapters.pytorch.net import shapes_of
 from adapters.pytorch.replica import ReplicaTrainer, SharedTrainer
 from suite.worker.contract import Adam, Batch, LayerTimes, Setup, Unsupported
-from suite.worker.trainer import Notes
-from workloads.graph import size
+from suite.worker.trainer import Arrays, Notes
+from workloads.graph import Graph, size
 
 GROUP = 8 << 20  # bytes of parameters that travel together, or a single layer's that has more
 
@@ -58,35 +59,131 @@ class FSDP(ReplicaTrainer):
 
 
 class TensorParallel(SharedTrainer):
-    """Every dense layer is cut over all ranks, unless another layer shares its weight; the others are whole on each.
+    """Dense layers are cut over all ranks, unless another layer shares their weight; the others are whole on each.
 
-    A rank has some of a dense layer's outputs, all ranks gather them in the forward, and sum up what flows back to the
-    layer's input in the backward. All ranks are given the same batch, so that layers without a share compute the same
-    everywhere and exchange nothing.
+    Of a pair (`pairs`), the first is cut by its outputs and the second by its inputs, as in Megatron-LM: the ranks sum
+    up the second's outputs in the forward, and what flows back to the first's input in the backward. A layer without a
+    partner is cut by its outputs, which all ranks gather. All ranks are given the same batch, so that layers without a
+    share compute the same everywhere and exchange nothing.
     """
 
     has_candidates = False  # a DTensor is for torch's own operators alone
+    # Set by `build`.
+    _by_heads: Set[str]  # layers whose rows are in the order (ranks, 3, heads of a rank, d)
+    _described: str
+    _macs: int
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._fused = False  # torch 2.13's fused optimisers take no DTensor together with other tensors
 
+    def gradients(self) -> Arrays:
+        return self._in_order(super().gradients())
+
+    def parameters(self) -> Arrays:
+        return self._in_order(super().parameters())
+
+    def macs(self) -> int:
+        """Return the multiply-accumulates as counted before the cut: a rank's attentions have their share of heads."""
+        return self._macs
+
     def notes(self) -> Notes:
-        return dict(super().notes(), tensor_parallel=f"parallelize_module, {self._cut} dense layers by columns")
+        return dict(super().notes(), tensor_parallel=self._described)
 
     def _wrap(self) -> None:
-        shapes = shapes_of(self._graph)
+        self._macs = super().macs()
         world = self.setup.world
+        styles = self._chosen_styles()
+        for name, parameter in self._net.trainable():
+            if name.rpartition(".")[0] in self._by_heads:  # a rank's queries, keys and values become neighbours
+                rows = parameter.detach().unflatten(0, (3, world, -1)).transpose(0, 1)
+                parameter.data.copy_(rows.flatten(0, 2))
+
         mesh = init_device_mesh(self._device.type, (world,))
-        numbers = 0.0
-        self._cut = 0
-        for name, layer in self._net.made.items():
-            if not isinstance(layer, nn.Linear) or layer in self._net.shared:
+        numbers = 0  # of a sample
+        trained: Set[str] = set()  # values to which a gradient flows back
+        for node in self._graph.layers:
+            if node.roles or trained.intersection(node.inputs):
+                trained.add(node.name)
+            style = styles.get(node.name)
+            if style is None:
                 continue
-            self._cut += 1
-            # A share of the outputs is gathered, and a whole gradient of the input summed up.
-            numbers += size(shapes[name][:-1]) * (layer.out_features / world + layer.in_features)
-            parallelize_module(layer, mesh, ColwiseParallel(output_layouts=Replicate()))
-            # The next layer may write into what it is given, and what was gathered is a read-only view.
-            layer.register_forward_hook(lambda layer, images, output: output.clone())
-        self._exchanged_bytes = int(numbers * self.setup.batch * self._crosses.itemsize)
+            layer, tokens = self._net.made[node.name], size(node.shape[:-1])
+            if isinstance(style, RowwiseParallel):
+                numbers += tokens * layer.out_features
+            else:
+                numbers += tokens * layer.in_features * (node.inputs[0] in trained)
+                shares = -(-layer.out_features // world)  # of uneven ones, the smaller are padded
+                numbers += tokens * shares * (style.output_layouts == (Replicate(),))
+            layer.register_forward_pre_hook(lambda layer, inputs: narrowed(*inputs))
+            parallelize_module(layer, mesh, style)
+            if len(node.shape) == 1:  # the next layer may write into what it is given, which is a read-only view
+                layer.register_forward_hook(lambda layer, inputs, output: output.clone())
+        self._exchanged_bytes = numbers * self.setup.batch * self._crosses.itemsize
+
+    def _chosen_styles(self) -> Dict[str, Any]:
+        """Return how each dense layer is cut, None if not at all."""
+        made = self._net.made
+        dense = [name for name, layer in made.items() if isinstance(layer, nn.Linear) and layer not in self._net.shared]
+        styles: Dict[str, Any] = {name: ColwiseParallel(output_layouts=Replicate()) for name in dense}
+        ways = dict.fromkeys(dense, "by columns")
+        self._by_heads = set()
+        for pair in pairs(self._graph, dense):
+            both = (pair.first, pair.second)
+            if pair.divided % self.setup.world == 0:
+                styles.update(zip(both, (ColwiseParallel(), RowwiseParallel())))
+                ways.update(dict.fromkeys(both, "in pairs by columns and rows"))
+                if pair.of_heads:
+                    self._by_heads.add(pair.first)
+            elif pair.of_heads:
+                styles.update(dict.fromkeys(both))
+                ways.update(dict.fromkeys(both, f"whole around attentions of {pair.divided} heads"))
+        counted = ", ".join(f"{count} {way}" for way, count in Counter(ways.values()).items())
+        self._described = f"parallelize_module, dense layers: {counted or 'none'}"
+        return styles
+
+    def _in_order(self, tensors: Arrays) -> Arrays:
+        """Return whole tensors with canonical rows: (ranks, 3, ...) to (3, ranks, ...)."""
+        for name, rows in tensors.items():
+            if name.rpartition(".")[0] in self._by_heads:
+                by_rank = rows.reshape(self.setup.world, 3, -1, *rows.shape[1:])
+                tensors[name] = by_rank.swapaxes(0, 1).reshape(rows.shape)
+        return tensors
+
+
+class Pair(NamedTuple):
+    """Two dense layers, and how many pieces at most the values between them have that need nothing of each other."""
+
+    first: str
+    second: str
+    divided: int  # the heads of an attention between them, or the width
+    of_heads: bool
+
+
+def pairs(graph: Graph, dense: Sequence[str]) -> List[Pair]:
+    """Pair these layers where only elementwise layers and one attention are between them (Shoeybi 2019, section 3)."""
+    layers = {layer.name: layer for layer in graph.layers}
+    readers = Counter(name for layer in graph.layers for name in layer.inputs)
+    readers.update(head.layer for head in graph.heads)
+    free, found = set(dense), []
+    for second in graph.layers:
+        if second.name not in free:
+            continue
+        first, heads = second.inputs[0], 0
+        while readers[first] == 1 and first in layers and first not in free:
+            layer = layers[first]
+            if layer.kind == "attention" and not heads:
+                heads = layer.attrs["heads"]
+            elif not layer.elementwise or layer.draws_random:
+                break
+            first = layer.inputs[0]
+        if readers[first] == 1 and first in free:
+            found.append(Pair(first, second.name, heads or layers[first].shape[-1], heads > 0))
+            free -= {first, second.name}
+    return found
+
+
+def narrowed(x: Tensor) -> Tensor:
+    """Return a layer's input in autocast's type, if it is on: what flows back crosses in that type, too."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

@@ -4,6 +4,9 @@ import sys
 import time
 from pathlib import Path
 
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from suite.worker.feed import ResidentFeed, own_synthetic
 from suite.worker.loop import BLOCK_STEPS
 from suite.worker.passes import Passes
@@ -127,6 +130,33 @@ def appears(path, within=120.0):
         time.sleep(0.01)
 
 
+class Traffic(TorchDispatchMode):
+    """The collectives of DTensors: name, and the bytes that this rank gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # its own tensors come here, too
+        name = func.__name__.partition(".")[0]
+        if func.namespace == "_c10d_functional" and not name.startswith(("wait", "_wrap")):
+            self.given.append([name, args[0].numel() * args[0].element_size()])
+        return func(*args, **kwargs or {})
+
+
+def traffic(trainer, graph, folder):
+    """The collectives of a step's forward, and of its backward."""
+    trainer.build(graph, dict(weights.initial(graph)))
+    batch, found = rank.placed(trainer, graph), []
+    for stage in (lambda: trainer.forward(batch), trainer.backward):
+        with Traffic() as seen:
+            stage()
+        found.append(seen.given)
+    return {"given": found, "notes": trainer.notes()}
+
+
 def kernels(trainer, graph, folder):
     """What the pass `kernels` has to tell."""
     trainer.build(graph, dict(weights.initial(graph)))
@@ -143,6 +173,7 @@ TASKS = {
     "train": train,
     "push": push,
     "lag": lag,
+    "traffic": traffic,
     "kernels": kernels,
 }
 

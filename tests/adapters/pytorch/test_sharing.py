@@ -5,6 +5,8 @@ import pytest
 
 from tests.support import networks, processes
 from workloads.graph import Graph
+from workloads.networks.gpt import gpt
+from workloads.networks.vit import vit
 
 NAP = 0.5  # seconds, as in rank.py
 
@@ -33,6 +35,48 @@ def test_a_weight_of_two_layers_is_proven(proven, strategy, held):
     proven(graph, strategy=strategy, model_parallel_size=held)
 
 
+@pytest.mark.parametrize(
+    ("graph", "world"),
+    [
+        (gpt("heads", 5, 7, 8, 4, 1), 4),
+        (vit("undivided", (3, 4, 4), 2, 6, 3, 1, 5), 2),
+        (networks.perceptron(dropout=0), 2),
+        (networks.perceptron(dropout=0), 3),
+    ],
+)
+@pytest.mark.parametrize("tuning", ["default", "tuned"])
+def test_a_network_cut_by_columns_and_rows_is_proven(proven, graph, world, tuning):
+    proven(graph, world, strategy="tensor_parallel", model_parallel_size=world, optimiser="adam", tuning=tuning)
+
+
+GATHER, REDUCE = "all_gather_into_tensor", "all_reduce"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("graph", "notes", "calls"),
+    [
+        # Two all-reduces of a block each way (Shoeybi 2019).
+        (gpt("blocks", 5, 7, 8, 2, 3), "12 in pairs by columns and rows", [[REDUCE] * 6] * 2),
+        (
+            vit("undivided", (3, 4, 4), 2, 6, 3, 1, 6),
+            "2 by columns, 2 whole around attentions of 3 heads, 2 in pairs by columns and rows",
+            [[GATHER, GATHER, REDUCE], [REDUCE] * 2],
+        ),
+        (networks.perceptron(dropout=0), "2 in pairs by columns and rows", [[REDUCE], []]),
+        (networks.two_heads(), "2 by columns", [[GATHER] * 2, [REDUCE] * 2]),
+    ],
+)
+def test_a_network_cut_by_columns_and_rows_exchanges_what_it_notes(ranks, graph, precision, notes, calls):
+    options = {"strategy": "tensor_parallel", "model_parallel_size": 2, "precision": precision}
+    for rank in ranks("traffic", graph, batch=4, **options):
+        names = [[name for name, _ in stage] for stage in rank["given"]]
+        assert [sorted(stage) for stage in names] == calls
+        assert rank["notes"]["tensor_parallel"] == "parallelize_module, dense layers: " + notes
+        given = [size for stage in rank["given"] for _, size in stage]
+        assert sum(given) == rank["notes"]["exchanged_bytes"], rank["given"]
+
+
 def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
     # Eight steps: the last one averages.
     found = ranks("train", networks.two_heads(), batch=8, strategy="local_sgd", period=7)
@@ -53,7 +97,7 @@ def test_branches_of_blocks_are_proven_on_three_ranks(proven, tuning):
 @pytest.mark.parametrize(
     ("strategy", "graph", "notes"),
     [
-        ("tensor_parallel", networks.two_heads(), "parallelize_module, 2 dense layers by columns"),
+        ("tensor_parallel", networks.two_heads(), "parallelize_module, dense layers: 2 by columns"),
         ("branch_parallel", networks.two_blocks(), "ranks of every block's branches: 0, 1, 1; 0, 1"),
     ],
 )
