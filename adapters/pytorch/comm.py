@@ -56,6 +56,11 @@ class ProcessGroup(Group):
         """Return the group of the ranks that hold the same stage of other networks; all ranks must ask."""
         return self._subgroup("stage", [list(range(stage, self.world, stages)) for stage in range(stages)], None)
 
+    def holders(self, stages: int, indices: List[int]) -> Any:
+        """Return the group of the ranks that hold these stages of one network, for one of them; all ranks must ask."""
+        ranks = [[first + index for index in indices] for first in range(0, self.world, stages)]
+        return self._subgroup(f"stages {indices}", ranks, None)
+
     def _subgroup(self, name: str, ranks: List[List[int]], backend: Optional[str]) -> Any:
         if name not in self._groups:
             self._groups[name] = dist.new_subgroups_by_enumeration(ranks, backend=backend)[0]

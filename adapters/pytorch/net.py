@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from adapters.pytorch.candidates import Ways
-from adapters.pytorch.lower import Operation, lower
+from adapters.pytorch.lower import Operation, Weight, lower
 from suite.worker.contract import LayerTimes
 from suite.worker.layers import LayerClock, repeated
 from suite.worker.pipeline_stages import Stage
@@ -48,6 +48,7 @@ class Net(nn.Module):
         self.layers = nn.ModuleList()
         self._states: List[Tuple[str, Any, str]] = []  # name, module, role
         self.shared: List[nn.Module] = []  # layers whose weight a later one computes with, too
+        self.copies: List[str] = []  # weights of other ranks' layers
         self.made = {} if made is None else made
         heads = tuple(head.layer for head in graph.heads)
         if stage is None:
@@ -61,7 +62,7 @@ class Net(nn.Module):
             if layer.overwritable and readers[layer.name] == 1 and layer.name not in heads:
                 overwritable.add(layer.name)
             way = (ways or {}).get(layer.name, "torch")
-            owners = {role: self.made[name.rpartition(".")[0]] for role, name in layer.shares.items()}
+            owners = {role: self._owner(name, weights) for role, name in layer.shares.items()}
             self.shared += owners.values()
             operation = lower(layer, fast, layer.inputs[0] in overwritable, way, owners)
             if isinstance(operation, nn.Module):
@@ -77,6 +78,16 @@ class Net(nn.Module):
         with torch.no_grad():
             for name, parameter in self.trainable():
                 parameter.copy_(torch.from_numpy(weights[name]))
+
+    def _owner(self, name: str, weights: Arrays) -> nn.Module:
+        """Return the module that has a weight; where its layer is another rank's, one with a copy."""
+        layer, _, role = name.rpartition(".")
+        if layer not in self.made:
+            self.made[layer] = Weight(weights[name].shape)
+            self.layers.append(self.made[layer])
+            self._states.append((name, self.made[layer], role))
+            self.copies.append(name)
+        return self.made[layer]
 
     def forward(self, *entering: Tensor) -> List[Tensor]:
         """Return the heads, for images (samples, channels, height, width) or tokens; of a stage what leaves it."""

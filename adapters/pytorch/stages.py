@@ -31,6 +31,7 @@ class StageNet(nn.Module):
         self.enters = [shapes[name] for name in stage.entering]
         self.leaves = [shapes[name] for name in stage.leaving]
         self._inner = stage.end < len(graph.layers)
+        self.tied: List[Tuple[Tensor, Any]] = []  # with the groups of ranks whose stages compute with them, too
 
     def forward(self, *entering: Tensor) -> Tuple[Tensor, ...]:
         """Return the values that leave; the last stage's are the heads' logits."""
@@ -41,6 +42,10 @@ class StageNet(nn.Module):
         if not self._inner:
             return tuple(leaving)
         return tuple(value.to(self.crosses).contiguous() for value in leaving)
+
+    def sum_tied(self) -> List[Any]:
+        """Begin to sum up the gradients of tied weights, as Megatron-LM does: each rank then updates its copy alike."""
+        return [(dist.all_reduce(weight.grad, group=group, async_op=True), weight) for weight, group in self.tied]
 
 
 class StagedSchedule:
@@ -103,6 +108,7 @@ class StagedSchedule:
                 torch.autograd.backward(leaving, gradients)
             if self._before is not None:
                 self._send(self._before, [value.grad for value in entering])
+        self._sent += self._stage.sum_tied()
         self._settle()
         self._crossed = []
         self._losses = []
@@ -175,11 +181,11 @@ class Gather:
                 self._owners.update((name, rank) for name, _ in held)
 
     def tensors(self, mine: Dict[str, Any]) -> Arrays:
-        """Return every stage's tensors, of the names that the ranks bring, each name by one of them."""
+        """Return every stage's tensors, of the names that the ranks bring, each from the rank that has the layer."""
         names: List[Any] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(names, sorted(mine), group=self._group)
         found: Arrays = {}
-        for name in (name for some in names for name in some):
+        for name in dict.fromkeys(name for some in names for name in some):
             if name in mine:
                 values = torch.from_numpy(to_numpy(mine[name]))
             else:

@@ -71,7 +71,8 @@ class Strategy:
     # of consecutive devices that do.
     model_parallel: bool | str = False
     # The pieces into which a network is cut for the devices that hold it: stages of layers (in sequence) or branches
-    # of blocks (in parallel). A plan refuses a network with too few of them; "": every network can be cut.
+    # of blocks (in parallel). A plan refuses a network with too few of them; "": every network can be cut. Where one
+    # value crosses, stages have copies of a weight that their layers share; other cuts keep such layers together.
     cut: Literal["", "layers", "layers where one value crosses", "branches"] = ""
     microbatches: str = ""  # the knob whose value is the number of microbatches per step; "": the batch is not split
     changing_rate: bool = False  # True: the learning rate may change while it trains (`Trainer.set_learning_rate`)

@@ -28,13 +28,14 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
     """Cut the network into `count` stages, the heaviest as light as can be in multiply-accumulates.
 
     Of equal cuts, the narrowest are taken. Every stage computes something. With `one_value`, a network is cut only
-    where a single value crosses (not counting the logits of heads that are done, which are small and travel along).
-    Layers with a common weight stay together. Unsupported if the network has fewer stages.
+    where a single value crosses (not counting the logits of heads that are done, which are small and travel along), and
+    stages may have copies of a weight; else layers with a common weight stay together. Unsupported if the network has
+    fewer stages.
     """
     before = [0]
     for layer in graph.layers:
         before.append(before[-1] + layer.macs)
-    spans = _sharing(graph)
+    spans = [] if one_value else _sharing(graph)
     places = [
         place
         for place in range(1, len(graph.layers))
@@ -76,6 +77,16 @@ def _cheapest(before: List[int], sizes: Dict[int, int], places: List[int], count
 def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -> int:
     """Return the bytes that a device sends in a step, activations and their gradients: the mean over the stages."""
     return 2 * sum(_numbers(graph, stage.begin) for stage in cut[1:]) * batch * itemsize // len(cut)
+
+
+def copies(graph: Graph, cut: List[Stage]) -> Dict[str, List[int]]:
+    """Return the indices of the stages that compute with a weight, of each weight that several compute with."""
+    holders: Dict[str, Set[int]] = {}
+    for index, stage in enumerate(cut):
+        for layer in graph.layers[stage.begin : stage.end]:
+            for name in layer.roles.values():
+                holders.setdefault(name, set()).add(index)
+    return {name: sorted(indices) for name, indices in holders.items() if len(indices) > 1}
 
 
 def crossing(graph: Graph, place: int) -> Tuple[str, ...]:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from suite.worker.contract import Unsupported
-from suite.worker.pipeline_stages import blocks, check_blocks, crossing, stages, trunk
+from suite.worker.pipeline_stages import blocks, check_blocks, copies, crossing, stages, trunk
 from tests.support import networks
 from tests.support.errors import raising
 from workloads.build import Builder
@@ -108,10 +108,18 @@ def test_every_stage_computes_something_and_too_few_cuts_are_refused():
 
 def test_layers_with_one_weight_stay_together():
     with raising(Unsupported, "gpt_char", 1, "'embedding' and 'head'"):
-        stages(by_name()["gpt_char"].graph(), 2, one_value=True)
+        stages(by_name()["gpt_char"].graph(), 2)
     graph = networks.text()
-    _, last = stages(graph, 2, one_value=True)
+    _, last = stages(graph, 2)
     assert (graph.layers[last.begin].name, last.entering, last.leaving) == ("out", ("it", "again"), ("it", "out"))
+
+
+def test_ranks_have_copies_of_a_weight_that_several_compute_with():
+    graph = by_name()["gpt_char"].graph()
+    cut = stages(graph, 4, one_value=True)
+    assert [each.entering for each in cut[1:]] == [("block1_sum2",), ("block2_sum2",), ("block3_sum2",)]
+    assert copies(graph, cut) == {"embedding.weight": [0, 3]}
+    assert copies(networks.text(), stages(networks.text(), 2)) == {}
 
 
 def branches_of(graph, block):

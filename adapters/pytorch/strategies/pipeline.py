@@ -16,7 +16,7 @@ from adapters.pytorch.stages import Gather, StagedSchedule, StageNet
 from adapters.pytorch.strategies.ddp import wrap
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.messages import Kernels
-from suite.worker.pipeline_stages import exchanged_bytes, stages
+from suite.worker.pipeline_stages import copies, exchanged_bytes, stages
 from suite.worker.trainer import Arrays, Iteration, Notes
 from workloads.graph import Graph
 
@@ -58,6 +58,12 @@ class Pipeline(TorchTrainer):
         net = Net(graph, weights, setup.tuned, self._cut, self._ways)
         net.to(self._device, self._dtype, memory_format=self._layout).train()
         self._stage = StageNet(net, graph, self._cut, self._layout, self._crosses)
+        parameters = dict(net.trainable())
+        for name, holders in copies(graph, cut).items():
+            group = self.group.holders(self._stages, holders)
+            if name in parameters:
+                self._stage.tied.append((parameters[name], group))
+            self._exchanged_bytes += weights[name].size * len(holders) * self._dtype.itemsize // self._stages
         self._module = self._stage
         self._loss_of = partial(loss_of, self._head_weights)
         first = setup.rank - self._index
@@ -88,6 +94,8 @@ class Pipeline(TorchTrainer):
         given = [batch.images] if self.places_images else []
         options = {"target": batch.labels, "losses": losses} if self._last else {}
         self._native.step(*given, return_outputs=False, **options)
+        for work, _ in self._stage.sum_tied():
+            work.wait()
         self.update()
         self._loss = torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
@@ -114,7 +122,8 @@ class Pipeline(TorchTrainer):
         return self._gather.tensors(dict(self._stage.net.tensors()))
 
     def parameter_count(self) -> int:
-        return self._gather.total(sum(parameter.numel() for parameter in self._stage.parameters()))
+        counted = [tensor.numel() for name, tensor in self._stage.net.trainable() if name not in self._stage.net.copies]
+        return self._gather.total(sum(counted))
 
     def macs(self) -> int:
         samples = blank(self._graph, self._cut.entering, 1, self._crosses, self._device)
@@ -174,12 +183,12 @@ class Hybrid(Averaging, Pipeline):
         super().build(graph, weights)
         if self.setup.replicas == 1:
             return
-        self._exchanged_bytes += graph.gradient_bytes(self._dtype.itemsize) // self._stages
         replicas = self.group.same_stage(self._stages)
         # Running statistics stay every network's own, as DDP leaves them that does not send them.
         options = {"bucket_cap_mb": "auto", "gradient_as_bucket_view": self.setup.tuned, "forward_sync_buffers": False}
         self._module = wrap(self._stage, self._device, options, replicas)
         self._exchange = Exchange(list(self._stage.parameters()), self._module, replicas)
+        self._exchanged_bytes += self._gather.total(self.gradient_bytes() or 0) // self._stages
 
     def step_alone(self, batch: Batch) -> None:
         """Step the pipeline without DDP; its own values cross all the same."""

@@ -9,6 +9,7 @@ from suite.worker.view import View
 from tests.support import networks, processes, trainers
 from tests.support.jobs import READ_ONCE
 from workloads.build import Builder
+from workloads.networks.gpt import gpt
 
 NAP = 0.5  # seconds, as in rank.py
 
@@ -31,9 +32,21 @@ def test_a_pipeline_is_proven(proven, schedule, world):
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_a_pipeline_takes_tokens_and_a_tied_head_where_its_weight_is(proven, schedule):
-    knobs = {"schedule": schedule, "microbatches": 2}
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_stages_have_copies_of_a_tied_weight(proven, schedule, optimiser):
+    knobs = {"schedule": schedule, "microbatches": 2, "optimiser": optimiser}
     proven(networks.text(), 2, pieces=2, strategy="pipeline", model_parallel_size=2, tuning="tuned", **knobs)
+
+
+@pytest.mark.parametrize(("strategy", "world", "stages"), [("pipeline", 3, 3), ("hybrid", 4, 2)])
+def test_the_stages_that_share_a_weight_sum_up_its_gradient(proven, strategy, world, stages):
+    """The first and the last of three; in each of two pipelines."""
+    graph = gpt("tied", 5, 7, 8, 2, 3)
+    found = proven(
+        graph, world, pieces=3, batch=6, strategy=strategy, model_parallel_size=stages, microbatches=3, tuning="default"
+    )
+    if strategy == "hybrid":  # replicas exchange both copies
+        assert sum(each["gradient_bytes"] for each in found[:2]) == 8 * (graph.parameter_count + 7 * 8)
 
 
 def test_pipelines_side_by_side_are_proven(proven):
@@ -49,6 +62,14 @@ def test_pipelines_side_by_side_are_proven(proven):
     )
     sent = [each["gradient_bytes"] for each in found]
     assert (sent[:2], sum(sent[:2])) == (sent[2:], network().gradient_bytes(itemsize=8)), "each stage is exchanged"
+
+
+def test_it_notes_what_crosses_and_what_is_summed_up(ranks):
+    graph = gpt("tied", 5, 7, 8, 2, 2)
+    found = ranks("train", graph, batch=8, strategy="pipeline", model_parallel_size=2, microbatches=2)
+    # Tokens of 5 x 8 there and back, of 8 samples; a table of 7 x 8 from each of two.
+    assert [each["notes"]["exchanged_bytes"] for each in found] == [4 * (2 * 40 * 8 + 2 * 56) // 2] * 2
+    assert found[0]["losses"] == found[1]["losses"]
 
 
 def test_it_tells_what_it_waited(ranks, tmp_path):
