@@ -18,7 +18,7 @@ from suite.plan.networks import network_of
 from suite.predict.collectives import MOST_ERROR, KnownLink, Link, Network
 from suite.predict.pipeline import Pipelines, strategy_of
 from suite.predict.prediction import ASSUMED, Asked, timeline
-from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications
+from suite.predict.scenario import LayerCost, Layers, Scenario, activations, multiplications, tied
 from suite.predict.series import Series
 from suite.results.run_folder import RunFolder
 from suite.worker.contract import Unsupported
@@ -92,6 +92,7 @@ def _staged(folder: RunFolder, series: Series, graph: Graph, borders: tuple[int,
         # What has several pipelines is PyTorch's hybrid. DDP's last backward returns when its gradients are averaged.
         holds_back=series.side_by_side,
         borders=borders,
+        tied=tied(graph),
     )
     return scenario, source
 

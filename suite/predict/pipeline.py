@@ -3,7 +3,8 @@
 Each replica takes its devices' batches as one, in equal microbatches: forward of all, then backward of all (GPipe,
 Huang et al. 2019; 1F1B takes as long, with less memory). Activations that cross a cut are sent on, and their gradients
 come back. When a stage has ended its last backward, its replicas exchange its gradients in one message, and it updates.
-If the exchange is part of backward, as in PyTorch's DDP, the gradients of activations wait for it.
+If the exchange is part of backward, as in PyTorch's DDP, the gradients of activations wait for it. Stages that have
+copies of a weight sum up its gradients before they update.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from suite.contracts.adapter import Strategy
 from suite.contracts.case import Configuration
 from suite.errors import RequestError
 from suite.plan.checks import INTO_STAGES
+from suite.predict.collectives import Link
 from suite.predict.data_parallel import INTERFERENCE
 from suite.predict.scenario import LayerCost, Layers, Scenario
 from suite.predict.timeline import INPUT, MESSAGE, Timeline
@@ -82,6 +84,7 @@ def _backward(line: Timeline, scenario: Scenario, parts: list[Layers], slow: flo
     network, total = scenario.network, sum(layer.bytes for layer in scenario.layers) or 1.0
     per_node = max(1, network.ranks_per_node // scenario.stages)
     cost = replace(network, ranks_per_node=per_node).all_reduce(replicas)
+    last: dict[int, int] = {}  # of each stage, what its update waits for
     for stage in reversed(range(len(parts))):
         part, device = parts[stage], f"device {stage}"
         ends = part[0].name, part[-1].name
@@ -97,7 +100,19 @@ def _backward(line: Timeline, scenario: Scenario, parts: list[Layers], slow: flo
                 lane, crossing = f"link {stage} to {stage - 1}", _crossing(scenario, parts[stage - 1][-1])
                 after = (done if scenario.holds_back else span,)
                 arrived[number] = [line.add(lane, "activations' gradients", (), crossing, after)]
-        line.add(device, "update", (), scenario.update * size / total * slow, (done,))
+        last[stage] = done
+    of_layer = [stage for stage, part in enumerate(parts) for _ in part]
+    for weight in scenario.tied:
+        holders = {of_layer[place] for place in weight.places}
+        if len(holders) > 1:
+            between = replace(network, between=_link(scenario), ranks_per_node=1).all_reduce(len(holders))
+            names = (scenario.layers[weight.places[0]].name, scenario.layers[weight.places[-1]].name)
+            waited = [last[stage] for stage in holders]
+            exchanged = line.add("tied weights", MESSAGE, names, between.seconds(weight.bytes), waited)
+            last.update(dict.fromkeys(holders, exchanged))
+    for stage, part in enumerate(parts):
+        seconds = scenario.update * sum(layer.bytes for layer in part) / total * slow
+        line.add(f"device {stage}", "update", (), seconds, (last[stage],))
 
 
 def _piece(scenario: Scenario) -> float:
@@ -107,10 +122,14 @@ def _piece(scenario: Scenario) -> float:
 
 def _crossing(scenario: Scenario, layer: LayerCost) -> float:
     """Return seconds to send a microbatch's activations after a layer, or their gradients, to the next stage."""
-    network, link = scenario.network, scenario.network.between
-    if network.within and network.ranks_per_node >= scenario.stages:
-        link = network.within
+    link = _link(scenario)
     return link.alpha + link.beta * layer.activations * _piece(scenario)
+
+
+def _link(scenario: Scenario) -> Link:
+    """Return the link between stages."""
+    network = scenario.network
+    return network.within if network.within and network.ranks_per_node >= scenario.stages else network.between
 
 
 @dataclass(frozen=True)

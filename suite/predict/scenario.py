@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -105,6 +105,13 @@ class LayerCost:
 Layers = tuple[LayerCost, ...]
 
 
+class Tied(NamedTuple):
+    """A weight that several layers compute with; stages that have them sum up its gradients before they update."""
+
+    places: tuple[int, ...]  # of the layers
+    bytes: float
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A training whose speed is asked for; RequestError for what cannot be. Seconds are one device's, an iteration."""
@@ -123,6 +130,7 @@ class Scenario:
     microbatches: int = 1  # equal pieces in which a pipeline takes its batch
     holds_back: bool = False  # a stage exchanges before its last microbatch goes back, as within DDP's backward
     borders: tuple[int, ...] = ()  # the place of the layer that each stage begins with; (): where it is fastest
+    tied: tuple["Tied", ...] = ()
     jitter: Jitter = EVEN
     compute_error: float = 0.0  # relative half width of the 95 % interval of a device's own seconds
     link_error: float = 0.0  # and of an exchange's
@@ -236,6 +244,16 @@ def multiplications(graph: Graph) -> list[tuple[float, float]]:
     """Return the multiply-accumulates of each layer: (forward, backward)."""
     first = next((layer.name for layer in graph.layers if layer.macs), None)
     return [(layer.macs, layer.macs * (BACKWARD if layer.name != first else 1.0)) for layer in graph.layers]
+
+
+def tied(graph: Graph) -> tuple[Tied, ...]:
+    """Return the weights that several layers compute with."""
+    layers = list(enumerate(graph.layers))
+    found = [
+        Tied(tuple(place for place, layer in layers if each.name in layer.roles.values()), ITEMSIZE * size(each.shape))
+        for each in graph.parameters
+    ]
+    return tuple(each for each in found if len(each.places) > 1)
 
 
 def activations(graph: Graph, batch: int) -> dict[str, float]:

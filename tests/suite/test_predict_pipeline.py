@@ -11,7 +11,8 @@ from suite.errors import RequestError
 from suite.predict.collectives import Link, Network
 from suite.predict.pipeline import cut
 from suite.predict.prediction import helps, predict, timeline
-from suite.predict.scenario import Jitter, LayerCost, Scenario
+from suite.predict.scenario import Jitter, LayerCost, Scenario, Tied, tied
+from workloads.networks.gpt import gpt_char
 
 FREE = Network(Link(0, 0))
 
@@ -49,6 +50,17 @@ def test_replicas_exchange_cuts_are_crossed_and_a_stage_may_hold_up_the_others()
     alone, twice = predict(sending, 2), predict(sending, 4)
     assert alone.iteration == predict(sending.but(holds_back=False), 2).iteration
     assert twice.iteration == pytest.approx(alone.iteration + 4e-3)  # both stages', one after the other
+
+
+def test_stages_sum_up_the_gradients_of_a_tied_weight_before_they_update():
+    (weight,) = tied(gpt_char())
+    assert weight == ((0, len(gpt_char().layers) - 1), 4 * 256 * 128)
+    sending = even(2, 4, network=Network(Link(1e-3, 0)), update=0.01)
+    whole, apart = (predict(sending.but(tied=(Tied(places, 8.0),)), 2) for places in ((0, 0), (0, 1)))
+    assert whole == predict(sending, 2)
+    assert apart.messages == 1
+    assert apart.iteration == pytest.approx(whole.iteration + 2e-3)  # a ring of two, when stage 0 has ended
+    assert "tied weights" in {span.lane for span in timeline(sending.but(tied=(Tied((0, 1), 8.0),)), 2).spans}
 
 
 @pytest.mark.parametrize(
