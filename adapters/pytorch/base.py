@@ -2,7 +2,7 @@
 
 import gc
 from functools import partial
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from adapters.pytorch.decoding import Decoder, Normalise, decoder_on
 from adapters.pytorch.input import reader_of
 from adapters.pytorch.lower import CODE, attempt
 from adapters.pytorch.machine import Copies
-from adapters.pytorch.optimisers import clip, described
+from adapters.pytorch.optimisers import clip, described, norm_of
 from suite.worker.contract import Batch, Joined, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.threaded import Reader
 from suite.worker.trainer import Notes
@@ -143,13 +143,19 @@ class TorchTrainer(machine.DeviceTrainer):
         self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)
 
+    @torch.no_grad()
     def _clip(self) -> None:
         """Clip the averaged gradients, of which the scaler would take its scale only after it."""
-        if self.setup.optimiser.clip:
+        most = self.setup.optimiser.clip
+        if most:
             self._scaler.unscale_(self._optimiser)
-            clip(
-                (each for group in self._optimiser.param_groups for each in group["params"]), self.setup.optimiser.clip
-            )
+            parameters = [each for group in self._optimiser.param_groups for each in group["params"]]
+            gradients = [each.grad for each in parameters if each.grad is not None]
+            clip(gradients, self._norm(gradients), most)
+
+    def _norm(self, gradients: List[Tensor]) -> Tensor:
+        """Return the norm of the whole network's gradients."""
+        return norm_of(gradients)
 
     def _begin_build(self, graph: Graph) -> None:
         """Let go of the last network, restart the masks of dropout, choose the memory format and each layer's way."""

@@ -1,7 +1,7 @@
 """The contract's update rules by torch.optim."""
 
 import math
-from typing import Any, Callable, Iterable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -73,17 +73,17 @@ def make_optimiser(parameters: List[Tensor], rule: Optimiser, fused: bool, skips
     return made
 
 
-@torch.no_grad()
-def clip(parameters: Iterable[Tensor], most: float) -> None:
-    """Scale gradients down to a global norm of `most`, if theirs is larger; of shares (DTensors), by the whole's.
-
-    torch.nn.utils.clip_grad_norm_ would add 1e-6 to the norm.
-    """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+def norm_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the global norm in float64, of shares (DTensors) the whole's; of no gradient 0."""
     by_kind = [[each for each in gradients if hasattr(each, "full_tensor") == shared] for shared in (False, True)]
-    found = [torch.nn.utils.get_total_norm(each) for each in by_kind if each]
+    found = [torch.nn.utils.get_total_norm(each) for each in by_kind if each] or [torch.zeros(())]
     norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in found]
-    factor = (most / torch.linalg.vector_norm(torch.stack(norms))).clamp(max=1.0)
+    return torch.linalg.vector_norm(torch.stack(norms).double())
+
+
+def clip(gradients: Sequence[Tensor], norm: Tensor, most: float) -> None:
+    """Scale gradients of this norm down to `most`; torch.nn.utils.clip_grad_norm_ would add 1e-6 to the norm."""
+    factor = (most / norm).clamp(max=1.0).to(gradients[0].dtype)
     torch._foreach_mul_([getattr(each, "_local_tensor", each) for each in gradients], factor)
 
 

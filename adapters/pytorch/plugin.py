@@ -18,13 +18,10 @@ UNSCALED = "its losses are not scaled, as float16 wants; use bfloat16, or one of
 NO_CANDIDATES = "it has PyTorch's own operators alone, as DTensors take no others; leave the knob at 'auto'"
 
 
-CLIPPED = ("single", "ddp", "dp", "accumulate", "zero1", "fsdp", "tensor_parallel", "local_sgd")  # by one global norm
-
-
 def _strategy(name: str, trainer: str, words: str, **more: Any) -> Strategy:
     refuses = {} if name in ("single", "ddp", "dp") else {("precision", "float16"): UNSCALED}
     refuses.update(more.pop("refuses", {}))
-    return Strategy(name, trainer, words, **{"changing_rate": True, "clips": name in CLIPPED, **more}, refuses=refuses)
+    return Strategy(name, trainer, words, **{"changing_rate": True, "clips": True, **more}, refuses=refuses)
 
 
 STRATEGIES = (
@@ -115,6 +112,7 @@ STRATEGIES = (
         "all within the update.",
         separable=NO_COMMUNICATION,
         changing_rate=False,
+        clips=False,
         keeps_rate="the servers update, by optimisers of their own, and take no rate from a worker",
     ),
     _strategy(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from adapters.pytorch.base import to_numpy
 from adapters.pytorch.net import Heads, Net, shapes_of
+from adapters.pytorch.optimisers import norm_of
 from adapters.pytorch.replica import microbatches
 from suite.worker.contract import Batch
 from suite.worker.pipeline_stages import Stage
@@ -46,6 +47,13 @@ class StageNet(nn.Module):
     def sum_tied(self) -> List[Any]:
         """Begin to sum up the gradients of tied weights, as Megatron-LM does: each rank then updates its copy alike."""
         return [(dist.all_reduce(weight.grad, group=group, async_op=True), weight) for weight, group in self.tied]
+
+
+def joint_norm(own: Sequence[Tensor], device: torch.device, group: Any = None) -> Tensor:
+    """Return the norm of the gradients of which each rank brings its own; a collective call."""
+    square = norm_of(own).square().to(device)
+    dist.all_reduce(square, group=group)
+    return square.sqrt()
 
 
 class StagedSchedule:

@@ -15,7 +15,7 @@ from adapters.pytorch.base import to_numpy
 from adapters.pytorch.candidates import Ways
 from adapters.pytorch.net import Heads, Named, Net, blank, counted_macs, shapes_of
 from adapters.pytorch.replica import SharedTrainer
-from adapters.pytorch.stages import Gather
+from adapters.pytorch.stages import Gather, joint_norm
 from suite.worker.contract import Batch, LayerTimes, Unsupported
 from suite.worker.pipeline_stages import Block, blocks, trunk
 from suite.worker.trainer import Arrays, Notes
@@ -89,6 +89,12 @@ class BranchParallel(SharedTrainer):
         summed = sum(size(shapes[block.branches[0].entering[0]]) for block in self._cut)
         self._exchanged_bytes = int((made / setup.world + summed) * setup.batch * self._crosses.itemsize)
         return BranchNet(graph, self._cut, setup.rank, weights, setup.tuned, self._exchange, self._ways)
+
+    def _norm(self, gradients: List[Tensor]) -> Tensor:
+        """The trunk's gradients, which all ranks have, count on the first."""
+        branches = {name for net, _ in self._net.branches for name, _ in net.tensors()}
+        own = [each.grad for name, each in self._net.trainable() if name in branches or self.setup.rank == 0]
+        return joint_norm(own, self._device)
 
     def _whole(self, mine: Dict[str, Tensor]) -> Arrays:
         """Return this rank's own copy of what all have, and every rank's branches."""

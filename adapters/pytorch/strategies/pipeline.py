@@ -12,7 +12,7 @@ from adapters.pytorch.base import TorchTrainer, to_numpy
 from adapters.pytorch.exchange import Averaging, Exchange
 from adapters.pytorch.net import Net, blank, counted_macs, joint_loss
 from adapters.pytorch.optimisers import make_optimiser
-from adapters.pytorch.stages import Gather, StagedSchedule, StageNet
+from adapters.pytorch.stages import Gather, StagedSchedule, StageNet, joint_norm
 from adapters.pytorch.strategies.ddp import wrap
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported
 from suite.worker.messages import Kernels
@@ -144,6 +144,12 @@ class Pipeline(TorchTrainer):
             "bubble": "waiting for the neighbours, the transfer of what crosses included",
         }
         return dict(super().notes(), pipeline=about, exchanged_bytes=self._exchanged_bytes)
+
+    def _norm(self, gradients: List[Tensor]) -> Tensor:
+        """A tied weight's gradient counts on the rank that has its layer."""
+        net = self._stage.net
+        own = [tensor.grad for name, tensor in net.trainable() if name not in net.copies]
+        return joint_norm(own, self._device, self.group.pipeline(self._stages))
 
     def _scheduled(self, samples: int) -> Any:
         """Return the schedule of a step, of microbatches of `samples` each."""
