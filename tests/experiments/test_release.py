@@ -51,9 +51,10 @@ def test_an_experiment_answers_its_question(name, experiment):
     assert unanswered(name, done.pages, whole=True) == []
 
 
-def test_googlenet_is_cut_along_its_branches_beside_the_other_strategies(experiment):
-    done = experiment("model-parallel", "branches")
-    strategies = {"single", "ddp", "tensor_parallel", "branch_parallel", "pipeline"}
+@pytest.mark.parametrize(("scale", "cuts"), [("branches", {"branch_parallel"}), ("transformer", set())])
+def test_a_network_is_cut_in_every_way_that_it_has(scale, cuts, experiment):
+    done = experiment("model-parallel", scale)
+    strategies = {"single", "ddp", "tensor_parallel", "pipeline", *cuts}
     assert {row.case.strategy for row in summarise(done.folder) if row.comparable} == strategies
     (page,) = [text for text in done.pages.values() if 'id="parts"' in text]
     assert "on 2 devices: pytorch/" in page

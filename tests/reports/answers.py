@@ -111,7 +111,7 @@ WHOLE: Shown = {
     },
     "model-parallel": {
         "stages.html": (
-            *(" on 2 devices: ", " on 4 devices: ", r"gpt_char on \S+ on 4 devices: "),
+            *(" on 2 devices: ", " on 4 devices: "),
             *("PyTorch hybrid", "PyTorch tensor_parallel", "TensorFlow model_parallel"),
         ),
     },
