@@ -12,7 +12,11 @@ from tests.support.jobs import READ_ONCE
 
 forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._dynamo")
 
-RULES = {"sgd": SGD(0.001, 0.9, 1e-3), "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3)}
+RULES = {
+    "sgd": SGD(0.001, 0.9, 1e-3),
+    "clipped": SGD(0.001, 0.9, 1e-3, clip=0.5),
+    "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3),
+}
 
 
 trainer = trainer_of("pytorch")

@@ -23,7 +23,7 @@ def test_it_is_proven_with_adam(proven, strategy, options):
     ("strategy", "held"),
     [("ddp", 1), ("zero1", 1), ("fsdp", 1), ("tensor_parallel", 2), ("branch_parallel", 2)],
 )
-def test_a_weight_of_two_layers_is_proven(proven, strategy, held):
+def test_a_weight_of_two_layers_is_proven_and_clipped_once(proven, strategy, held):
     """A head that is tied to the embedding, one that is tied to a dense layer, and two branches that read tokens."""
     graph = Graph("tied", (6,), 9)
     tables = [graph.add(name, "embedding", ("input",), vocabulary=9, out=4) for name in ("table", "other", "third")]
@@ -32,7 +32,7 @@ def test_a_weight_of_two_layers_is_proven(proven, strategy, held):
     graph.add_head(graph.add("side", "dense", (x,), out=9), 0.3)
     graph.add_head(graph.add("again", "tied", (x,), to="side", out=9), 0.3)
     graph.add_head(graph.add("head", "tied", (x,), to="table", out=9))
-    proven(graph, strategy=strategy, model_parallel_size=held)
+    proven(graph, strategy=strategy, model_parallel_size=held, optimiser="clipped")
 
 
 @pytest.mark.parametrize(
