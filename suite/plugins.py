@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,6 +24,7 @@ from workloads.graph import Graph
 T = TypeVar("T", Adapter, Launcher, Workload)
 OWN = [Path(__file__).parents[1] / name for name in ("suite", "adapters", "cluster", "reports", "workloads")]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also the name of folders and environments
+CONTEXT = re.compile(r"[1-9][0-9]{0,8}")
 NAMING = "take letters, digits, '.', '_' and '-', a letter or a digit first, 64 at most"
 
 
@@ -154,13 +155,44 @@ def launchers() -> dict[str, Launcher]:
     return found
 
 
-def workloads() -> dict[str, Workload]:
-    """Return every workload by name, in the catalogue's order."""
+class Workloads(Mapping[str, Workload]):
+    """Workloads by name, in the catalogue's order; the name of one over tokens may say its context: `gpt2@32`."""
+
+    def __init__(self, registered: dict[str, Workload]) -> None:
+        self._registered = registered
+
+    def __getitem__(self, name: str) -> Workload:
+        """Return a workload, with the context that its name says; RequestError for one that it cannot have."""
+        whole, at, context = name.partition("@")
+        workload = self._registered[whole]
+        if not at:
+            return workload
+        graph = graph_of(workload)
+        try:
+            if not CONTEXT.fullmatch(context):
+                raise ValueError(f"{context!r} is no number of tokens")
+            shorter = graph.with_context(int(context))
+        except ValueError as error:
+            remedy = f"write {whole}@N, N from 1 to {graph.input_shape[0]}" if graph.vocabulary else f"write {whole}"
+            raise RequestError(f"there is no workload {shown(name)}: {error}; {remedy}") from error
+        return workload._replace(name=name, graph=lambda: shorter)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names without a context."""
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._registered)
+
+
+def workloads() -> Workloads:
+    """Return every workload."""
     found = _named("workload", Workload)
     for name, workload in found.items():
         with blamed(f"the workload {name!r}"):
             check_declared(workload, Workload)
-    return found
+    return Workloads(found)
 
 
 def graph_of(workload: Workload) -> Graph:

@@ -140,6 +140,19 @@ class Graph:
             layer["attrs"].update(made.deterministic)
         return Graph.from_dict(data)
 
+    def with_context(self, tokens: int) -> "Graph":
+        """Return this network for samples of `tokens` tokens, named NAME@TOKENS, with the same parameters.
+
+        ValueError if it reads no tokens, or if a layer cannot take them.
+        """
+        if not self.vocabulary:
+            raise ValueError(f"{self.name} reads no tokens, whose number could be another")
+        data = dict(self.to_dict(), name=f"{self.name}@{tokens}", input_shape=[tokens])
+        for layer, made in zip(data["layers"], self.layers):
+            if "rows" in made.attributes:
+                layer["attrs"]["rows"] = made.parameters[0].shape[1]
+        return Graph.from_dict(data)
+
     def to_dict(self) -> dict:
         """Return a JSON-ready description; `from_dict` reads it back."""
         return {

@@ -83,14 +83,20 @@ class ClassToken(OverTokens, kind="class_token"):
 
 
 class Positions(OverTokens, kind="positions"):
-    """Adds a learned vector to each token, one for each position."""
+    """Adds a learned vector to each token: the first rows of a table, which has `rows`, or 0: one for each token."""
 
-    attributes = {"init": init()}
+    attributes = {"rows": padding(), "init": init()}
     initialisers = {"weight": SMALL}
     overwritable = linear = True
 
+    def tokens_shape(self, positions: int, width: int) -> Shape:
+        if 0 < self.attrs["rows"] < positions:
+            raise ValueError(f"{positions} tokens are more than the {self.attrs['rows']} positions of its table")
+        return positions, width
+
     def parameter_shapes(self) -> Dict[str, Shape]:
-        return {"weight": (1, *self.input_shapes[0])}
+        positions, width = self.input_shapes[0]
+        return {"weight": (1, self.attrs["rows"] or positions, width)}
 
 
 class LayerNorm(OverTokens, kind="layer_norm"):

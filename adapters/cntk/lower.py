@@ -205,7 +205,8 @@ class Lowering:
         return C.splice(self._tensors.parameter(f"{layer.name}.weight", (1, x.shape[1])), x, axis=0)
 
     def positions(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
-        return x + self._tensors.parameter(f"{layer.name}.weight", layer.shape)
+        (table,) = layer.parameters
+        return x + C.slice(self._tensors.parameter(table.name, table.shape[1:]), 0, 0, layer.shape[0])
 
     def layer_norm(self, layer: Layer, attrs: Attributes, x: Operand) -> Operand:
         # Composed: CNTK's own adds its epsilon to the deviation.

@@ -168,7 +168,7 @@ class Lowering:
         return jnp.concatenate([token, x], axis=1)
 
     def positions(self, own: Roles, inputs: Inputs, key: Key) -> Array:
-        return inputs[0] + own["weight"].astype(inputs[0].dtype)
+        return inputs[0] + own["weight"][:, : inputs[0].shape[1]].astype(inputs[0].dtype)
 
     def layer_norm(self, own: Roles, inputs: Inputs, key: Key) -> Array:
         """Normalise each token by its biased variance."""

@@ -122,7 +122,8 @@ class Lowering:
         return self._ops.Concat(self._ops.broadcast_like(self._weights[0], one), x, dim=1, name=self._layer.name)
 
     def positions(self, x: Array) -> Array:
-        return self._ops.broadcast_add(x, self._weights[0], name=self._layer.name)
+        rows = self._ops.slice_axis(self._weights[0], axis=1, begin=0, end=self._layer.shape[0])
+        return self._ops.broadcast_add(x, rows, name=self._layer.name)
 
     def layer_norm(self, x: Array) -> Array:
         return self._ops.LayerNorm(x, *self._weights, axis=-1, eps=self._attrs["eps"], name=self._layer.name)

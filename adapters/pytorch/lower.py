@@ -59,10 +59,10 @@ class ClassToken(Weight):
 
 
 class Positions(Weight):
-    """A learned vector for each position, (1, positions, width), added to its token."""
+    """A table of learned vectors, (1, rows, width), the first of which are added to the tokens."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.weight.to(x.dtype)
+        return x + self.weight[:, : x.shape[1]].to(x.dtype)
 
 
 class Lowering:

@@ -194,8 +194,8 @@ class Lowering:
         return lambda x: tf.concat([tf.tile(weight, [tf.shape(x)[0], 1, 1]), x], 1)
 
     def positions(self) -> Operation:
-        weight = self._own["weight"]
-        return lambda x: x + weight
+        weight, positions = self._own["weight"], self._layer.shape[0]
+        return lambda x: x + tf.convert_to_tensor(weight)[:, :positions]
 
     def layer_norm(self) -> Operation:
         own, epsilon = self._own, self._attrs["eps"]

@@ -107,13 +107,13 @@ def asked_for(
     from suite.plugins import launchers, workloads
     from suite.processes.hosts import here
 
-    known, placed = list(workloads()), hosts_from(hosts)
+    known, placed = workloads(), hosts_from(hosts)
     if launcher is not None:
         chosen("launcher", [launcher], launchers())
     asked = [name for name in workload or [] if name != ALL]
     networks = chosen("workload", asked, known) if asked else []
     if ALL in (workload or []):
-        networks = known
+        networks = list(known)
     elif not op and not workload:
         networks = [WORKLOAD] if WORKLOAD in known else []
     if nodes and placed and nodes != len(placed):

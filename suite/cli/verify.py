@@ -97,7 +97,8 @@ def verify(
     names = [f"[{number}/{len(cases)}] {_name(case, wanted)}" for number, (case, _) in enumerate(cases, 1)]
     made: dict[int, Proof] = {}
     reasons: dict[str, int] = {}
-    maker, known = Proofs(interpreters), {**workloads(), **{each.name: each for each in (*PROBES, BEHAVIOUR)}}
+    maker, probes = Proofs(interpreters), {each.name: each for each in (*PROBES, BEHAVIOUR)}
+    proven = [probes.get(case.workload) or workloads()[case.workload] for case, _ in cases]
 
     def proving(index: int) -> "Proving[int]":
         case, refused = cases[index]
@@ -105,14 +106,14 @@ def verify(
         if refused:
             made[index] = _unproven(case, "unsupported", refused)
         else:
-            made[index] = yield from _proving(case, known[case.workload], maker, interpreters)
+            made[index] = yield from _proving(case, proven[index], maker, interpreters)
         return index
 
     try:
         with console.status("") as status:
             shares = [
-                share(case, known[case.workload].graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
-                for case, _ in cases
+                share(case, network.graph(), True, bool(tuned_batch(case, adapters()[case.adapter])))
+                for (case, _), network in zip(cases, proven, strict=True)
             ]
             for index in side_by_side(zip(shares, map(proving, range(len(cases))), strict=True), room()):
                 reason = _reason(made[index].reason, index + 1, reasons)

@@ -15,6 +15,7 @@ from suite.contracts.adapter import KINDS, Adapter, Adapters, Capabilities, Form
 from suite.contracts.case import AUTO, Case
 from suite.contracts.launcher import Launchers, starters
 from suite.data.sets import kind_of
+from suite.errors import RequestError
 from suite.plan.model import Choice, Written
 from suite.plan.problems import Problems
 from suite.plugin_errors import ask
@@ -49,9 +50,9 @@ class Names:
     def __post_init__(self) -> None:
         self.capabilities = {name: adapter.capabilities for name, adapter in self.adapters.items()}
         offered = self.capabilities.values()
-        self.registered: dict[str, list[str]] = {
+        self.registered: dict[str, Collection[str]] = {
             "adapter": list(self.adapters),
-            "workload": list(self.workloads),
+            "workload": self.workloads,
             "launcher": [AUTO, *self.launchers],
             "format": [FILES, BEST, *(form.name for each in offered for form in each.formats)],
             "precision": sorted({name for each in offered for name in each.all_precisions()}),
@@ -73,16 +74,21 @@ class Names:
         self.problems.found |= earlier
         return clean and not written.broken & {"adapter", "workload", "strategy"}
 
-    def _each(self, written: Written, key: str, names: list[str]) -> None:
+    def _each(self, written: Written, key: str, names: Collection[str]) -> None:
         values = getattr(written.block, key)
         if not values and key not in written.broken:
             self.problems.add(written.head, f"this block names no {key}; known: {', '.join(names)}")
         for index, value in enumerate(values):
-            if value not in names:
+            try:
+                if value in names:
+                    continue
                 hint = self._elsewhere(value, names) if key == "strategy" else known(value, names)
-                self.problems.add(written.path(key, index), f"unknown {key} {value!r}; {hint}")
+                problem = f"unknown {key} {value!r}; {hint}"
+            except RequestError as error:  # of a workload's context
+                problem = str(error)
+            self.problems.add(written.path(key, index), problem)
 
-    def _elsewhere(self, strategy: str, names: list[str]) -> str:
+    def _elsewhere(self, strategy: str, names: Collection[str]) -> str:
         """Return a hint: the other adapters that have the strategy, or the nearest name."""
         owners = [name for name, offered in self.capabilities.items() if offered.strategy(strategy)]
         if not owners:

@@ -118,10 +118,12 @@ def network_of(run: Path, case: Case) -> Graph | None:
     StoreError names a broken file of the folder.
     """
     file = run / "networks" / f"{file_name(case.workload)}.json"
+    workload, kept = None, os.path.lexists(file)
     try:
-        workload = read(file) if os.path.lexists(file) else plugins.workloads().get(case.workload)
+        workload = read(file) if kept else plugins.workloads().get(case.workload)
     except RequestError as error:  # its remedies are for the author of a network
-        raise StoreError(f"{error}; {OF_A_NETWORK}") from error
+        if kept:
+            raise StoreError(f"{error}; {OF_A_NETWORK}") from error
     graph = workload.graph() if workload else None
     return graph if graph and graph.digest == case.graph_digest else None
 

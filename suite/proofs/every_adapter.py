@@ -56,11 +56,11 @@ def token_graph() -> Graph:
 
 
 def text_graph() -> Graph:
-    """8 of 11 tokens, each of which has a label; two heads, one of them tied to the embedding."""
+    """8 of 11 tokens, each of which has a label; two heads, one of them tied to the embedding; unused positions."""
     b = Builder("probe_text", (8,), 11, decay="matrices")
     add = b.graph.add
     x = add("embedding", "embedding", ("input",), vocabulary=11, out=12, init=gaussian(0.3))
-    x = b.block("causal", add("positions", "positions", (x,), init=gaussian(0.3)), 12, 2, 1e-5, True, 0.3)
+    x = b.block("causal", add("positions", "positions", (x,), rows=10, init=gaussian(0.3)), 12, 2, 1e-5, True, 0.3)
     b.head(b.dense("side", x, 11), 0.3)
     b.head(add("head", "tied", (add("norm", "layer_norm", (x,)),), to="embedding", out=11))
     return b.graph

@@ -54,6 +54,16 @@ def test_a_case_is_resolved_to_the_last_value(cases, toys):
     assert stored_and_read(case) == case
 
 
+def test_a_workload_s_name_may_say_its_context(cases, toys):
+    found = [r.case for r in cases(SINGLE.replace('"mnist_small"', '["gpt_char", "gpt_char@16", "gpt_char@32"]'))]
+    assert [case.workload for case in found] == ["gpt_char", "gpt_char@16", "gpt_char@32"]
+    assert [case.graph_digest for case in found] == [toys.workloads[case.workload].graph().digest for case in found]
+    assert len({case.id for case in found} | {case.graph_digest for case in found}) == 6
+    assert stored_and_read(found[1]) == found[1]
+    (sized,) = cases(SINGLE.replace('"mnist_small"', '"gpt_char@16"') + 'batch = { "gpt_char@16" = 3 }\n')
+    assert sized.case.batch == 3
+
+
 def test_lists_are_swept_in_the_order_written_and_defaults_fill_every_block(cases):
     found = cases(
         '[[cases]]\nadapter = "alpha"\nstrategy = "ddp"\nworkload = ["alexnet", "mnist_small"]\nranks = [2, 1]\n'

@@ -41,6 +41,7 @@ REFUSED = [
     ("x", "tokens", ("f",), {"patch": 2}, r"'x' \(tokens\): wants \(channels, height, width\), not \(216,\)"),
     ("x", "layer_norm", ("f",), {}, r"'x' \(layer_norm\): wants tokens \(positions, width\), not \(216,\)"),
     ("x", "attention", ("t",), {"heads": 3}, r"3 heads do not divide queries, keys and values of 12 numbers"),
+    ("x", "positions", ("t",), {"rows": 15}, r"16 tokens are more than the 15 positions of its table"),
     ("x", "select", ("t",), {"position": 16}, r"16 tokens have no position 16; the first is 0"),
     ("x", "batch_norm", ("t",), {}, r"'x' \(batch_norm\): takes no tokens, which \(16, 12\) are"),
     ("x", "concat", ("t", "t"), {}, r"'x' \(concat\): takes no tokens"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.errors import raising
 from workloads.networks import BUILT_IN, by_name
 
 PARAMETERS = {
@@ -14,6 +15,7 @@ PARAMETERS = {
     "mnist_stated": 2636554,
     "vit_ti16": 5717416,
     "gpt_char": 834304,
+    "gpt2": 124439808,
 }
 
 
@@ -100,6 +102,7 @@ MACS = {
     + 64 * 10,
     "vit_ti16": vit_macs(192, 16, 224, 12, 1000),
     "gpt_char": gpt_macs(128, 64, 4, 256),
+    "gpt2": gpt_macs(768, 1024, 12, 50257),
 }
 
 SHAPES = {
@@ -132,6 +135,7 @@ SHAPES = {
         "answer": (192,),
     },
     "gpt_char": {"embedding": (64, 128), "block4_qkv": (64, 384), "block1_fc1": (64, 512), "head": (64, 256)},
+    "gpt2": {"embedding": (1024, 768), "block12_qkv": (1024, 2304), "block1_fc1": (1024, 3072), "head": (1024, 50257)},
     "mnist_small": {"pool1": (32, 14, 14), "flat": (6272,)},
     "mnist_large": {"pool2": (256, 7, 7), "pool3": (512, 3, 3), "flat": (4608,)},
     "mnist_stated": {"pool3": (256, 4, 4), "pool4": (512, 2, 2), "flat": (2048,)},
@@ -147,7 +151,7 @@ def test_the_catalogue_has_exactly_these_with_sane_optimisers():
         optimiser = workload.optimiser
         assert optimiser.momentum == 0.9
         assert optimiser.lr > 0
-        assert optimiser.reference_batch >= workload.proof_batch > 1
+        assert optimiser.reference_batch >= workload.proof_batch >= 1
         assert workload.dataset in ("imagenet-like", "digits", "python-topics")
 
 
@@ -183,6 +187,21 @@ def test_published_figures_heads_and_differences_of_frameworks():
     resnet = {layer.name: layer for layer in by_name()["resnet50"].graph().layers}
     assert [resnet["res3a_" + x].attrs["stride"] for x in "abc"] == [1, 2, 1]  # v1.5
     assert [len(by_name()[name].graph().buffers) for name in ("resnet50", "resnet152")] == [2 * 53, 2 * 155]
+
+
+def test_another_context_changes_the_products_alone():
+    whole = by_name()["gpt2"].graph()
+    shorter = whole.with_context(32)
+    assert (shorter.name, shorter.input_shape, shorter.label_shape) == ("gpt2@32", (32,), (32,))
+    assert shorter.parameters == whole.parameters
+    assert shorter.macs == gpt_macs(768, 32, 12, 50257)
+    assert len({whole.digest, shorter.digest, whole.with_context(33).digest}) == 3
+    again = shorter.with_context(1024)  # the table is the whole one
+    assert (again.parameters, again.macs) == (whole.parameters, whole.macs)
+    with raising(ValueError, "layers[1]", "'positions'", 1025, 1024):
+        whole.with_context(1025)
+    with raising(ValueError, "resnet50"):
+        by_name()["resnet50"].graph().with_context(32)
 
 
 @names

@@ -11,6 +11,11 @@ from workloads.graph import Graph
 EPS = 1e-5
 
 
+def gpt2() -> Graph:
+    """Build GPT-2 small: 12 blocks of width 768 with 12 heads, context 1,024, GPT-2's vocabulary; 124,439,808."""
+    return gpt("gpt2", 1024, 50257, 768, 12, 12)
+
+
 def gpt_char() -> Graph:
     """Build a small one over bytes: 4 blocks of width 128 with 4 heads, context 64; 834,304 parameters."""
     return gpt("gpt_char", 64, 256, 128, 4, 4)

@@ -61,15 +61,16 @@ class ClassToken(Learned):
 
 
 class Positions(Learned):
-    """x + w, the same w for every sample."""
+    """x + w, the same w for every sample: the first rows of the table; the others have no gradient."""
 
     fresh = False
 
     def forward(self, xs: Blobs) -> Tensor:
-        return xs[0] + self.weight
+        return xs[0] + self.weight[:, : xs[0].shape[1]]
 
     def backward(self, dy: Tensor, owned: bool) -> Gradients:
-        torch.sum(dy, 0, keepdim=True, out=self.weight_gradient)
+        torch.sum(dy, 0, keepdim=True, out=self.weight_gradient[:, : dy.shape[1]])
+        self.weight_gradient[:, dy.shape[1] :] = 0
         return (dy,)
 
 

@@ -50,13 +50,15 @@ class ClassToken(Layer):
 
 
 class Positions(Layer):
-    """x + w, the same w for every sample."""
+    """x + w, the same w for every sample: the first rows of the table; the others have no gradient."""
 
     def forward(self, inputs: Inputs) -> Tuple[Array, Kept]:
-        return inputs[0] + self.weights["weight"], None
+        return inputs[0] + self.weights["weight"][:, : inputs[0].shape[1]], None
 
     def backward(self, kept: Kept, dy: Array) -> Inputs:
-        self.accumulate("weight", dy.sum(axis=0, keepdims=True))
+        gradient = np.zeros_like(self.weights["weight"])
+        gradient[:, : dy.shape[1]] = dy.sum(axis=0)
+        self.accumulate("weight", gradient)
         return [dy]
 
 

@@ -117,6 +117,7 @@ GRAPHS = {
     "dense over tokens": over_tokens("dense", out=5),
     "class_token": over_tokens("class_token"),
     "positions": over_tokens("positions"),
+    "positions unused": over_tokens("positions", rows=9),
     "layer_norm": over_tokens("layer_norm", eps=0.01),
     "qkv": over_tokens("qkv"),
     "attention": attending(heads=2),
