@@ -112,7 +112,6 @@ class Layer:
     shares_table = False  # the weight that it shares is that of a kind that takes numbers
     takes_numbers = False  # its input is the network's: whole numbers below its attribute `vocabulary`
     parts = 1  # of each parameter, see `Parameter`
-    sharpened = 1.0  # the factor of its weight in a proof
     has_weights = False  # it counts where a network is named by its depth
     differs_in_inference = False
     draws_random = False  # in training
@@ -157,6 +156,11 @@ class Layer:
     def macs(self) -> int:
         """Multiply-accumulates of one sample's forward pass, of convolutions and matrix products."""
         return 0
+
+    @property
+    def sharpened(self) -> float:
+        """The factor of its weight in a proof."""
+        return 1.0
 
     @property
     def shares(self) -> Dict[str, str]:
