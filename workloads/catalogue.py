@@ -69,3 +69,4 @@ class Workload(NamedTuple):
     proof_lr: float  # makes the three updates of a proof large, without divergence of the loss
     source: str
     preprocessing: Preprocessing = PHOTOGRAPHS  # of photographs; digits are scaled to mean 0 and deviation 1 as a set
+    large: bool = False  # its proof takes gigabytes and minutes: `stagebench verify` makes it where it is named

@@ -30,7 +30,8 @@ COLUMNS = ("case", "verdict", "worst tensor", "error", "allowed", "identity")
 def verify(
     adapter: Annotated[list[str] | None, typer.Option(help="Only this adapter (repeatable).")] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Only this workload, or a network's file (repeatable).")
+        list[str] | None,
+        typer.Option(help="Only this workload, or a network's file (repeatable); if none: all but the large ones."),
     ] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Only this strategy (repeatable).")] = None,
     tuning: Annotated[list[str] | None, typer.Option(help="Only `default` or `tuned` (repeatable).")] = None,

@@ -26,7 +26,7 @@ class Wanted:
     """A selection of proofs, and the devices on which they are made."""
 
     adapters: list[str] = field(default_factory=list)  # empty: all, also for the next three
-    workloads: list[str] = field(default_factory=list)
+    workloads: list[str] = field(default_factory=list)  # ... but large ones
     strategies: list[str] = field(default_factory=list)
     tunings: list[str] = field(default_factory=list)
     devices: int = 2  # for strategies of several devices
@@ -46,7 +46,8 @@ def cases_to_verify(wanted: Wanted) -> list[tuple[Case, str | None]]:
     """
     # The oracle is proven against finite differences by its own tests, not against itself.
     names = chosen("adapter", wanted.adapters, [name for name, each in adapters().items() if not each.oracle])
-    networks = chosen("workload", wanted.workloads, workloads())
+    usual = [name for name, each in workloads().items() if not each.large]
+    networks = chosen("workload", wanted.workloads or usual, workloads())
     proven = [adapters()[name] for name in names]
     chosen("tuning", wanted.tunings, sorted({tuning for each in proven for tuning in each.capabilities.tunings}))
     precisions = {each for adapter in adapters().values() for each in adapter.capabilities.all_precisions()}

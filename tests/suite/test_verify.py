@@ -10,6 +10,7 @@ from suite.proofs.make import configuration_of_proof, networks
 from suite.proofs.oracles import pieces
 from suite.proofs.tolerances import tolerance
 from suite.proofs.wanted import Wanted, cases_to_verify
+from tests.support.errors import raising
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,16 @@ def test_strategies_knobs_and_tunings_go_to_those_that_have_them(toys):
         assert {case.adapter for case, _ in found} == having
     with pytest.raises(RequestError, match=r"'float8': .*float64, float32, tf32, .*"):
         tolerance("float8")
+
+
+def test_a_large_network_is_proven_where_it_is_named(toys):
+    usual = {case.workload for case, _ in cases_to_verify(Wanted(["alpha"], strategies=["single"]))}
+    assert set(toys.workloads) - usual == {"gpt2"}
+    ((case, _), *_) = cases_to_verify(Wanted(["alpha"], ["gpt2@32"], ["single"]))
+    assert (case.workload, case.batch) == ("gpt2@32", 1)
+    assert case.graph_digest == toys.workloads["gpt2@32"].graph().digest
+    with raising(RequestError, "gpt2@2048", 1024):
+        cases_to_verify(Wanted(["alpha"], ["gpt2@2048"]))
 
 
 def test_a_proof_s_batch_divides_into_microbatches(toys, monkeypatch):

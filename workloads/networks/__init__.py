@@ -17,7 +17,7 @@ BUILT_IN = [
     Workload("resnet152", resnet152, Optimiser(0.1, 256, 0.9, 1e-4), "imagenet-like", 2, 1e-5, "He 2015, v1.5"),
     Workload("vit_ti16", vit_ti16, Optimiser(0.1, 256, 0.9, 1e-4), "imagenet-like", 2, 0.05, "Dosovitskiy 2021"),
     Workload("gpt_char", gpt_char, Optimiser(0.1, 64, 0.9, 1e-4), "python-topics", 4, 0.05, "Radford 2019, small"),
-    Workload("gpt2", gpt2, Optimiser(0.1, 64, 0.9, 1e-4), "python-topics", 1, 0.05, "Radford 2019"),
+    Workload("gpt2", gpt2, Optimiser(0.1, 64, 0.9, 1e-4), "python-topics", 1, 0.05, "Radford 2019", large=True),
     Workload("mnist_small", mnist_small, Optimiser(0.01, 64, 0.9, 0.0), "digits", 8, 0.01, "data-parallel article"),
     Workload("mnist_large", mnist_large, Optimiser(0.01, 64, 0.9, 0.0), "digits", 8, 0.01, "data-parallel article"),
     Workload("mnist_stated", mnist_stated, Optimiser(0.01, 64, 0.9, 0.0), "digits", 8, 0.01, "the article's text"),
