@@ -167,7 +167,7 @@ def by_heads(it):
 
 
 def off_by_one(self, inputs):
-    return inputs[0] + np.roll(self.weights["weight"], 1, axis=1), None
+    return inputs[0] + np.roll(self.weights["weight"], 1, axis=1)[:, : inputs[0].shape[1]], None
 
 
 def loses_the_head_s_part(self, kept, dy):

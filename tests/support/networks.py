@@ -86,7 +86,8 @@ OVER_TOKENS = {
     "qkv": [{}, {"bias": False}],
     "attention": [{"heads": 2, "causal": True}, {"heads": 1}],
     "select": [{"position": 5}],
-    **{kind: [{}] for kind in ("class_token", "positions", "gelu", "mean")},
+    "positions": [{}, {"rows": 80}],
+    **{kind: [{}] for kind in ("class_token", "gelu", "mean")},
 }
 CASES.update(OVER_TOKENS)
 OF_TEXT = {"embedding", "tied"}

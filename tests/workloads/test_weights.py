@@ -55,6 +55,20 @@ def test_everything_is_float32_and_an_unknown_initialiser_is_refused():
         weights.draw(Parameter("x.weight", (2, 2), {"kind": "xaviar"}))
 
 
+def test_a_proof_s_attention_is_uneven_and_no_more_so_in_a_wide_network():
+    def deviation(name):
+        """Of the scores, of tokens that a norm has made alike."""
+        graph = by_name()[name].graph()
+        (layer,) = [layer for layer in graph.layers if layer.name == "block1_qkv"]
+        return (weights.draw(layer.parameters[0]).std() * layer.sharpened) ** 2 * layer.input_shapes[0][1]
+
+    assert deviation("gpt_char") == pytest.approx(0.8, abs=0.05)
+    assert deviation("vit_ti16") == pytest.approx(1.2, abs=0.05) == deviation("gpt2")
+    graph = by_name()["gpt_char"].graph()
+    ratio = weights.for_proof(graph)["block1_qkv.weight"] / dict(weights.initial(graph))["block1_qkv.weight"]
+    assert (ratio == 4.0).all()
+
+
 SHAPE = (64, 32, 3, 3)
 STDS = [
     ({"kind": "gaussian", "std": 0.01}, 0.01),
