@@ -1,8 +1,9 @@
 """GPT: decoders that predict the next token at every position, in GPT-2's form (Radford 2019).
 
-Choices where frameworks differ: each norm comes before its branch, with eps 1e-5; GELU by tanh; learned positions; the
-head is tied to the embedding and has no bias; no dropout; weight decay spares biases and gains. Weights from N(0,
-0.02), biases 0; GPT-2 shrinks the last layer of each branch by sqrt(2 x blocks), which this does not.
+Choices where frameworks differ: each norm comes before its branch, with eps 1e-5; GELU by tanh; learned positions, a
+table whose first rows serve a shorter context; the head is tied to the embedding and has no bias, all other layers have
+one; no dropout; weight decay spares biases and gains. Weights from N(0, 0.02), biases 0; GPT-2 shrinks the last layer
+of each branch by sqrt(2 x blocks), which this does not.
 """
 
 from workloads.build import Builder
@@ -12,7 +13,7 @@ EPS = 1e-5
 
 
 def gpt2() -> Graph:
-    """Build GPT-2 small: 12 blocks of width 768 with 12 heads, context 1,024, GPT-2's vocabulary; 124,439,808."""
+    """Build GPT-2 small: 12 blocks of width 768 with 12 heads, context 1,024; 124,439,808 parameters."""
     return gpt("gpt2", 1024, 50257, 768, 12, 12)
 
 
