@@ -143,7 +143,7 @@ class Graph:
     def with_context(self, tokens: int) -> "Graph":
         """Return this network for samples of `tokens` tokens, named NAME@TOKENS, with the same parameters.
 
-        ValueError if it reads no tokens, or if a layer cannot take them.
+        ValueError if it reads no tokens, if a layer cannot take them, or if parameters would have other shapes.
         """
         if not self.vocabulary:
             raise ValueError(f"{self.name} reads no tokens, whose number could be another")
@@ -151,7 +151,10 @@ class Graph:
         for layer, made in zip(data["layers"], self.layers):
             if "rows" in made.attributes:
                 layer["attrs"]["rows"] = made.parameters[0].shape[1]
-        return Graph.from_dict(data)
+        graph = Graph.from_dict(data)
+        if graph.parameters != self.parameters:
+            raise ValueError(f"{self.name} has parameters whose shapes depend on the number of tokens")
+        return graph
 
     def to_dict(self) -> dict:
         """Return a JSON-ready description; `from_dict` reads it back."""

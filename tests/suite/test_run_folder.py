@@ -78,6 +78,7 @@ def test_a_network_is_kept_and_found_again(folder):
     graph = by_name()["mnist_small"].graph()
     case = case_of(workload="mnist_small", graph_digest=graph.digest)
     assert network_of(folder.path, case) is not None, "the catalogue's, where none is kept"
+    assert network_of(folder.path, case_of(workload="gpt_char@999", graph_digest=graph.digest)) is None
     for _ in range(2):
         folder.keep_network(graph)
     kept = folder.path / "networks" / "mnist_small.json"

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.errors import raising
+from workloads.graph import Graph
 from workloads.networks import BUILT_IN, by_name
 
 PARAMETERS = {
@@ -202,6 +203,11 @@ def test_another_context_changes_the_products_alone():
         whole.with_context(1025)
     with raising(ValueError, "resnet50"):
         by_name()["resnet50"].graph().with_context(32)
+    flat = Graph("flat", (4,), 5)
+    x = flat.add("flatten", "flatten", (flat.add("embedding", "embedding", ("input",), vocabulary=5, out=3),))
+    flat.add_head(flat.add("fc", "dense", (x,), out=5))
+    with raising(ValueError, "flat"):
+        flat.with_context(3)
 
 
 @names
