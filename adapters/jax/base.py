@@ -12,7 +12,7 @@ from adapters.jax.lower import Array
 from adapters.jax.net import JittedNodes, Net, Tensors, macs_of
 from adapters.jax.optimisers import Scaled, Solver, solver_of
 from adapters.jax.programs import Program, Programs, State
-from suite.worker.contract import Batch, Joined, LayerTimes, Setup, dropout_seed
+from suite.worker.contract import Batch, Joined, LayerTimes, Setup, Unsupported, dropout_seed
 from suite.worker.layers import node_by_node
 from suite.worker.messages import Kernels
 from suite.worker.peaks import Yardstick
@@ -188,6 +188,8 @@ class JaxTrainer(Trainer):
 
     def layer_times(self, batch: DeviceBatch) -> List[LayerTimes]:
         """Time layers on the first device. XLA does not report when a gradient is complete."""
+        if self._choices.segments > 1:
+            raise Unsupported("with checkpoint_segments the backward computes layers again")
         here = {name: tensor.addressable_data(0) for name, tensor in self._state.params.items()}
         nodes = JittedNodes(self._net, here, self._state.key.addressable_data(0))
         images, labels = (part.addressable_data(0) for part in batch)

@@ -71,6 +71,7 @@ class Choices(NamedTuple):
     arithmetic: Arithmetic = BY_NAME["float32"]
     for_cpus: bool = False  # everything in `kernels`: it was measured on CPUs, and GPUs have cuDNN
     compared: bool = False  # max pooling by comparisons
+    segments: int = 1  # of which all but the last compute their activations again in the backward
 
     @property
     def words(self) -> str:
@@ -89,7 +90,8 @@ def choices_of(setup: Setup) -> Choices:
     """
     for_cpus = setup.tuned and setup.device == "cpu"
     deterministic = setup.knobs.get("deterministic") == "on"
-    return Choices(BY_NAME[setup.precision], for_cpus, for_cpus or deterministic)
+    segments = int(setup.knobs.get("checkpoint_segments", 1))
+    return Choices(BY_NAME[setup.precision], for_cpus, for_cpus or deterministic, segments)
 
 
 def prepare(setup: Setup) -> List[Any]:

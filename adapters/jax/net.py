@@ -4,6 +4,7 @@
 """
 
 import json
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from adapters.jax.lower import Array, Inputs, Key, Operation, Roles, lower, lower_inference
 from adapters.jax.machine import Choices, wide
 from suite.worker.layers import Nodes
+from suite.worker.pipeline_stages import Stage, stages
 from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Layer, size
 
@@ -31,6 +33,7 @@ class Net:
         self.graph = graph
         self.choices = choices
         self.draws_random = any(layer.draws_random for layer in graph.layers)
+        self._stages = stages(graph, choices.segments, one_value=True)
         self._operations = [lower(layer, choices) for layer in graph.layers]
         self._tables = {name for layer in graph.layers if layer.takes_numbers for name in layer.roles.values()}
         self._inference = {layer.name: lower_inference(layer) for layer in graph.layers if layer.differs_in_inference}
@@ -48,8 +51,20 @@ class Net:
         Without a key it is inference: nothing is dropped, running statistics normalise and stay.
         """
         values = {"input": images}
-        stats = dict(stats)
-        for index, (layer, operation) in enumerate(zip(self.graph.layers, self._operations)):
+        for stage in self._stages:
+            run = partial(self._run, stage)
+            if key is not None and stage is not self._stages[-1]:
+                run = jax.checkpoint(run)  # activation checkpointing (Chen 2016)
+            values, stats = run(params, stats, values, key)
+        return [values[head.layer] for head in self.graph.heads], stats
+
+    def _run(
+        self, stage: Stage, params: Tensors, stats: Tensors, values: Dict[str, Array], key: Optional[Key]
+    ) -> Tuple[Dict[str, Array], Tensors]:
+        """Return what leaves a stage, and the new running statistics."""
+        values, stats = dict(values), dict(stats)
+        for index in range(stage.begin, stage.end):
+            layer, operation = self.graph.layers[index], self._operations[index]
             own = self.own(layer, params)
             inputs = [values[name] for name in layer.inputs]
             running = [name for name, _ in layer.buffers]
@@ -63,7 +78,7 @@ class Net:
             else:
                 made = operation(own, inputs, jax.random.fold_in(key, index) if layer.draws_random else None)
             values[layer.name] = made
-        return [values[head.layer] for head in self.graph.heads], stats
+        return {name: values[name] for name in stage.leaving}, stats
 
     def loss(self, params: Tensors, stats: Tensors, batch: Batch, key: Key) -> Tuple[Array, Tuple[Logits, Tensors]]:
         """Return (the joint loss, (the last head's logits, new running statistics))."""

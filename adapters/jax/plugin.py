@@ -7,7 +7,7 @@ from pathlib import Path
 from suite.contracts.adapter import Adapter, Capabilities, Strategy
 from suite.contracts.case import Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import KERNEL_KNOBS, keep_memory
+from suite.contracts.kernels import KERNEL_KNOBS, SEGMENTS, keep_memory
 from suite.contracts.knobs import Knob, Need
 
 STRATEGIES = (
@@ -48,6 +48,7 @@ KNOBS = {
         help="Whether XLA times cuDNN's algorithms and its own kernels while it compiles; auto: as it comes, on.",
     ),
     "deterministic": KERNEL_KNOBS["deterministic"],
+    "checkpoint_segments": SEGMENTS,
 }
 
 # XLA's flags by knob and value. `deterministic_ops` is more than `exclude_nondeterministic_ops`: it turns the timing

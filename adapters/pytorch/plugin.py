@@ -7,7 +7,7 @@ from typing import Any
 from suite.contracts.adapter import Adapter, Backend, Capabilities, Strategy
 from suite.contracts.case import DTYPES, Configuration
 from suite.contracts.hooks import hookimpl
-from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, keep_memory
+from suite.contracts.kernels import FIXED_WORKSPACE, KERNEL_KNOBS, SEGMENTS, keep_memory
 from suite.contracts.knobs import Knob, Need
 
 NO_COMMUNICATION = ("io", "h2d", "forward", "backward", "update")  # these exchange within their other stages
@@ -228,6 +228,14 @@ KNOBS = {
             Need("device", ("cuda",), "a graph is the GPU's"),
             Need("compile", (True, False), "those modes record graphs of their own"),
             Need("precision", ("float32", "tf32", "bfloat16", "float64"), "float16 may skip an update"),
+        ),
+    ),
+    "checkpoint_segments": replace(
+        SEGMENTS,
+        strategies=("single", *REPLICATED),
+        needs=(
+            Need("compile", (False,), "a compiler decides what is kept"),
+            Need("cuda_graph", (False,), "a graph replays kernels, and draws no dropout again"),
         ),
     ),
     "copy_stream": Knob(

@@ -13,6 +13,7 @@ from adapters.pytorch.kernel_times import kernel_times
 from adapters.pytorch.machine import MIXED, own_gpus
 from adapters.pytorch.net import Heads, Net, blank, counted_macs, joint_loss, layer_times
 from adapters.pytorch.optimisers import make_optimiser
+from adapters.pytorch.segments import Segments
 from suite.worker.contract import Batch, LayerTimes, Setup, Unsupported, chosen, dropout_seed
 from suite.worker.messages import Kernels
 from suite.worker.trainer import Arrays, Iteration, Notes
@@ -32,6 +33,7 @@ class ReplicaTrainer(TorchTrainer):
         self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
         self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
         self._heads: Heads = []
+        self._segments = int(setup.knobs.get("checkpoint_segments", 1))
         self._records = chosen(setup, "cuda_graph", default=False)
         self._recorded: Optional["RecordedStep"] = None
 
@@ -108,6 +110,8 @@ class ReplicaTrainer(TorchTrainer):
         """Time the network without its wrapping, on the first device."""
         if self._compiled:
             raise Unsupported("torch.compile fuses layers")
+        if self._segments > 1:
+            raise Unsupported("with checkpoint_segments the backward computes layers again")
         share = Batch(*(values[: self.setup.batch // self.setup.devices] for values in batch))
         return layer_times(self, self._graph, self._net, partial(self._evaluate, batch=share))
 
@@ -134,7 +138,10 @@ class ReplicaTrainer(TorchTrainer):
     def _network(self, graph: Graph, weights: Arrays) -> Any:
         """Make this rank's network, on the host."""
         alike = self.setup.knobs.get("deterministic") == "on"  # torch's own normalisation has no such backward
-        return Net(graph, weights, fast=self.setup.tuned or alike, ways=self._ways)
+        fast = self.setup.tuned or alike
+        if self._segments > 1:
+            return Segments(graph, weights, fast, self._ways, self._segments)
+        return Net(graph, weights, fast, ways=self._ways)
 
     def _perhaps_compiled(self, network: Any) -> Any:
         """Compile by torch.compile, if the knob asks for it: True is its default mode."""

@@ -3,6 +3,13 @@
 from suite.contracts.case import Configuration
 from suite.contracts.knobs import Knob, Need
 
+SEGMENTS = Knob(
+    int,
+    1,
+    "Activation checkpointing: segments in which the network is cut; all but the last keep no activations, and the "
+    "backward computes them again. 1: all are kept.",
+    least=1,
+)
 KERNEL_KNOBS = {
     "cudnn_autotune": Knob(
         ("auto", "on", "off"),

@@ -32,6 +32,8 @@ def stages(graph: Graph, count: int, one_value: bool = False) -> List[Stage]:
     stages may have copies of a weight; else layers with a common weight stay together. Unsupported if the network has
     fewer stages.
     """
+    if count == 1:
+        return [Stage(0, len(graph.layers), crossing(graph, 0), crossing(graph, len(graph.layers)))]
     before = [0]
     for layer in graph.layers:
         before.append(before[-1] + layer.macs)

@@ -13,14 +13,14 @@ import pytest
 
 from adapters.jax import kernels, machine
 from adapters.jax.net import inside
-from suite.worker.contract import Unavailable
+from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from suite.worker.step_ends import StepEnds
 from tests.adapters.alike import EVERY, Alike
 from tests.adapters.alike_reading import Reading
 from tests.support import proofs, trainers
 from tests.support.errors import raising
-from tests.support.networks import perceptron, two_heads
+from tests.support.networks import drawn, perceptron, two_heads
 from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.networks import by_name
@@ -205,6 +205,26 @@ def test_masks_of_dropout_follow_the_seed_and_the_device(trainer):
     ours.step(ours.to_device(type(half)(*(np.concatenate([each, each]) for each in half))))
     first, second = np.asarray(ours._loss)
     assert first != second, "equal samples, other masks"
+
+
+def test_segments_are_computed_again_and_train_alike(trainer):
+    """With dropout in the segment that is computed again, whose gradient would be wrong with another mask."""
+    found, graph = [], perceptron()
+    for segments in (1, 2):
+        ours = trainer(batch=8, tuning="default", checkpoint_segments=segments)
+        ours.build(graph, drawn(graph))
+        ours.forward(ours.to_device(synthetic(graph, 8, 1)))
+        ours.backward()
+        found.append([ours.loss(), *(each.tolist() for each in ours.gradients().values())])
+        state = ours._state
+        made = jax.make_jaxpr(ours._net.forward)(state.params, {}, np.zeros((8, 4, 4, 3), np.float32), state.key)
+        again = [each for each in made.jaxpr.eqns if each.primitive.name in ("checkpoint", "remat2")]
+        assert len(again) == segments - 1
+    np.testing.assert_allclose(found[0][0], found[1][0])
+    for kept, again in zip(found[0][1:], found[1][1:], strict=True):
+        np.testing.assert_allclose(kept, again, rtol=1e-6)
+    with raising(Unsupported):
+        ours.layer_times(None)
 
 
 def test_a_missing_gpu_is_said(trainer, monkeypatch):

@@ -16,6 +16,7 @@ from suite.worker.contract import Unavailable, Unsupported
 from suite.worker.feed import synthetic
 from tests.adapters.alike import Alike
 from tests.support import networks, proofs, trainers
+from tests.support.errors import raising
 from tests.support.trainers import by_strategy
 from workloads import weights
 from workloads.build import Builder
@@ -124,6 +125,32 @@ def test_fused_layers_cannot_be_told_apart(trainer):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
+def test_segments_keep_less_and_train_alike(trainer):
+    """With dropout in the segment that is computed again, whose gradient would be wrong with another mask."""
+    found, kept = [], []
+    for segments in (1, 2):
+        ours, sizes = trainer(batch=8, checkpoint_segments=segments), []
+        graph = networks.perceptron()
+        ours.build(graph, networks.drawn(graph))
+        batch = ours.to_device(synthetic(graph, 8, 1))
+
+        def packed(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(packed, lambda tensor: tensor):
+            ours.forward(batch)
+        kept.append(sum(sizes))
+        ours.backward()
+        found.append([ours.loss(), *(each.tolist() for each in ours.gradients().values())])
+    assert found[0] == found[1]
+    assert kept[1] < kept[0]
+    with raising(Unsupported):
+        ours.layer_times(batch)
+    with raising(Unsupported, 2, "small"):
+        ours.build(networks.two_heads(), dict(weights.initial(networks.two_heads())))
+
+
 def test_compiled_it_takes_the_same_steps(trainer):
     b = Builder("tiny", (1, 6, 6), 3)
     b.head(b.dense("fc", b.relu("relu", b.flatten("flat", "input")), 3))

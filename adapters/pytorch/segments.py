@@ -1,0 +1,49 @@
+"""Activation checkpointing: segments of a network whose backward computes their activations again."""
+
+from typing import Dict, List
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from adapters.pytorch.candidates import Ways
+from adapters.pytorch.net import Heads, Named, Net
+from suite.worker.contract import Unsupported
+from suite.worker.pipeline_stages import stages
+from suite.worker.trainer import Arrays
+from workloads.graph import Graph
+
+
+class Segments(nn.Module):
+    """A network of which all segments but the last keep what enters them alone, until its backward (Chen 2016)."""
+
+    def __init__(self, graph: Graph, weights: Arrays, fast: bool, ways: Ways, count: int) -> None:
+        """Cut the network where one value crosses; Unsupported for one with running statistics, or too few places."""
+        super().__init__()
+        if graph.buffers:
+            raise Unsupported(
+                f"checkpoint_segments = {count} computes layers twice, and the running statistics of {graph.name} "
+                "would count each batch twice; ask for 1"
+            )
+        made: Dict[str, nn.Module] = {}
+        self._stages = stages(graph, count, one_value=True)
+        self._nets = nn.ModuleList(Net(graph, weights, fast, stage, ways, made) for stage in self._stages)
+
+    def forward(self, images: Tensor) -> Heads:
+        """Return the heads, for images or tokens; torch draws a segment's dropout again from the same state."""
+        values = {"input": images}
+        leaving: List[Tensor] = []
+        for stage, net in zip(self._stages, self._nets):
+            entering = [values[name] for name in stage.entering]
+            last = stage is self._stages[-1]
+            leaving = net(*entering) if last else checkpoint(net, *entering, use_reentrant=False)
+            values = dict(zip(stage.leaving, leaving))
+        return leaving
+
+    def trainable(self) -> Named:
+        """Yield the parameters, in the graph's order."""
+        return ((name, tensor) for name, tensor in self.tensors() if isinstance(tensor, nn.Parameter))
+
+    def tensors(self) -> Named:
+        """Yield the same: there are no running statistics."""
+        for net in self._nets:
+            yield from net.tensors()
