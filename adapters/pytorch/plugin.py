@@ -103,6 +103,7 @@ STRATEGIES = (
         "Pipelines of as many ranks as there are stages, side by side: DistributedDataParallel averages each stage.",
         model_parallel="stages",
         cut="layers where one value crosses",
+        refuses={("schedule", "interleaved"): "DDP averages one stage of a rank; use 'pipeline', or schedule = '1f1b'"},
         microbatches="microbatches",
     ),
     _strategy(
@@ -284,10 +285,19 @@ KNOBS = {
         least=1,
     ),
     "schedule": Knob(
-        ("gpipe", "1f1b"),
+        ("gpipe", "1f1b", "interleaved"),
         "gpipe",
-        "Order of the pieces; the staged pass takes gpipe's, forwards first.",
+        "Order of the pieces; interleaved: 1f1b with several stages of each rank. The staged pass takes all forwards "
+        "first.",
         ("pipeline", "hybrid"),
+    ),
+    "chunks": Knob(
+        int,
+        2,
+        "Stages of each rank, taken in turns by the ranks.",
+        ("pipeline",),
+        least=2,
+        needs=(Need("schedule", ("interleaved",), "otherwise a rank has one stage"),),
     ),
     "stages": Knob(int, 2, "Ranks, in a row, that hold one network of 'hybrid', at least 2.", ("hybrid",), least=2),
     "mode": Knob(

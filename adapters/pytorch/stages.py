@@ -17,6 +17,7 @@ from suite.worker.trainer import Arrays
 from workloads.graph import Graph, Shape
 
 Values = Sequence[Tensor]  # (samples, ...) each, of the layers at a stage's border
+Tied = Sequence[Tuple[Tensor, Any]]  # weights, with the groups of ranks that compute with them
 
 
 class StageNet(nn.Module):
@@ -32,7 +33,6 @@ class StageNet(nn.Module):
         self.enters = [shapes[name] for name in stage.entering]
         self.leaves = [shapes[name] for name in stage.leaving]
         self._inner = stage.end < len(graph.layers)
-        self.tied: List[Tuple[Tensor, Any]] = []  # with the groups of ranks whose stages compute with them, too
 
     def forward(self, *entering: Tensor) -> Tuple[Tensor, ...]:
         """Return the values that leave; the last stage's are the heads' logits."""
@@ -44,9 +44,10 @@ class StageNet(nn.Module):
             return tuple(leaving)
         return tuple(value.to(self.crosses).contiguous() for value in leaving)
 
-    def sum_tied(self) -> List[Any]:
-        """Begin to sum up the gradients of tied weights, as Megatron-LM does: each rank then updates its copy alike."""
-        return [(dist.all_reduce(weight.grad, group=group, async_op=True), weight) for weight, group in self.tied]
+
+def sum_tied(tied: Tied) -> List[Any]:
+    """Begin to sum up the gradients of tied weights, as Megatron-LM does: each rank then updates its copy alike."""
+    return [(dist.all_reduce(weight.grad, group=group, async_op=True), weight) for weight, group in tied]
 
 
 def joint_norm(own: Sequence[Tensor], device: torch.device, group: Any = None) -> Tensor:
@@ -64,21 +65,26 @@ class StagedSchedule:
 
     def __init__(
         self,
-        stage: StageNet,
+        parts: Sequence[StageNet],
+        tied: Tied,
         ranks: Sequence[int],
         index: int,
         device: torch.device,
         count: int,
         loss_of: Callable[[Heads, Tensor], Tensor],
     ) -> None:
-        """`ranks` hold the stages, in order; this is the one at `index`. `count` microbatches."""
-        self._stage = stage
+        """`ranks` hold the stages, in order, one after the other in turns; `parts` are those of the one at `index`.
+
+        `count` microbatches; between the turns all of them wait.
+        """
+        own = [place for place in range(len(ranks)) if ranks[place] == ranks[index]]
+        around: List[Any] = [None, *ranks, None]
+        self._parts = [(part, around[place], around[place + 2]) for part, place in zip(parts, own)]
+        self._tied = tied
         self._device = device
         self._count = count
         self._loss_of = loss_of
-        self._before = ranks[index - 1] if index else None
-        self._after = ranks[index + 1] if index + 1 < len(ranks) else None
-        self._crossed: List[Tuple[Values, Values]] = []  # by microbatch: what entered and left
+        self._crossed: List[List[Tuple[Values, Values]]] = []  # by part and microbatch: what entered and left
         self._sent: List[Any] = []
         self._waited = 0.0
         self._answers: List[Tensor] = []
@@ -87,20 +93,22 @@ class StagedSchedule:
         self.waited: Dict[str, float] = {}  # seconds of the last forward and backward
 
     def forward(self, batch: Batch) -> None:
-        """Take every microbatch through this stage."""
+        """Take every microbatch through each of this rank's stages."""
         self._crossed = []
         self._losses = []
         self._answers = []
         self._waited = 0.0
-        for piece in microbatches(batch, self._count):
-            entering = self._entering(piece, learning=True)
-            leaving = self._stage(*entering)
-            self._crossed.append((entering, leaving))
-            if self._after is None:
-                self._losses.append(self._loss_of(leaving, piece.labels) / self._count)
-                self._answers.append(leaving[-1].detach())
-            else:
-                self._send(self._after, leaving)
+        for part, before, after in self._parts:
+            self._crossed.append([])
+            for piece in microbatches(batch, self._count):
+                entering = self._entering(part, before, piece, learning=True)
+                leaving = part(*entering)
+                self._crossed[-1].append((entering, leaving))
+                if after is None:
+                    self._losses.append(self._loss_of(leaving, piece.labels) / self._count)
+                    self._answers.append(leaving[-1].detach())
+                else:
+                    self._send(part, after, leaving)
         self._settle()
         self.loss = torch.stack([loss.detach() for loss in self._losses]).sum() if self._losses else None
         self.waited = {"forward": self._waited}
@@ -108,47 +116,50 @@ class StagedSchedule:
     def backward(self) -> None:
         """Take every microbatch back; autograd adds up their gradients."""
         self._waited = 0.0
-        for index, (entering, leaving) in enumerate(self._crossed):
-            if self._losses:
-                self._losses[index].backward()
-            else:
-                gradients = self._received(self._after, self._stage.leaves, len(leaving[0]))
-                torch.autograd.backward(leaving, gradients)
-            if self._before is not None:
-                self._send(self._before, [value.grad for value in entering])
-        self._sent += self._stage.sum_tied()
+        for (part, before, after), crossed in zip(reversed(self._parts), reversed(self._crossed)):
+            for index, (entering, leaving) in enumerate(crossed):
+                if after is None:
+                    self._losses[index].backward()
+                else:
+                    gradients = self._received(part, after, part.leaves, len(leaving[0]))
+                    torch.autograd.backward(leaving, gradients)
+                if before is not None:
+                    self._send(part, before, [value.grad for value in entering])
+        self._sent += sum_tied(self._tied)
         self._settle()
         self._crossed = []
         self._losses = []
         self.waited["backward"] = self._waited
 
     def predict(self, batch: Batch) -> Values:
-        """Take a whole batch through this stage and on to the next; return what left, on the last rank the logits."""
-        leaving: Values = self._stage(*self._entering(batch, learning=False))
-        if self._after is not None:
-            self._send(self._after, leaving)
-            self._settle()
+        """Take a whole batch through this rank's stages; return what left the last, on the last rank the logits."""
+        leaving: Values = []
+        for part, before, after in self._parts:
+            leaving = part(*self._entering(part, before, batch, learning=False))
+            if after is not None:
+                self._send(part, after, leaving)
+        self._settle()
         return leaving
 
     def logits(self) -> Tensor:
         """Return the last head's logits, microbatch after microbatch; on the last rank."""
         return torch.cat(self._answers)
 
-    def _entering(self, batch: Batch, learning: bool) -> Values:
-        if self._before is None:
+    def _entering(self, part: StageNet, before: Any, batch: Batch, learning: bool) -> Values:
+        if before is None:
             return [batch.images]
-        values = self._received(self._before, self._stage.enters, len(batch.labels))
+        values = self._received(part, before, part.enters, len(batch.labels))
         return [value.requires_grad_(learning) for value in values]
 
-    def _send(self, rank: int, values: Values) -> None:
+    def _send(self, part: StageNet, rank: int, values: Values) -> None:
         """Begin to send to the stage before or after."""
-        kept = [value.detach().to(self._stage.crosses).contiguous() for value in values]
+        kept = [value.detach().to(part.crosses).contiguous() for value in values]
         self._sent += [(dist.isend(value, rank), value) for value in kept]
 
-    def _received(self, rank: Any, shapes: List[Shape], samples: int) -> Values:
+    def _received(self, part: StageNet, rank: Any, shapes: List[Shape], samples: int) -> Values:
         self._synchronize()  # what is still computed here is no waiting
         begin = time.perf_counter()
-        options = {"dtype": self._stage.crosses, "device": self._device}
+        options = {"dtype": part.crosses, "device": self._device}
         values = [torch.empty((samples, *shape), **options) for shape in shapes]
         for work in [dist.irecv(value, rank) for value in values]:
             work.wait()

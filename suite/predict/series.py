@@ -222,6 +222,8 @@ def unlike(row: Row) -> str | None:
     strategy = strategy_of(row.case)
     if strategy is None:
         return f"its devices hold one network together, and nothing installed here says how {row.case.adapter} cuts it"
+    if row.case.knobs.get("schedule") == "interleaved":
+        return "its ranks hold several stages each, in turns, and there is no model of that"
     if strategy.cut in INTO_STAGES:
         return None
     parts = "branches are distributed" if strategy.cut == "branches" else "layers are cut"

@@ -81,14 +81,14 @@ def exchanged_bytes(graph: Graph, cut: List[Stage], batch: int, itemsize: int) -
     return 2 * sum(_numbers(graph, stage.begin) for stage in cut[1:]) * batch * itemsize // len(cut)
 
 
-def copies(graph: Graph, cut: List[Stage]) -> Dict[str, List[int]]:
-    """Return the indices of the stages that compute with a weight, of each weight that several compute with."""
+def copies(graph: Graph, cut: List[Stage], ranks: int) -> Dict[str, List[int]]:
+    """Return the ranks that compute with a weight, of each weight that several do; they take stages in turn."""
     holders: Dict[str, Set[int]] = {}
     for index, stage in enumerate(cut):
         for layer in graph.layers[stage.begin : stage.end]:
             for name in layer.roles.values():
-                holders.setdefault(name, set()).add(index)
-    return {name: sorted(indices) for name, indices in holders.items() if len(indices) > 1}
+                holders.setdefault(name, set()).add(index % ranks)
+    return {name: sorted(found) for name, found in holders.items() if len(found) > 1}
 
 
 def crossing(graph: Graph, place: int) -> Tuple[str, ...]:

@@ -350,15 +350,16 @@ def test_one_device_is_still_predicted_where_the_others_hold_one_network(run):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "adapter", "named"),
+    ("strategy", "adapter", "knobs", "named"),
     [
-        ("tensor_parallel", "pytorch", "pytorch/tensor_parallel .*no model of one whose layers are"),
-        ("branch_parallel", "pytorch", "pytorch/branch_parallel .*whose branches are distributed"),
-        ("pipeline", "elsewhere", "nothing installed here says how elsewhere cuts it"),
+        ("tensor_parallel", "pytorch", {}, "pytorch/tensor_parallel .*no model of one whose layers are"),
+        ("branch_parallel", "pytorch", {}, "pytorch/branch_parallel .*whose branches are distributed"),
+        ("pipeline", "pytorch", {"schedule": "interleaved"}, "several stages each, in turns"),
+        ("pipeline", "elsewhere", {}, "nothing installed here says how elsewhere cuts it"),
     ],
 )
-def test_networks_held_otherwise_are_refused_by_what_is_cut(run, strategy, adapter, named):
-    follow(run, truth(2, 2, one_value=adapter == "pytorch"), 2, strategy, adapter=adapter)
+def test_networks_held_otherwise_are_refused_by_what_is_cut(run, strategy, adapter, knobs, named):
+    follow(run, truth(2, 2, one_value=adapter == "pytorch"), 2, strategy, adapter=adapter, knobs=knobs)
     with pytest.raises(RequestError, match=named):
         asked_of(run.folder, None, None)
 

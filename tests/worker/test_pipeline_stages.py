@@ -118,8 +118,10 @@ def test_ranks_have_copies_of_a_weight_that_several_compute_with():
     graph = by_name()["gpt_char"].graph()
     cut = stages(graph, 4, one_value=True)
     assert [each.entering for each in cut[1:]] == [("block1_sum2",), ("block2_sum2",), ("block3_sum2",)]
-    assert copies(graph, cut) == {"embedding.weight": [0, 3]}
-    assert copies(networks.text(), stages(networks.text(), 2)) == {}
+    assert copies(graph, cut, 4) == {"embedding.weight": [0, 3]}
+    assert copies(graph, cut, 2) == {"embedding.weight": [0, 1]}, "the ranks take two turns"
+    assert copies(graph, cut, 3) == {}, "the first has both"
+    assert copies(networks.text(), stages(networks.text(), 2), 2) == {}
 
 
 def branches_of(graph, block):

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from adapters.pytorch.input import reader_of
+from adapters.pytorch.strategies.pipeline import Pipeline
+from suite.worker.contract import Unsupported
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import networks, processes, trainers
+from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
+from workloads import weights
 from workloads.build import Builder
 from workloads.networks.gpt import gpt
 
@@ -46,6 +50,24 @@ def test_the_stages_that_share_a_weight_sum_up_its_gradient(proven, strategy, wo
     found = proven(graph, world, pieces=3, batch=6, strategy=strategy, optimiser="clipped", **cut)
     if strategy == "hybrid":  # replicas exchange both copies
         assert sum(each["gradient_bytes"] for each in found[:2]) == 8 * (graph.parameter_count + 7 * 8)
+
+
+@pytest.mark.parametrize(
+    ("graph", "world", "chunks", "pieces"),
+    [(network(), 2, 2, 4), (gpt("tied", 5, 7, 8, 2, 3), 3, 2, 3), (gpt("tied", 5, 7, 8, 2, 4), 2, 3, 2)],
+)
+@pytest.mark.parametrize("optimiser", ["clipped", "adam"])
+def test_ranks_that_take_stages_in_turns_are_proven(proven, graph, world, chunks, pieces, optimiser):
+    knobs = {"schedule": "interleaved", "chunks": chunks, "microbatches": pieces, "optimiser": optimiser}
+    held = {"strategy": "pipeline", "model_parallel_size": world, "batch": 2 * pieces}
+    proven(graph, world, pieces=pieces, tuning="default", **held, **knobs)
+
+
+def test_microbatches_that_ranks_cannot_take_in_rounds_are_refused():
+    knobs = {"schedule": "interleaved", "chunks": 2, "microbatches": 7}
+    ours = Pipeline(trainers.setup(strategy="pipeline", model_parallel_size=3, knobs=knobs))
+    with raising(Unsupported, 7, 3, 3, 6):
+        ours.build(network(), dict(weights.initial(network())))
 
 
 def test_pipelines_side_by_side_are_proven(proven):
