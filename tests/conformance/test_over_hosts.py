@@ -59,7 +59,14 @@ WAYS = [
     Way("horovod-mxnet", "allreduce", "mpiexec", "mpi: Open MPI v"),
 ]
 # Too many for every day: by `tox run -e verify`. They meet as `ddp` and `parameter_server` do.
+TEXT = {"workload": "gpt_char", "optimiser": "adamw", "clip_norm": 1.0}
 EVERY = [
+    *(Way("pytorch", name, "ssh", "gloo", TEXT) for name in ("ddp", "fsdp", "zero1", "tensor_parallel", "pipeline")),
+    Way("tensorflow", "multiworker_mirrored", "ssh", "ring over grpc", TEXT),
+    Way("mxnet", "dist_sync", "ssh", "ps-lite", TEXT),
+    Way("cntk", "data_parallel", "mpiexec", "mpi: Open MPI v", TEXT),
+    Way("caffempi", "data_parallel", "mpiexec", "mpi: Open MPI v", TEXT),
+    Way("horovod-mxnet", "allreduce", "ssh", "gloo", TEXT),
     Way("pytorch", "pipeline", "ssh", "gloo"),
     Way("pytorch", "hybrid", "ssh", "gloo", {"ranks": 2}, 2),
     Way("pytorch", "tensor_parallel", "ssh", "gloo"),

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from suite.plugins import adapters
 
 FOUR = 4
@@ -30,6 +32,7 @@ WAYS = [
     ("pytorch", "ddp", {"compression": "fp16"}),
     ("pytorch", "ddp", {"compression": "powersgd"}),
     ("pytorch", "pipeline", {"schedule": "1f1b"}),
+    ("pytorch", "pipeline", {"schedule": "interleaved"}),
     ("pytorch", "hybrid", {"schedule": "1f1b"}),
     ("pytorch", "parameter_server", {"mode": "async"}),
     ("pytorch", "parameter_server", {"mode": "async", "staleness": 1}),
@@ -59,6 +62,7 @@ SCHEDULES = [
     ("horovod-mxnet", "allreduce", "ranks"),
 ]
 NOWHERE = {("pytorch", "dp")}  # GPUs only
+TIED = {("pytorch", "branch_parallel"), ("tensorflow", "model_parallel")}  # gpt_char has no branches, and a tied head
 BY_NAME = {"horovod-pytorch", "horovod-tensorflow"}  # compiled where asked for
 
 
@@ -74,10 +78,10 @@ def ways():
                         yield name, which, over, knobs
 
 
-def block(name, strategy, over, knobs, more="", count=FOUR):
+def block(name, strategy, over, knobs, more="", count=FOUR, network=None):
     launcher = 'launcher = "mpiexec"\n' if knobs.get("controller") == "mpi" else ""
     told = ", ".join(f"{knob} = {json.dumps(value)}" for knob, value in knobs.items())
-    network = LARGER.get((name, strategy), "")
+    network = LARGER.get((name, strategy), "") if network is None else network
     return (
         f'[[cases]]\nadapter = "{name}"\nstrategy = "{strategy}"\n{over} = {count}\n'
         f"{network}{launcher}knobs = {{ {told} }}\n{more}"
@@ -93,6 +97,23 @@ def test_every_strategy_on_four(experiment, tmp_path):
     refused = {(row.case.adapter, row.case.strategy) for row in done.folder.cases if row.outcome}
     assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE
     assert len(all_proven(done.folder)) >= len(asked) + len(scheduled) - len(NOWHERE) - len(BY_NAME)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_transformer_by_every_strategy_on_four(experiment, tmp_path, optimiser):
+    """Its gradients are clipped where the strategy does that."""
+    plan, asked = tmp_path / "gpt.toml", [way for way in ways() if not way[3] or "interleaved" in way[3].values()]
+    head = HEAD.replace("mnist_small", "gpt_char")
+    blocks = []
+    for name, strategy, over, knobs in asked:
+        clips = adapters()[name].capabilities.strategy(strategy).clips
+        more = f'optimiser = "{optimiser}"\nclip_norm = {float(clips)}\n'
+        blocks.append(block(name, strategy, over, knobs, more, network=""))
+    plan.write_text(head + "\n".join(blocks))
+    done = experiment(str(plan))
+    refused = {(row.case.adapter, row.case.strategy) for row in done.folder.cases if row.outcome}
+    assert {pair for pair in refused if pair[0] not in BY_NAME} == NOWHERE | TIED
+    assert len(all_proven(done.folder)) >= len(asked) - len(NOWHERE | TIED) - len(BY_NAME)
 
 
 def all_proven(folder):
