@@ -83,7 +83,7 @@ class ClassToken(OverTokens, kind="class_token"):
 
 
 class Positions(OverTokens, kind="positions"):
-    """Adds a learned vector to each token: the first rows of a table, which has `rows`, or 0: one for each token."""
+    """Adds a learned vector to each token, of a table of `rows`; 0: one for each token."""
 
     attributes = {"rows": padding(), "init": init()}
     initialisers = {"weight": SMALL}
