@@ -83,7 +83,7 @@ class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]
 
 
 def clip(gradients: List[List[Any]], most: float) -> None:
-    """Scale each device's gradients down to a global norm of `most`, as gluon.utils does, whose sum is float32's."""
+    """Scale each device's gradients down to a global norm of `most`; gluon.utils takes no float64."""
     for own in zip(*gradients):
         flat = [gradient.reshape((-1,)) for gradient in own]
         factor = nd.minimum(most / nd.sqrt(nd.add_n(*[nd.dot(each, each) for each in flat])), 1.0)

@@ -145,7 +145,7 @@ class TorchTrainer(machine.DeviceTrainer):
 
     @torch.no_grad()
     def _clip(self) -> None:
-        """Clip the averaged gradients, of which the scaler would take its scale only after it."""
+        """Clip the averaged gradients, unscaled first: the scaler would divide them only in its step."""
         most = self.setup.optimiser.clip
         if most:
             self._scaler.unscale_(self._optimiser)

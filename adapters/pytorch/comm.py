@@ -56,10 +56,10 @@ class ProcessGroup(Group):
         """Return the group of the ranks that hold the same stage of other networks; all ranks must ask."""
         return self._subgroup("stage", [list(range(stage, self.world, stages)) for stage in range(stages)], None)
 
-    def holders(self, stages: int, indices: List[int]) -> Any:
-        """Return the group of the ranks that hold these stages of one network, for one of them; all ranks must ask."""
-        ranks = [[first + index for index in indices] for first in range(0, self.world, stages)]
-        return self._subgroup(f"stages {indices}", ranks, None)
+    def holders(self, held: int, places: List[int]) -> Any:
+        """Return the group of the ranks at these places of a pipeline, for one of them; all ranks must ask."""
+        ranks = [[first + place for place in places] for first in range(0, self.world, held)]
+        return self._subgroup(f"places {places}", ranks, None)
 
     def _subgroup(self, name: str, ranks: List[List[int]], backend: Optional[str]) -> Any:
         if name not in self._groups:

@@ -140,6 +140,18 @@ def _on_the_host(case: Configuration) -> str | None:
     return None
 
 
+def _unscheduled(schedule: str, pieces: int, parts: int) -> str | None:
+    """Why a schedule does not take so few or such pieces through the ranks of a pipeline; None if it does."""
+    if schedule == "1f1b" and pieces < parts:
+        return f"1f1b wants as many pieces as there are stages, {parts}; microbatches is {pieces}; or use gpipe"
+    if schedule == "interleaved" and pieces % max(1, pieces // parts):
+        return (
+            f"microbatches = {pieces} do not go through {parts} interleaved ranks in equal rounds; ask for "
+            f"{parts} or {2 * parts}"
+        )
+    return None
+
+
 AUTO = ("auto", True, False)
 COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 THROUGH_HOSTS = ("ddp", "accumulate", "zero1", "local_sgd")  # what they exchange gloo takes from GPUs
@@ -393,9 +405,7 @@ class PyTorch(Adapter):
         strategy = self.strategy(case)
         if strategy.model_parallel and parts == 1:
             return f"{case.strategy} holds one network on several ranks; ask for two ranks, or use 'single'"
-        if case.knobs["schedule"] == "1f1b" and pieces < parts:
-            return f"1f1b wants as many pieces as there are stages, {parts}; microbatches is {pieces}; or use gpipe"
-        return None
+        return _unscheduled(case.knobs["schedule"], pieces, parts)
 
     def decoding(self, case: Configuration) -> str:
         return "nvJPEG upsamples colours differently from libjpeg" if case.knobs["decode"] == "gpu" else ""

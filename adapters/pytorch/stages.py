@@ -75,9 +75,11 @@ class StagedSchedule:
     ) -> None:
         """`ranks` hold the stages, in order, one after the other in turns; `parts` are those of the one at `index`.
 
-        `count` microbatches; between the turns all of them wait.
+        `count` microbatches. What goes from the last rank to the first, and back, is sent after its turn: both wait for
+        what they send before they receive, on GPUs, and within a turn they would wait for each other.
         """
         own = [place for place in range(len(ranks)) if ranks[place] == ranks[index]]
+        self._rank = ranks[index]
         around: List[Any] = [None, *ranks, None]
         self._parts = [(part, around[place], around[place + 2]) for part, place in zip(parts, own)]
         self._tied = tied
@@ -100,6 +102,7 @@ class StagedSchedule:
         self._waited = 0.0
         for part, before, after in self._parts:
             self._crossed.append([])
+            around = []
             for piece in microbatches(batch, self._count):
                 entering = self._entering(part, before, piece, learning=True)
                 leaving = part(*entering)
@@ -107,8 +110,12 @@ class StagedSchedule:
                 if after is None:
                     self._losses.append(self._loss_of(leaving, piece.labels) / self._count)
                     self._answers.append(leaving[-1].detach())
+                elif after < self._rank:
+                    around.append(leaving)
                 else:
                     self._send(part, after, leaving)
+            for leaving in around:
+                self._send(part, after, leaving)
         self._settle()
         self.loss = torch.stack([loss.detach() for loss in self._losses]).sum() if self._losses else None
         self.waited = {"forward": self._waited}
@@ -117,14 +124,19 @@ class StagedSchedule:
         """Take every microbatch back; autograd adds up their gradients."""
         self._waited = 0.0
         for (part, before, after), crossed in zip(reversed(self._parts), reversed(self._crossed)):
+            around = []
             for index, (entering, leaving) in enumerate(crossed):
                 if after is None:
                     self._losses[index].backward()
                 else:
                     gradients = self._received(part, after, part.leaves, len(leaving[0]))
                     torch.autograd.backward(leaving, gradients)
-                if before is not None:
+                if before is not None and before > self._rank:
+                    around.append([value.grad for value in entering])
+                elif before is not None:
                     self._send(part, before, [value.grad for value in entering])
+            for gradients in around:
+                self._send(part, before, gradients)
         self._sent += sum_tied(self._tied)
         self._settle()
         self._crossed = []

@@ -23,7 +23,18 @@ from reports.pages.run import Report, Section, named, of_cases
 from suite.analysis.budget import Budget
 from suite.analysis.exchange import Exchange, Gain, Slowed, Stragglers, Variant, crossover, exchanges, gains, stragglers
 from suite.analysis.learning import WINDOW, smoothed
-from suite.analysis.panels import SHOWN, Name, Panel, beside_others, by_group, for_charts, kept_whole, labels, varying
+from suite.analysis.panels import (
+    SHOWN,
+    Name,
+    Panel,
+    beside_others,
+    by_group,
+    clipping,
+    for_charts,
+    kept_whole,
+    labels,
+    varying,
+)
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread
 from suite.analysis.wording import UNKNOWN, accuracy, listed, mebibytes, middle, milliseconds, number, percent, share
@@ -171,7 +182,7 @@ def _question(case: Case) -> dict[str, str]:
         "workload": f"{case.workload} on {case.data_name}",
         "repeat": f"{case.input.repeat}× data",
         "batch": f"batch {case.batch} per device",
-        "optimiser": f"{case.optimiser} at {case.lr:g}",
+        "optimiser": ", ".join(filter(None, (f"{case.optimiser} at {case.lr:g}", clipping(case)))),
         "devices": f"{case.placement.device_count} devices",
         "nodes": f"{case.placement.nodes} nodes",
         "precision": case.precision,

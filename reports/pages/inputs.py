@@ -29,6 +29,7 @@ PLACE = attrgetter(
     "precision",
     "tuning",
     "optimiser",
+    "clip_norm",
     "placement.device",
     "placement.nodes",
     "placement.device_count",

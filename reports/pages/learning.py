@@ -11,7 +11,7 @@ from reports.charts.html import spread as ranged
 from reports.charts.lines import Line, Lines, thinned
 from reports.pages.run import Report, Section, named
 from suite.analysis.learning import AGREEING_STEPS, Learnt
-from suite.analysis.panels import SHOWN, beside_others, common, kept_whole, labels, varying
+from suite.analysis.panels import SHOWN, beside_others, clipping, common, kept_whole, labels, varying
 from suite.analysis.rows import Row
 from suite.analysis.stats import Spread, spread
 from suite.analysis.wording import accuracy, listed, middle, number, scientific, whole_number
@@ -137,7 +137,7 @@ def same_steps(case: Case) -> dict[str, str]:
         "repeat": f"{case.input.repeat}× data",
         "augment": f"{case.input.augment} crop",
         "held out": f"{case.training.held_out:g} held out",
-        "optimiser": ", ".join(filter(None, (f"{case.optimiser} at {case.lr:g}", case.schedule.words))),
+        "optimiser": ", ".join(filter(None, (f"{case.optimiser} at {case.lr:g}", clipping(case), case.schedule.words))),
         "betas": f"with {case.beta1:g}, {case.beta2:g}, {case.epsilon:g}, {case.weight_decay:g}",
     }
 

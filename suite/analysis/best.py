@@ -76,7 +76,7 @@ def question(case: Case) -> tuple[object, ...]:
     place = case.placement
     read = [value for name, value in case.input._asdict().items() if name not in OWN]
     devices = (place.device, place.nodes, place.device_count)
-    return case.workload, case.graph_digest, case.data, *read, case.optimiser, *devices
+    return case.workload, case.graph_digest, case.data, *read, case.optimiser, case.clip_norm, *devices
 
 
 def settings(case: Case) -> dict[str, Any]:

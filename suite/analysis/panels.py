@@ -98,6 +98,11 @@ def common(cases: Sequence[Case]) -> str:
     return " · ".join(filter(None, shared))
 
 
+def clipping(case: Case) -> str:
+    """Return the clipping of gradients in words; "" if there is none."""
+    return f"gradients clipped to a norm of {case.clip_norm:g}" if case.clip_norm else ""
+
+
 def _properties(case: Case) -> dict[str, str]:
     """Return a word for each property of a case; an empty one for what is unknown."""
     place, read = case.placement, case.input
@@ -110,7 +115,7 @@ def _properties(case: Case) -> dict[str, str]:
         "tuning": case.tuning,
         "precision": case.precision,
         "optimiser": case.optimiser,
-        "clipping": f"gradients clipped to a norm of {case.clip_norm:g}" if case.clip_norm else "",
+        "clipping": clipping(case),
         "schedule": case.schedule.words or "constant rate",
         "device": place.device,
         "threads": f"{place.threads} thread{'s' if place.threads > 1 else ''} per device",

@@ -35,7 +35,7 @@ SHARED = attrgetter(
     "placement.threads",
 )
 # Knobs of how devices hold one network together; one device holds it whole.
-OF_PARTS = ("microbatches", "schedule", "stages")
+OF_PARTS = ("microbatches", "schedule", "stages", "chunks")
 
 
 def over_devices(rows: Sequence[Row]) -> dict[str, Scaling]:

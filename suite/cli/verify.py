@@ -43,7 +43,7 @@ def verify(
     ] = None,
     optimiser: Annotated[str, typer.Option(help="`sgd`, `adam` or `adamw`; adapters without it are named.")] = "sgd",
     clip_norm: Annotated[
-        float, typer.Option(min=0.0, help="Prove that gradients are clipped, to any norm above 0.")
+        float, typer.Option(min=0.0, help="Prove gradient clipping, if above 0; proofs take a norm of their own.")
     ] = 0.0,
     changing_rate: Annotated[
         bool, typer.Option("--changing-rate", help="With a learning rate that changes at every update.")

@@ -19,6 +19,7 @@ import os
 import re
 import runpy
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,18 @@ def registered(plan: Plan) -> Plan:
         kept = [names.get(value, value) for value in scale.keep["workload"]]
         scale = replace(scale, keep={**scale.keep, "workload": kept})
     own = tuple(dict.fromkeys(filter(None, names.values())))
+    _check_contexts(plan, own)
     return replace(plan, blocks=tuple(blocks), scale=scale, networks=own)
+
+
+def _check_contexts(plan: Plan, own: Sequence[str]) -> None:
+    """Add a problem for a network of a file with a context: the run folder keeps it as the file has it."""
+    for written in plan.blocks:
+        for index, value in enumerate(written.block.workload):
+            whole, at, _ = value.partition("@")
+            if at and whole in own:
+                problem = f"{value} is the network of a file, which says its own context; write {whole}"
+                plan.problems.add(written.path("workload", index), problem)
 
 
 def register(file: Path) -> Workload:

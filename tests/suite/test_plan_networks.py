@@ -53,6 +53,14 @@ def test_a_python_file_s_network_is_a_workload(file):
     assert read(file("mine.py", PYTHON + "\ngraph, network = network().graph, None\n")).name == "mine"
 
 
+def test_a_context_of_a_file_s_network_is_the_file_s(file):
+    """The run folder keeps it as it is."""
+    text = json.dumps(dict(by_name()["gpt_char"].graph().to_dict(), name="mine"))
+    file("mine.json", text)
+    plan = registered(load(file("plan.toml", PLAN.format("mine.json").replace("alexnet", "mine@8"))))
+    assert [str(problem) for problem in plan.problems.found if "mine@8" in str(problem)]
+
+
 def test_a_json_file_is_a_graph(file):
     workload = read(file("mine.json", graph_text()))
     assert workload.name == "mine"

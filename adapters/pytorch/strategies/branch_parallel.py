@@ -91,7 +91,7 @@ class BranchParallel(SharedTrainer):
         return BranchNet(graph, self._cut, setup.rank, weights, setup.tuned, self._exchange, self._ways)
 
     def _norm(self, gradients: List[Tensor]) -> Tensor:
-        """The trunk's gradients, which all ranks have, count on the first."""
+        """Return the norm over all ranks; the trunk, which all have, counts on the first."""
         branches = {name for net, _ in self._net.branches for name, _ in net.tensors()}
         own = [each.grad for name, each in self._net.trainable() if name in branches or self.setup.rank == 0]
         return joint_norm(own, self._device)

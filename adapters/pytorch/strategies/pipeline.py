@@ -51,11 +51,6 @@ class Pipeline(TorchTrainer):
     def build(self, graph: Graph, weights: Arrays) -> None:
         """Lower this rank's stages; a second call starts afresh."""
         setup, held = self.setup, self._held
-        if self._chunks > 1 and self.pieces % max(1, self.pieces // held):
-            raise Unsupported(
-                f"microbatches = {self.pieces} do not go through {held} interleaved ranks in equal rounds; ask for "
-                f"{held} or {2 * held}"
-            )
         self._begin_build(graph)
         # A cut where one value crosses: a pooled value rather than what it was pooled from.
         cut = stages(graph, held * self._chunks, one_value=True)
@@ -160,7 +155,7 @@ class Pipeline(TorchTrainer):
         return dict(super().notes(), pipeline=about, exchanged_bytes=self._exchanged_bytes)
 
     def _norm(self, gradients: List[Tensor]) -> Tensor:
-        """A tied weight's gradient counts on the rank that has its layer."""
+        """Return the norm over all ranks; a tied weight counts on the rank that has its layer."""
         own = [tensor.grad for _, tensor in self._trainable(own=True)]
         return joint_norm(own, self._device, self.group.pipeline(self._held))
 

@@ -152,7 +152,7 @@ class TensorParallel(SharedTrainer):
 
 
 class Pair(NamedTuple):
-    """Two dense layers, and how many pieces at most the values between them have that need nothing of each other."""
+    """Two dense layers, and the number of independent pieces of the values between them."""
 
     first: str
     second: str

@@ -14,7 +14,7 @@ forked.preload("adapters.pytorch.strategies.ddp", "tests.support.rank", "torch._
 
 RULES = {
     "sgd": SGD(0.001, 0.9, 1e-3),
-    "clipped": SGD(0.001, 0.9, 1e-3, clip=0.5),
+    "clipped": SGD(0.001, 0.9, 1e-3, clip=0.05),
     "adam": Adam(1e-3, 0.9, 0.999, 1e-3, 1e-3),
 }
 

@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 
 from adapters.pytorch.input import reader_of
-from adapters.pytorch.strategies.pipeline import Pipeline
-from suite.worker.contract import Unsupported
 from suite.worker.sources import FolderSource
 from suite.worker.view import View
 from tests.support import networks, processes, trainers
-from tests.support.errors import raising
 from tests.support.jobs import READ_ONCE
-from workloads import weights
 from workloads.build import Builder
 from workloads.networks.gpt import gpt
 
@@ -61,13 +57,6 @@ def test_ranks_that_take_stages_in_turns_are_proven(proven, graph, world, chunks
     knobs = {"schedule": "interleaved", "chunks": chunks, "microbatches": pieces, "optimiser": optimiser}
     held = {"strategy": "pipeline", "model_parallel_size": world, "batch": 2 * pieces}
     proven(graph, world, pieces=pieces, tuning="default", **held, **knobs)
-
-
-def test_microbatches_that_ranks_cannot_take_in_rounds_are_refused():
-    knobs = {"schedule": "interleaved", "chunks": 2, "microbatches": 7}
-    ours = Pipeline(trainers.setup(strategy="pipeline", model_parallel_size=3, knobs=knobs))
-    with raising(Unsupported, 7, 3, 3, 6):
-        ours.build(network(), dict(weights.initial(network())))
 
 
 def test_pipelines_side_by_side_are_proven(proven):

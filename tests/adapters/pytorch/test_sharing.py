@@ -44,9 +44,9 @@ def test_a_weight_of_two_layers_is_proven_and_clipped_once(proven, strategy, hel
         (networks.perceptron(dropout=0), 3),
     ],
 )
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-def test_a_network_cut_by_columns_and_rows_is_proven(proven, graph, world, tuning):
-    proven(graph, world, strategy="tensor_parallel", model_parallel_size=world, optimiser="adam", tuning=tuning)
+@pytest.mark.parametrize(("tuning", "optimiser"), [("default", "adam"), ("tuned", "adam"), ("default", "clipped")])
+def test_a_network_cut_by_columns_and_rows_is_proven(proven, graph, world, tuning, optimiser):
+    proven(graph, world, strategy="tensor_parallel", model_parallel_size=world, optimiser=optimiser, tuning=tuning)
 
 
 GATHER, REDUCE = "all_gather_into_tensor", "all_reduce"
@@ -89,9 +89,10 @@ def test_local_sgd_trains_apart_and_averages(ranks, tmp_path):
         assert np.array_equal(ours[name], theirs[name]) == ("running" not in name), name
 
 
-@pytest.mark.parametrize("tuning", ["default", "tuned"])
-def test_branches_of_blocks_are_proven_on_three_ranks(proven, tuning):
-    assert len(proven(networks.two_blocks(), 3, strategy="branch_parallel", model_parallel_size=3, tuning=tuning)) == 3
+@pytest.mark.parametrize(("tuning", "optimiser"), [("default", "sgd"), ("tuned", "clipped")])
+def test_branches_of_blocks_are_proven_on_three_ranks(proven, tuning, optimiser):
+    options = {"strategy": "branch_parallel", "model_parallel_size": 3, "tuning": tuning, "optimiser": optimiser}
+    assert len(proven(networks.two_blocks(), 3, **options)) == 3
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,6 @@ def test_fused_layers_cannot_be_told_apart(trainer):
         ours.layer_times(None)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
 def test_segments_keep_less_and_train_alike(trainer):
     """With dropout in the segment that is computed again, whose gradient would be wrong with another mask."""
     found, kept = [], []
@@ -151,6 +149,8 @@ def test_segments_keep_less_and_train_alike(trainer):
         ours.build(networks.two_heads(), dict(weights.initial(networks.two_heads())))
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch 2.13's compiler warns of itself
 def test_compiled_it_takes_the_same_steps(trainer):
     b = Builder("tiny", (1, 6, 6), 3)
     b.head(b.dense("fc", b.relu("relu", b.flatten("flat", "input")), 3))
