@@ -152,6 +152,16 @@ def test_trainings_that_did_not_time_the_opening_of_their_input_have_no_column_o
     assert "Case epochs first, s second, s" in Page(render(run.folder, summarise(run.folder))).text
 
 
+def test_clipped_trainings_have_charts_of_their_own(run):
+    for name in ("pytorch", "caffempi"):
+        case = made_experiments.learner(name, 1)
+        for each in (case, case.on(clip_norm=0.5)):
+            run.proven(each, repeats=1, ranks=made_experiments.taught(each))
+    charts = [chart for _, chart in charts_of(run.folder) if isinstance(chart, Lines) and chart.across == "step"]
+    assert [[line.name for line in chart.lines] for chart in charts] == [["PyTorch", "Caffe-MPI style"]] * 2
+    assert any("gradients clipped to a norm of 0.5" in chart.setting for chart in charts)
+
+
 def test_unproven_trainings_are_not_in_shared_charts(run):
     proven, unproven = made_experiments.learner("pytorch", 1), made_experiments.learner("caffempi", 1)
     run.proven(proven, repeats=1, ranks=made_experiments.taught(proven))

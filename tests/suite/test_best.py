@@ -132,11 +132,12 @@ def test_defaults_are_those_of_when_it_was_measured_whatever_is_installed_now(ru
     assert best.verdict == "the default is the fastest"
 
 
-def test_devices_data_and_strategies_are_other_questions(run):
+def test_devices_data_strategies_and_clipping_are_other_questions(run):
     run.proven(case_of(**PLAIN))
     run.proven(case_of(**PLAIN, ranks=2))
     run.proven(case_of(**PLAIN, strategy="other"))
     run.proven(case_of(**PLAIN, input=Input(mode="memory")))
+    run.proven(case_of(**PLAIN, clip_norm=1.0))
     assert contests(summarise(run.folder)) == []
     here = Placement(ranks_per_node=2)
     assert question(case_of(placement=here)) == question(case_of(placement=Placement(devices=2)))
