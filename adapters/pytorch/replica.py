@@ -33,7 +33,7 @@ class ReplicaTrainer(TorchTrainer):
         self._staged_net: Any = None  # what a staged forward runs: the network, perhaps compiled
         self._native_net: Any = None  # what a native step runs: the same in what a strategy wraps around it
         self._heads: Heads = []
-        self._segments = int(setup.knobs.get("checkpoint_segments", 1))
+        self._segments = chosen(setup, "checkpoint_segments", default=1)
         self._records = chosen(setup, "cuda_graph", default=False)
         self._recorded: Optional["RecordedStep"] = None
 

@@ -41,9 +41,7 @@ class Segments(nn.Module):
 
     def trainable(self) -> Named:
         """Yield the parameters, in the graph's order."""
-        return ((name, tensor) for name, tensor in self.tensors() if isinstance(tensor, nn.Parameter))
-
-    def tensors(self) -> Named:
-        """Yield the same: there are no running statistics."""
         for net in self._nets:
-            yield from net.tensors()
+            yield from net.trainable()
+
+    tensors = trainable  # there are no running statistics

@@ -85,7 +85,8 @@ class ReferenceTrainer(Trainer):
         self._updates += 1
         clipped = 1.0
         if rule.clip:
-            clipped = min(1.0, rule.clip / math.sqrt(sum(float(np.sum(each * each)) for each in gradients.values())))
+            norm = math.sqrt(sum(float(np.sum(each * each)) for each in gradients.values()))
+            clipped = rule.clip / max(rule.clip, norm)
         for name, velocity in self._velocity.items():
             decoupled = isinstance(rule, Adam) and rule.decoupled
             decay = decay_of(rule, velocity.shape)

@@ -190,11 +190,9 @@ class Oracle:
         # The first update's factor of the gradients, by their global norm.
         self._clipped = 1.0
         if self._rule.clip:
-            names = self.names("gradient")
-            whole = math.sqrt(
-                sum(float(np.sum(np.square(load(folder, f"gradient.{name}"), dtype=np.float64))) for name in names)
-            )
-            self._clipped = min(1.0, self._rule.clip / whole)
+            gradients = (load(folder, f"gradient.{name}") for name in self.names("gradient"))
+            whole = math.sqrt(sum(norms(each, each)[1] for each in gradients))
+            self._clipped = self._rule.clip / max(self._rule.clip, whole)
         self.wrong: Dict[str, str] = {}  # "gradient of fc.weight": its problem, if it has no distance
         self.factors: Dict[str, float] = {}  # "gradient of fc.weight": what the right one was multiplied by
 
