@@ -83,7 +83,7 @@ def test_others_are_those_on_the_rank_s_own_cores(monkeypatch, tmp_path, busy, o
 
 @linux
 def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypatch):
-    monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")
+    monkeypatch.setenv("STAGEBENCH_ATTEMPT", f"of a test in {os.getpid()}")
     spinning = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     meter = noise.Meter()
     marked = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)\n" + spinning + "\ntime.sleep(60)"])
@@ -109,7 +109,7 @@ def test_a_meter_counts_this_measurement_s_processes_and_nobody_else_s(monkeypat
 
 @linux
 def test_own_processes_are_told_apart_by_a_mark_alone(monkeypatch):
-    monkeypatch.setenv("STAGEBENCH_ATTEMPT", "of this test")  # not in /proc/self/environ, as of a forked rank
+    monkeypatch.setenv("STAGEBENCH_ATTEMPT", f"of a test in {os.getpid()}")  # not in /proc/self/environ, as of a forked rank
     assert noise.own_pids() == [os.getpid()]
     monkeypatch.delenv("STAGEBENCH_ATTEMPT", raising=False)
     meter = noise.Meter()
